@@ -128,7 +128,7 @@ pub(crate) struct Settings {
 }
 
 impl What {
-    /// Where a plot is to be written.
+    /// Returns the path for the plot, if one is wanted.
     pub(crate) fn plot(&self) -> Option<&Path> {
         match self {
             What::Cpu(arguments) => arguments.plot.as_deref(),
@@ -140,7 +140,7 @@ impl What {
 }
 
 impl Settings {
-    /// The guests' file `name`.
+    /// Returns the path of the guests' file `name`.
     pub(crate) fn guest(&self, name: &str) -> Result<PathBuf, BenchError> {
         let path = self.guests.join(name);
         if path.exists() { Ok(path) } else { Err(BenchError::NoGuest(path)) }

@@ -1,5 +1,6 @@
-//! Bochs, which has no kernel loader and no serial port on standard output: it boots a disc, its serial port is a
-//! connection to this program on the loopback, and its screen a terminal that nobody looks at.
+//! Starts Bochs, which has no kernel loader and cannot connect a serial port to standard output. It boots a
+//! disc, its serial port is a connection to this program on the loopback interface, and its screen is a
+//! terminal that nobody reads.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,11 +17,11 @@ use super::BenchError;
 use super::peer::{Kind, Peer, is_installed};
 
 const PROGRAM: &str = "bochs";
-/// Where Debian has its firmware.
+/// The place of its firmware in Debian.
 const BIOS: &str = "/usr/share/bochs/BIOS-bochs-latest";
 const VGA_BIOS: &str = "/usr/share/vgabios/vgabios.bin";
 
-/// It connects to its serial port before its firmware starts.
+/// How long it may take until it connects to its serial port, which it does before its firmware starts.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(60);
 
 /// Boots a machine of 128 MiB from `disc`, with a hard disk. Its files are in `directory`.
@@ -45,7 +46,7 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     let mut command = Command::new(PROGRAM);
     command.arg("-q").arg("-f").arg(configuration);
     if has_debugger()? {
-        // It waits for its first command.
+        // The debugger waits for its first command.
         let commands = directory.join("bochs-commands");
         fs::write(&commands, "continue\n")?;
         command.arg("-rc").arg(commands);
@@ -54,7 +55,7 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     command.env("TERM", "vt100");
     command.stdin(terminal.try_clone()?).stderr(terminal.try_clone()?).stdout(terminal);
     let mut child = command.spawn()?;
-    // The other ends of the terminal are closed, so that the reader sees the end of Bochs.
+    // This closes the other ends of the terminal, so that the reader sees the end of Bochs.
     drop(command);
     thread::spawn(move || {
         let mut buffer = [0; 4096];
@@ -63,7 +64,7 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     match connection(&listener, &mut child) {
         Ok(serial) => Ok(Peer::new(Kind::Bochs.name(), child, serial.try_clone()?, serial)),
         Err(error) => {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
             let log = fs::read_to_string(log).unwrap_or_default();
@@ -74,7 +75,8 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     }
 }
 
-/// What it is told (the documentation of Bochs, "bochsrc"). Its speaker ends it on hosts without a sound card.
+/// Returns its configuration (the documentation of Bochs, "bochsrc"). The speaker is left out, since it ends
+/// Bochs on hosts without a sound card.
 fn configuration_text(disc: &Path, disk: &Path, log: &Path, port: u16) -> String {
     format!(
         "display_library: term
@@ -102,14 +104,14 @@ info: action=ignore
     )
 }
 
-/// True when it was built with its debugger, as Debian's is.
+/// Returns whether it was built with its debugger, as Debian's package is.
 fn has_debugger() -> io::Result<bool> {
     let output = Command::new(PROGRAM).arg("--help").output()?;
     let says = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("-rc ");
     Ok(says(&output.stdout) || says(&output.stderr))
 }
 
-/// A pseudoterminal: our end, and that of a program.
+/// Opens a pseudoterminal, and returns our end and that of a program.
 fn pseudoterminal() -> io::Result<(File, File)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -120,7 +122,7 @@ fn pseudoterminal() -> io::Result<(File, File)> {
     Ok((File::from(ours), File::from(theirs)))
 }
 
-/// Waits until it connects, or ends.
+/// Waits until Bochs connects or ends.
 fn connection(listener: &TcpListener, child: &mut Child) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + TIME_TO_CONNECT;

@@ -1,11 +1,11 @@
-//! How long a system takes from the power switch to user space.
+//! Measures how long a system takes from power-on to user space.
 
 use std::time::Instant;
 
 use super::peer::{Kind, MEMORY, PROMPT};
 use super::{BenchError, Settings, median, show};
 
-/// Boots by turns, and shows the medians.
+/// Boots the systems in turns, and shows the medians.
 pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     let disc = settings.guest("grub.iso")?;
     let kinds = Kind::installed();

@@ -1,4 +1,4 @@
-//! Curves of values by sizes as a picture, with both axes logarithmic.
+//! Draws curves of values by sizes, with both axes logarithmic.
 
 use std::path::Path;
 
@@ -6,21 +6,22 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 const WIDTH: u32 = 900;
-/// Of one chart.
+/// The height of one chart.
 const HEIGHT: u32 = 500;
 
 /// A chart: names of curves, with their points.
 #[derive(Debug)]
 pub struct Chart {
-    /// What is above it.
+    /// The title above the chart.
     pub title: &'static str,
-    /// What goes upwards.
+    /// The label of the vertical axis.
     pub unit: &'static str,
-    /// Names, with points.
+    /// The names of the curves, with their points.
     pub curves: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Writes the charts one below the other to an SVG file; `x` is what goes to the right in all of them. Errors are texts for people.
+/// Writes the charts one below the other to an SVG file. `x` is the label of all horizontal axes. Errors are
+/// texts for people.
 pub fn write(path: &Path, x: &str, charts: &[Chart]) -> Result<(), String> {
     let picture = draw(x, charts).map_err(|error| error.to_string())?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
@@ -66,7 +67,7 @@ fn draw_chart(
         .draw()?;
     for (number, (name, points)) in chart.curves.iter().enumerate() {
         let colour = Palette99::pick(number).to_rgba();
-        // What took no time has no place on the axis.
+        // A value without time is infinite, and has no place on the axis.
         let drawn = points.iter().copied().filter(|(_, value)| value.is_finite());
         context
             .draw_series(LineSeries::new(drawn, colour.stroke_width(2)))?
@@ -82,7 +83,7 @@ fn draw_chart(
     Ok(())
 }
 
-/// From the least to the most of what is positive and finite.
+/// Returns the least and the largest of the positive, finite values.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (least, most) = values
         .filter(|value| *value > 0.0 && value.is_finite())
@@ -90,12 +91,12 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if least < most { (least, most) } else { (1.0, 10.0) }
 }
 
-/// The powers of two around that: an axis has numbers at these.
+/// Returns the powers of two around a range, at which an axis has its numbers.
 fn powers_around((least, most): (f64, f64)) -> (f64, f64) {
     (least.log2().floor().exp2(), most.log2().ceil().exp2())
 }
 
-/// A number of bytes, for people.
+/// Formats a number of bytes for people.
 fn size(bytes: f64) -> String {
     let bytes = bytes.round() as u64;
     match bytes {

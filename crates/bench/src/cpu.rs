@@ -1,4 +1,4 @@
-//! The benchmark suite in guests and on the host.
+//! Measures the benchmark suite in guests and on the host.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,13 +9,13 @@ use super::suite::{self, Benchmark, Native};
 use super::table::{Row, Table};
 use super::{BenchError, CpuArguments, Settings, bochs, median, plot, show};
 
-/// The interpreters do so much less, or tens of minutes would be waited for them.
+/// The divisor of the work of the interpreters, which would otherwise take tens of minutes.
 const SLOW_SHARE: u32 = 10;
 
-/// Measures by turns, and shows the medians.
+/// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
-    // Dropped last: what runs has its files there.
+    // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let disk = |name: &str| {
         let path = directory.path().join(name);
@@ -25,7 +25,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let chosen = choose(native.list()?, &arguments.only)?;
     let mut kinds = Kind::installed();
     if arguments.deterministic {
-        // After the translator, to be compared with it.
+        // The deterministic run stands after the translator, for comparison with it.
         kinds.insert(1, Kind::Deterministic);
     }
     kinds.extend(arguments.all.then_some(Kind::Bochs));
@@ -63,7 +63,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     }
 }
 
-/// Those benchmarks that are asked for: all, if none is named.
+/// Returns the benchmarks that were asked for, or all if none was named.
 fn choose(all: Vec<Benchmark>, only: &[String]) -> Result<Vec<Benchmark>, BenchError> {
     for name in only {
         if !all.iter().any(|benchmark| benchmark.name == *name) {
@@ -103,7 +103,7 @@ impl System {
         Ok(System { kind, peer })
     }
 
-    /// How often it does the work of `benchmark`.
+    /// Returns how often the system does the work of `benchmark`.
     fn count(&self, benchmark: &Benchmark) -> u32 {
         match self.kind {
             Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
@@ -111,8 +111,8 @@ impl System {
         }
     }
 
-    /// Runs `benchmark`, and gives the time that it took the host's processors, in seconds. Its checksum must be
-    /// `expected`.
+    /// Runs `benchmark`, and returns the processor time that it took on the host, in seconds. Its checksum
+    /// must be `expected`.
     fn run(&mut self, benchmark: &Benchmark, count: u32, expected: u32) -> Result<f64, BenchError> {
         let (time, text) = self.peer.work(&suite::guest_command(benchmark, count))?;
         let name = || benchmark.name.clone();
@@ -126,7 +126,7 @@ impl System {
     }
 }
 
-/// The times of one benchmark with all of its work, and with none.
+/// The times of one benchmark with all of its work and with none of it.
 #[derive(Debug, Default)]
 struct Times {
     all: Vec<f64>,
@@ -134,14 +134,16 @@ struct Times {
 }
 
 impl Times {
-    /// What its work takes, `factor` times; none if that does not stand out from what starting takes.
+    /// Returns the time of its work, multiplied by `factor`, or None if starting takes so long that the work
+    /// does not stand out.
     fn work(&self, factor: f64) -> Option<f64> {
         let time = (median(self.all.clone()) - median(self.none.clone())) * factor;
         (time > 0.0).then_some(time)
     }
 
-    /// How many times the work of `other` in the same turns its work takes, `factor` times: the median. What else the machine does comes and
-    /// goes, and slows both down.
+    /// Returns the ratio of its work, multiplied by `factor`, to the work of `other` in the same turns, as a
+    /// median. The comparison within a turn cancels other load of the machine, which comes and goes and slows
+    /// both down.
     fn ratio(&self, factor: f64, other: &Times) -> Option<f64> {
         let of = |times: &Times| {
             let none = median(times.none.clone());
@@ -153,7 +155,7 @@ impl Times {
     }
 }
 
-/// Measures one benchmark: what it takes, and what starting it does.
+/// Measures one benchmark: its work, and starting it.
 fn measure_one(
     runs: u32,
     benchmark: &Benchmark,
@@ -195,13 +197,13 @@ fn measure_one(
     Ok((row, start))
 }
 
-/// What `benchmark` computes where it is right: on the host. What the host cannot run looks by itself whether all is
-/// right, and gives its count.
+/// Returns the right checksum of `benchmark`, which the host computes. A benchmark that the host cannot run
+/// checks its results itself and returns its count.
 fn checksum(benchmark: &Benchmark, native: &Native, count: u32) -> Result<u32, BenchError> {
     Ok(native.run(benchmark, count)?.map_or(count, |outcome| outcome.checksum))
 }
 
-/// The medians of all rows, kind by kind.
+/// Returns the medians of all rows, kind by kind.
 fn median_row(rows: &[Row]) -> Row {
     let kinds = rows.first().map_or(0, |row| row.times.len());
     let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));

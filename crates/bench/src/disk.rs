@@ -1,4 +1,5 @@
-//! What requests to disks take: by IDE and virtio, and through a server, with images of two formats, by their size and by how many are under way.
+//! Measures requests to disks by IDE, by virtio and through a server, with images of two formats, by their
+//! size and by their number in flight.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,20 +13,20 @@ use super::peer::{Kind, PROMPT, Peer};
 use super::{BenchError, DiskArguments, Settings, median, show, suite};
 use crate::chart::{self, Chart};
 
-/// Bytes of the disks.
+/// The size of the disks in bytes.
 const DISK: usize = 64 << 20;
 
-/// How a disk is attached.
+/// An interface by which a disk is attached.
 #[derive(Debug)]
 struct Interface {
     name: &'static str,
-    /// The word of `-drive`.
+    /// The value for `-drive`.
     option: &'static str,
-    /// The image is with a `ring3 vblock`, which both kinds of machines use.
+    /// Whether the image is served by a `ring3 vblock`, which both kinds of machines use.
     is_served: bool,
-    /// The disk in Linux.
+    /// The device file of the disk in Linux.
     file: &'static str,
-    /// What loads its drivers, and keeps messages of the kernel from between the lines.
+    /// The commands that load its drivers and keep the kernel's messages out of the output.
     preparation: &'static str,
 }
 
@@ -55,9 +56,9 @@ const KINDS: [Kind; 2] = [Kind::Translator, Kind::Qemu];
 struct Requests {
     writes: bool,
     is_random: bool,
-    /// Bytes of each.
+    /// Bytes of each request.
     bytes: u32,
-    /// How many are under way at a time.
+    /// How many requests are in flight at a time.
     depth: u32,
     count: u32,
 }
@@ -82,7 +83,7 @@ const fn requests(writes: bool, is_random: bool, bytes: u32, depth: u32, count: 
     Requests { writes, is_random, bytes, depth, count }
 }
 
-/// What the table has.
+/// The requests in the table.
 const TABLE: [Requests; 6] = [
     requests(false, true, 4096, 1, 4000),
     requests(true, true, 4096, 1, 4000),
@@ -92,7 +93,7 @@ const TABLE: [Requests; 6] = [
     requests(true, false, 65536, 1, 2000),
 ];
 
-/// The sizes of the plot: from a sector to 1 MiB.
+/// Returns the sizes in the plot, from a sector to 1 MiB.
 fn sizes() -> impl Iterator<Item = u32> {
     (9..=20).map(|power| 1 << power)
 }
@@ -103,7 +104,7 @@ struct Server {
     socket: PathBuf,
 }
 
-/// A server that is not there after so long does not come.
+/// How long to wait for a server to start before giving up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -129,7 +130,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The options by which a machine of that kind uses it.
+    /// Returns the options by which a machine of kind `kind` uses the server.
     fn options(&self, kind: Kind) -> Vec<OsString> {
         let mut option = OsString::from(match kind {
             Kind::Qemu => "socket,id=disk,path=",
@@ -147,7 +148,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -158,7 +159,7 @@ struct System {
     kind: Kind,
     interface: &'static Interface,
     format: &'static str,
-    /// Dropped before its server.
+    /// The machine, which is dropped before its server.
     peer: Peer,
     _server: Option<Server>,
 }
@@ -192,7 +193,7 @@ impl System {
         Ok(System { kind, interface, format, peer, _server: server })
     }
 
-    /// Seconds that one of `requests` takes.
+    /// Returns the seconds that one of `requests` takes.
     fn measure(&mut self, requests: &Requests) -> Result<f64, BenchError> {
         let mut of = |count| {
             let command = requests.command(self.interface.file, count);
@@ -208,10 +209,10 @@ impl System {
     }
 }
 
-/// Measures by turns, and shows the medians.
+/// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
-    // Dropped last: what runs has its files there.
+    // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let installed = Kind::installed();
     let kinds: Vec<_> = KINDS.into_iter().filter(|kind| installed.contains(kind)).collect();
@@ -257,7 +258,7 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
         .map_err(|error| BenchError::Plot(path.clone(), error))
 }
 
-/// The medians of all systems.
+/// Returns the medians of all systems.
 fn measure_all(
     runs: u32,
     systems: &mut [System],
@@ -287,7 +288,7 @@ fn line(requests: &Requests, name: &str, times: &[f64]) -> String {
     format!("{:<38}{name:<15}{}{gain}", requests.name(), cells.concat())
 }
 
-/// An image of that format, all of which is written to.
+/// Makes an image of format `format` in which every byte has been written.
 fn make_image(directory: &Path, number: usize, format: &str) -> Result<PathBuf, BenchError> {
     let raw = directory.join(format!("{number}.raw"));
     let bytes: Vec<u8> = (0..DISK as u32 / 4).flat_map(|word| (word | 1).to_le_bytes()).collect();

@@ -1,4 +1,5 @@
-//! What leaves ordinary execution, one thing at a time: a kernel of our own (`guest/exits`) does it again and again, here and in QEMU.
+//! Measures operations that leave ordinary execution, one at a time: a small kernel (`guest/exits`) repeats
+//! each of them, here and in QEMU.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,14 +8,14 @@ use super::monitor::Monitor;
 use super::peer::{Kind, PROMPT, Peer};
 use super::{BenchError, ExitsArguments, median, show};
 
-/// The interpreters do so much less, or minutes would be waited for them.
+/// The divisor of the work of the interpreters, which would otherwise take minutes.
 const SLOW_SHARE: u32 = 10;
 
-/// A thing that the kernel does, as it lists it.
+/// An operation of the kernel, as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     name: String,
-    /// How often it does it on a PC.
+    /// How often the kernel performs it on a PC.
     count: u32,
 }
 
@@ -22,12 +23,12 @@ struct Row {
 struct System {
     kind: Kind,
     peer: Peer,
-    /// By which it tells what it counts: this program's own alone do.
+    /// The connection that reports the machine's counters. Only machines of this program have one.
     monitor: Option<Monitor>,
     rows: Vec<Row>,
 }
 
-/// What was counted so far.
+/// Counters of a machine up to now.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     /// How often translated code was left for the engine.
@@ -35,25 +36,25 @@ struct Counted {
     signals: u64,
 }
 
-/// What one of them takes in one system.
+/// The cost of one operation in one system.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
-    /// Processor's time, in nanoseconds.
+    /// Processor time in nanoseconds.
     nanos: f64,
     leavings: f64,
     signals: f64,
 }
 
-/// Measures by turns, and shows the medians.
+/// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &ExitsArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
     let kernel = settings.guest("exits")?;
-    // Dropped last: what runs has its sockets there.
+    // This is dropped last, because the running processes have their sockets there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let mut kinds = Kind::installed();
     kinds.retain(|kind| *kind != Kind::Interpreter || arguments.all);
     if arguments.deterministic {
-        // After the translator, to be compared with it.
+        // The deterministic run stands after the translator, for comparison with it.
         kinds.insert(1, Kind::Deterministic);
     }
     let mut systems = Vec::new();
@@ -79,7 +80,7 @@ pub(super) fn measure(arguments: &ExitsArguments) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The rows that are asked for, all if none is.
+/// Returns the rows that were asked for, or all if none was.
 fn choose(all: &[Row], only: &[String]) -> Result<Vec<Row>, BenchError> {
     let named = |name: &String| all.iter().find(|row| row.name == *name);
     if let Some(unknown) = only.iter().find(|name| named(name).is_none()) {
@@ -90,7 +91,7 @@ fn choose(all: &[Row], only: &[String]) -> Result<Vec<Row>, BenchError> {
     Ok(all.iter().filter(is_chosen).cloned().collect())
 }
 
-/// What is shown of a row; a system that has not got what it needs has a dash.
+/// Returns the line of a row. A system that lacks a device that the row needs has a dash.
 fn line(kinds: &[Kind], row: &Row, taken: &[Option<Taken>]) -> String {
     let mut cells = vec![format!("{:<27}", row.name)];
     let nanos = |taken: &Option<Taken>| taken.map(|taken| taken.nanos);
@@ -129,7 +130,7 @@ impl System {
         Ok(System { kind, peer, monitor, rows: listed.lines().filter_map(parse).collect() })
     }
 
-    /// What `row` takes, by medians of as many `runs`.
+    /// Measures `row`; the results are medians of `runs` runs.
     fn measure(&mut self, row: &Row, runs: u32) -> Result<Taken, BenchError> {
         let count = match self.kind {
             Kind::Interpreter | Kind::Bochs => (row.count / SLOW_SHARE).max(1),
@@ -153,7 +154,7 @@ impl System {
         Ok(Taken { nanos, leavings: each(counted.leavings), signals: each(counted.signals) })
     }
 
-    /// Does it so often, and gives the time that it took the host's processors, in seconds.
+    /// Performs the operation `count` times, and returns the processor time on the host in seconds.
     fn run(&mut self, row: &Row, count: u32) -> Result<f64, BenchError> {
         let (time, shown) = self.peer.work(&format!("{} {count}", row.name))?;
         if !shown.starts_with(&row.name) {
@@ -173,7 +174,7 @@ impl System {
     }
 }
 
-/// A line of the list: name and count.
+/// Parses a line of the list: name and count.
 fn parse(line: &str) -> Option<Row> {
     let [name, count] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
     Some(Row { name: name.into(), count: count.parse().ok()? })

@@ -1,19 +1,21 @@
-//! `ring3 bench`: whole systems, measured beside what else is installed, in one run.
+//! `ring3 bench`: measures whole systems beside other emulators that are installed, in one run.
 //!
-//! Every system is a process of its own that is seen and typed to by its serial port, this program
-//! as well as the others: so all of them are measured in the same way, from the outside. What is
-//! compared is the time of the host's processors, of which a busy host gives each the
-//! same, and for disks the time that passes; each figure is the median of several.
+//! Every system is a process of its own, which is observed and controlled through its serial port. This holds
+//! for this program and for the others, so all of them are measured in the same way, from outside. The
+//! figures compared are processor times on the host, which do not depend on how busy it is, and elapsed times
+//! for disks; each figure is the median of several.
 //!
-//! The program that calls this is `ring3` itself, which starts itself again for each machine.
+//! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; a module for each of `boot`, `work`, `cpu`, `exits`, `disk` and `net`;
-//! * `peer`: a system that is measured, of whatever kind; `bochs`, `v86` and `uml`: those that are started in a way of their own;
-//! * `suite`: the benchmarks inside a guest; `monitor`: what a machine of ours counts;
+//! * `arguments`: the options; `boot`, `work`, `cpu`, `exits`, `disk` and `net`: a module for each
+//!   subcommand;
+//! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
+//!   ways of their own;
+//! * `suite`: the benchmarks inside a guest; `monitor`: the counters of our own machines;
 //! * `table`, `plot` and [`chart`]: results as text and as pictures;
-//! * [`calibrate`]: what steps of a transfer take on this host, for the model in `ring3_netmodel`.
+//! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.
 #![forbid(unsafe_code)]
-// The help of an option is its documentation, and brackets in it are what may be left out.
+// The doc comment of an option is its help, and brackets in it mark optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod arguments;
@@ -45,64 +47,64 @@ use arguments::{
 };
 pub use net::calibration::{CalibrationError, calibrate, options};
 
-/// Why nothing could be measured.
+/// Why a measurement has failed.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// A guest.
+    /// A guest's file is missing.
     #[error("{0} is missing: run make guests in the tree, or say where it is with --guests")]
     NoGuest(PathBuf),
-    /// A system.
+    /// A system cannot be started.
     #[error("{0} cannot be started: {1}")]
     Start(&'static str, io::Error),
-    /// A system does not do what was expected.
+    /// A system does not behave as expected.
     #[error(
         "{0} has ended, or was silent for {1} seconds, before it showed {2:?}; its last words: {3:?}"
     )]
     Silent(&'static str, u64, &'static str, String),
-    /// What the host counts for a process.
+    /// The host does not report a process's time.
     #[error("the time of {0} cannot be read from /proc: {1}")]
     Time(&'static str, io::Error),
-    /// What the host keeps for a process.
+    /// The host does not report a process's memory.
     #[error("the memory of {0} cannot be read from /proc: {1}")]
     Memory(&'static str, io::Error),
-    /// The benchmarks on the host itself.
+    /// The benchmarks do not run on the host itself.
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
-    /// A name.
+    /// There is no benchmark with this name.
     #[error("there is no benchmark {0}; there are {1}")]
     NoBenchmark(String, String),
-    /// A benchmark without a result.
+    /// A benchmark has returned no result.
     #[error("{0} has not run: {1}; it has shown {2:?}")]
     NotRun(String, &'static str, String),
-    /// A benchmark with a wrong result.
+    /// A benchmark has returned a wrong result.
     #[error("{0} has computed {1:08x} in {2}, where {3:08x} is right")]
     Differs(String, u32, &'static str, u32),
-    /// A part of Bochs.
+    /// A part of Bochs is missing.
     #[error(
         "Bochs needs {0}: install bochs, bochs-term, bochsbios and vgabios, or go without --all"
     )]
     NoBochs(&'static str),
-    /// Another system.
+    /// Another system is missing.
     #[error("{0} is missing: {1}, or go without --all")]
     NotInstalled(&'static str, &'static str),
-    /// The counters of a machine of ours.
+    /// One of our own machines does not report its counters.
     #[error("a machine does not tell what it counts: {0}")]
     Monitor(io::Error),
-    /// The model's figures.
+    /// The model's figures cannot be measured.
     #[error("the host cannot be calibrated: {0}")]
     Calibration(#[from] net::calibration::CalibrationError),
-    /// A disk.
+    /// A disk image cannot be made.
     #[error("a file for the guests' disks cannot be made: {0}")]
     Disk(io::Error),
-    /// A picture.
+    /// A picture cannot be written.
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
-    /// Standard output.
+    /// Standard output cannot be written.
     #[error("the results cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Refuses a file that cannot be written before minutes of measuring, and leaves it as it is.
+/// Rejects a file that cannot be written before minutes of measuring. Leaves its contents as they are.
 fn check_plot(path: &Path) -> Result<(), BenchError> {
     let is_new = !path.exists();
     let opened = File::options().create(true).append(true).open(path);
@@ -123,14 +125,14 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
     }
 }
 
-/// Writes a line of the results at once: what comes next takes its time.
+/// Writes a line of the results at once, since the next measurement takes some time.
 fn show(line: &str) -> Result<(), BenchError> {
     let mut output = io::stdout();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
 }
 
-/// The median; 0 of nothing.
+/// Returns the median, or 0 if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a running machine says of itself by QMP.
+//! Reads the counters of a running machine by QMP.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::BenchError;
 
-/// A machine answers between two slices.
+/// How long to wait for an answer, which a machine gives between two slices.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A conversation with a machine of this program.
+/// A connection to a machine of this program.
 pub(super) struct Monitor {
     reader: BufReader<UnixStream>,
 }
 
-/// What `query-stats` returns, as far as it is of use.
+/// The useful part of the reply to `query-stats`.
 #[derive(Deserialize)]
 struct Provider {
     stats: Vec<Counter>,
@@ -32,7 +32,7 @@ struct Counter {
 }
 
 impl Monitor {
-    /// Begins one by the socket at `path`.
+    /// Connects to the socket at `path`.
     pub(super) fn connect(path: &Path) -> Result<Monitor, BenchError> {
         let begin = || {
             let stream = UnixStream::connect(path)?;
@@ -44,7 +44,7 @@ impl Monitor {
         begin().map_err(BenchError::Monitor)
     }
 
-    /// What the machine has counted, by name.
+    /// Returns the machine's counters, by name.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
         let question = "{\"execute\": \"query-stats\", \"arguments\": {\"target\": \"vm\"}}";
         let answer = self.ask(question).map_err(BenchError::Monitor)?;
@@ -54,7 +54,7 @@ impl Monitor {
         Ok(counters.map(|counter| (counter.name, counter.value)).collect())
     }
 
-    /// What a command returns. What comes before are the greeting and events.
+    /// Returns the reply to a command. The greeting and events before the reply are skipped.
     fn ask(&mut self, command: &str) -> io::Result<Value> {
         writeln!(self.reader.get_mut(), "{command}")?;
         loop {

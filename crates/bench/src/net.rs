@@ -1,7 +1,8 @@
-//! Two guests with a cable between their network cards, or a switch.
+//! Measures two guests that are connected by a cable between their network cards or by a switch.
 //!
-//! Both guests run on this program, or both in QEMU, with the same cards and the same kind of connection between the processes; with a switch there is
-//! another process between them. What is measured is the time that passes for so many packets or bytes, less that of none, as seen from outside.
+//! Both guests run in this program, or both in QEMU, with the same cards and the same kind of connection
+//! between the processes; with a switch there is another process between them. A measurement is the time that
+//! passes for a number of packets or bytes, less that for none, as seen from outside.
 
 pub(crate) mod calibration;
 mod card;
@@ -19,13 +20,13 @@ pub(super) use card::{Card, named};
 use pair::{Pair, WAYS};
 use traffic::{BY_SIZE, Measured, TABLE, Traffic};
 
-/// Measures by turns, and shows the medians.
+/// Measures the pairs in turns, and shows the medians.
 pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
     if arguments.model {
         return compare(arguments);
     }
     let settings = &arguments.settings;
-    // Dropped last: what runs has its sockets there.
+    // This is dropped last, because the running processes have their sockets there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let installed = Kind::installed();
     let ways: Vec<_> = WAYS.into_iter().filter(|way| installed.contains(&way.kind)).collect();
@@ -57,7 +58,8 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
     chart::write(path, "bytes", &charts).map_err(|error| BenchError::Plot(path.clone(), error))
 }
 
-/// Measures with packets of each size that `card` can be set to, if there are several, and leaves it at that of an ordinary frame.
+/// Measures packets of each size that `card` can be set to, if there are several, and restores the size of an
+/// ordinary frame.
 fn measure_sizes(settings: &Settings, card: &Card, pairs: &mut [Pair]) -> Result<(), BenchError> {
     for bytes in card.sizes {
         set_packet_size(pairs, *bytes)?;
@@ -73,7 +75,7 @@ fn set_packet_size(pairs: &mut [Pair], bytes: u32) -> Result<(), BenchError> {
     pairs.iter_mut().try_for_each(|pair| pair.set_packet_size(bytes))
 }
 
-/// Shows what the model predicts for this program's own machines, beside what they do.
+/// Shows the model's prediction for this program's own machines, beside their measurements.
 fn compare(arguments: &NetArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
@@ -92,13 +94,13 @@ fn compare(arguments: &NetArguments) -> Result<(), BenchError> {
 }
 
 impl NetArguments {
-    /// True when the user wants `card` to be measured.
+    /// Returns whether the user wants `card` to be measured.
     fn measures(&self, card: &Card) -> bool {
         self.cards.is_empty() || self.cards.iter().any(|wanted| wanted.name == card.name)
     }
 }
 
-/// The medians of all pairs.
+/// Returns the medians of all pairs.
 fn measure_all(
     runs: u32,
     pairs: &mut [Pair],

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::BenchError;
 
-/// What the guests' shell shows when it waits for a command.
+/// The prompt of the guests' shell when it waits for a command.
 pub(super) const PROMPT: &str = "ring3:~# ";
 
-/// What a guest has, in MiB.
+/// The memory of a guest, in MiB.
 pub(super) const MEMORY: &str = "128";
 
-/// A peer that says nothing for so long says nothing any more. Decompressing a kernel is silent work.
+/// How long a peer may be silent before it counts as dead. Decompressing a kernel is silent work.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What can run a guest.
+/// The kinds of systems that can run a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Translator,
@@ -29,16 +29,16 @@ pub(super) enum Kind {
     Deterministic,
     Interpreter,
     Qemu,
-    /// Is started by [`bochs`](super::bochs) alone.
+    /// [`bochs`](super::bochs) alone starts this kind.
     Bochs,
-    /// Is started by [`v86`](super::v86) alone.
+    /// [`v86`](super::v86) alone starts this kind.
     V86,
-    /// Is started by [`uml`](super::uml) alone.
+    /// [`uml`](super::uml) alone starts this kind.
     Uml,
 }
 
 impl Kind {
-    /// Those that are installed and can boot any kernel or disc, but for a deterministic one.
+    /// Returns the kinds that are installed and can boot any kernel or disc, without the deterministic one.
     pub(super) fn installed() -> Vec<Kind> {
         let mut kinds = vec![Kind::Translator, Kind::Interpreter];
         kinds.extend(is_installed(QEMU).then_some(Kind::Qemu));
@@ -62,7 +62,7 @@ impl Kind {
         self.start(&["-cdrom".into(), disc.into()])
     }
 
-    /// Boots a kernel in such a machine, which has what else `options` say.
+    /// Boots a kernel in a machine of 128 MiB with the additional `options`.
     pub(super) fn boot_kernel(
         self,
         kernel: &Path,
@@ -75,7 +75,7 @@ impl Kind {
         self.start(&boot)
     }
 
-    /// Starts the kernel `image` in such a machine, which has what else `options` say.
+    /// Starts the kernel `image` in a machine of 128 MiB with the additional `options`.
     pub(super) fn boot_image(self, image: &Path, options: &[OsString]) -> Result<Peer, BenchError> {
         let mut boot = vec!["-kernel".into(), image.into()];
         boot.extend_from_slice(options);
@@ -104,7 +104,7 @@ impl Kind {
 
 const QEMU: &str = "qemu-system-i386";
 
-/// True when `PATH` leads to `program`.
+/// Returns whether `program` can be found in `PATH`.
 pub(super) fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|directory| directory.join(program).exists())
@@ -116,12 +116,12 @@ pub(super) struct Peer {
     child: Child,
     keys: Box<dyn Write>,
     screen: Receiver<Vec<u8>>,
-    /// What it has shown and nobody has waited for yet.
+    /// Output that the system has shown and that nobody has waited for yet.
     shown: Vec<u8>,
 }
 
 impl Peer {
-    /// The system that `command` starts, whose serial port is its standard input and output.
+    /// Starts `command`, whose standard input and output are the system's serial port.
     pub(super) fn start(kind: Kind, mut command: Command) -> Result<Peer, BenchError> {
         let failed = |error| BenchError::Start(kind.name(), error);
         let mut child =
@@ -132,8 +132,8 @@ impl Peer {
         Ok(Peer::new(kind.name(), child, keys, screen))
     }
 
-    /// The system in the process `child`, to whose serial port what is written to `keys` goes, and from which comes
-    /// what is read from `output`.
+    /// Makes a peer of the process `child`. Bytes written to `keys` go to its serial port, and `output`
+    /// returns the bytes that the port sends.
     pub(super) fn new(
         name: &'static str,
         child: Child,
@@ -152,7 +152,7 @@ impl Peer {
         Peer { name, child, keys: Box::new(keys), screen, shown: Vec::new() }
     }
 
-    /// Waits until it shows `wanted`, and gives what it has shown before.
+    /// Waits until the system shows `wanted`, and returns its output before that.
     pub(super) fn wait_for(&mut self, wanted: &'static str) -> Result<String, BenchError> {
         loop {
             let found =
@@ -171,15 +171,15 @@ impl Peer {
         }
     }
 
-    /// Types `command`, and waits until it is done. Gives the time it took the host's processors, in seconds, and
-    /// what it has shown.
+    /// Types `command`, and waits until it is done. Returns the processor time that it took on the host, in
+    /// seconds, and its output.
     pub(super) fn work(&mut self, command: &str) -> Result<(f64, String), BenchError> {
         let before = self.time()?;
         let shown = self.run(command)?;
         Ok((self.time()? - before, shown))
     }
 
-    /// The same with the time that passes until it is done.
+    /// Types `command`, and waits until it is done. Returns the seconds that passed, and its output.
     pub(super) fn wait_for_work(&mut self, command: &str) -> Result<(f64, String), BenchError> {
         let before = Instant::now();
         let shown = self.run(command)?;
@@ -192,18 +192,19 @@ impl Peer {
             .write_all(typed.as_bytes())
             .and_then(|()| self.keys.flush())
             .map_err(|error| BenchError::Start(self.name, error))?;
-        // The line comes back as it was typed, and has no prompt in it.
+        // The terminal echoes the line as it was typed; it has no prompt in it.
         self.wait_for("\n")?;
         self.wait_for(PROMPT)
     }
 
-    /// How often one of its threads has slept until something came.
+    /// Returns how often one of the system's threads has slept until an event.
     pub(super) fn wake_ups(&self) -> Result<u64, BenchError> {
         wake_ups(&self.child).map_err(|error| BenchError::Time(self.name, error))
     }
 
-    /// The host's memory that it has, that of the guest and all, in KiB: each page counts as the part of it that is not others' (proc(5), Pss in
-    /// `smaps_rollup`), and those that are mapped more than once count once.
+    /// Returns the host's memory that the system uses, including the guest's, in KiB. Of a page that is
+    /// shared, only this process's part counts (proc(5), Pss in `smaps_rollup`), and a page that is mapped
+    /// more than once counts once.
     pub(super) fn memory(&self) -> Result<u32, BenchError> {
         let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()));
         let text = text.map_err(|error| BenchError::Memory(self.name, error))?;
@@ -213,24 +214,25 @@ impl Peer {
         Ok(text.lines().find_map(number).unwrap_or(0))
     }
 
-    /// The time of the host's processors that it has taken, in seconds.
+    /// Returns the processor time that the system has used on the host, in seconds.
     pub(super) fn time(&self) -> Result<f64, BenchError> {
         processor_time(&self.child).map_err(|error| BenchError::Time(self.name, error))
     }
 }
 
-/// What the process `child` and those that it has started have had of the host's processors, in seconds.
+/// Returns the processor time of the process `child` and its descendants, in seconds.
 pub(super) fn processor_time(child: &Child) -> io::Result<f64> {
     Ok(time_with_children(child.id())?.as_secs_f64())
 }
 
-/// The time of the threads of the process `id`: the first number in `schedstat` of each (Linux, Documentation/scheduler/sched-stats.rst);
-/// of its children that have ended (proc(5), `cutime` and `cstime` in `stat`); and of those that it has, in the same way.
+/// Returns the time of all threads of the process `id`: the first number in `schedstat` of each (Linux,
+/// Documentation/scheduler/sched-stats.rst). The time of its children that have ended is added (proc(5),
+/// `cutime` and `cstime` in `stat`), and that of its living children, computed in the same way.
 fn time_with_children(id: u32) -> io::Result<Duration> {
     let mut sum = time_of_ended_children(id)?;
     for thread in fs::read_dir(format!("/proc/{id}/task"))? {
         let thread = thread?.path();
-        // One that has just ended has no files any more.
+        // A thread that has just ended no longer has files.
         let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
         let nanoseconds = text.split(' ').next().and_then(|word| word.parse().ok());
         sum += Duration::from_nanos(nanoseconds.unwrap_or(0));
@@ -244,18 +246,19 @@ fn time_with_children(id: u32) -> io::Result<Duration> {
 
 fn time_of_ended_children(id: u32) -> io::Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The name before the other fields is in parentheses, and may have spaces.
+    // The name before the other fields is in parentheses and may contain spaces.
     let fields = text.rsplit(')').next().unwrap_or_default();
     let ticks: u64 =
         fields.split_whitespace().skip(13).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
     Ok(Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32)
 }
 
-/// How often a thread of the process `child` has slept until something came: the voluntary switches in its `status` (proc(5)).
+/// Returns how often a thread of the process `child` has slept until an event: the voluntary switches in its
+/// `status` (proc(5)).
 pub(super) fn wake_ups(child: &Child) -> io::Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{}/task", child.id()))? {
-        // One that has just ended has no file any more.
+        // A thread that has just ended no longer has this file.
         let text = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
         let number =
             |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
@@ -266,7 +269,7 @@ pub(super) fn wake_ups(child: &Child) -> io::Result<u64> {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! What `ring3 bench cpu` has found, as a picture: for each benchmark a bar for each kind, as long as the logarithm
-//! of how many times the host's own time it takes.
+//! Draws the results of `ring3 bench cpu`: for each benchmark and each kind a bar, whose length is the
+//! logarithm of the ratio to the host's own time.
 
 use std::path::Path;
 
@@ -9,13 +9,14 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::peer::Kind;
 use super::table::{CALIBRATION, Row};
 
-/// Sizes in the picture's units. Between the bars of two benchmarks there is room for one.
+/// Sizes in the picture's units. Between the bars of two benchmarks there is space for one bar.
 const WIDTH: u32 = 900;
 const BAR: u32 = 8;
 const MARGINS: u32 = 110;
 const NAMES: u32 = 190;
 
-/// Writes the ratios of `rows` to an SVG file, but for the calibrations and what has none. Errors are texts for people.
+/// Writes the ratios of `rows` to an SVG file, except for calibrations and rows without ratios. Errors are
+/// texts for people.
 pub(super) fn write(path: &Path, kinds: &[Kind], rows: &[Row]) -> Result<(), String> {
     let has_bars = |row: &&Row| row.group != CALIBRATION && row.ratios.iter().any(Option::is_some);
     let shown: Vec<_> = rows.iter().filter(has_bars).cloned().collect();
@@ -40,7 +41,7 @@ type DrawError = Box<dyn std::error::Error>;
 fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawError> {
     root.fill(&WHITE)?;
     let (least, most) = range(rows);
-    // Upwards in bars; the first benchmark is on top.
+    // The vertical axis counts bars upwards; the first benchmark is at the top.
     let bars_of_one = kinds.len() as i32 + 1;
     let top = rows.len() as i32 * bars_of_one;
     let top_of = |row: usize| top - row as i32 * bars_of_one;
@@ -84,7 +85,7 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
     Ok(())
 }
 
-/// The powers of ten around all ratios, and 1 among them.
+/// Returns the powers of ten around all ratios and 1.
 fn range(rows: &[Row]) -> (f64, f64) {
     let ratios = rows.iter().flat_map(|row| &row.ratios).copied().flatten();
     let (least, most) =

@@ -1,15 +1,15 @@
-//! The benchmark suite (`guest/suite`): what it has, and what it says.
+//! The benchmark suite (`guest/suite`): the list of its benchmarks, their execution and their output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::BenchError;
 
-/// What a benchmark works on besides memory.
+/// The resource that a benchmark needs besides memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// A disk as [`disk_image`] makes it.
+    /// A disk with the contents of [`disk_image`].
     Disk,
     /// A virtual console of Linux.
     Screen,
@@ -20,16 +20,16 @@ pub(super) enum Needs {
 pub(super) struct Benchmark {
     pub(super) name: String,
     pub(super) group: String,
-    /// How often it does its work on a PC.
+    /// How often the benchmark does its work on a PC.
     pub(super) count: u32,
     pub(super) needs: Needs,
 }
 
-/// What a run has printed.
+/// The results that a run has printed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Outcome {
     pub(super) checksum: u32,
-    /// The processor's time, in seconds, as the system that it ran in has counted it.
+    /// Processor time in seconds, as counted by the system in which the benchmark ran.
     pub(super) time: f64,
 }
 
@@ -41,13 +41,13 @@ pub(super) struct Native {
 }
 
 impl Native {
-    /// The program, and what is a disk to it.
+    /// Makes the suite from its program and a file that serves as its disk.
     pub(super) fn new(program: &Path, disk: PathBuf) -> Result<Native, BenchError> {
         let native = |error: std::io::Error| BenchError::Native(error.to_string());
         Ok(Native { program: program.canonicalize().map_err(native)?, disk })
     }
 
-    /// All benchmarks, in their order.
+    /// Returns all benchmarks in their order.
     pub(super) fn list(&self) -> Result<Vec<Benchmark>, BenchError> {
         let text = self.output(&[])?;
         text.lines()
@@ -58,7 +58,8 @@ impl Native {
             .collect()
     }
 
-    /// Runs one; none if the host has not got what it needs: its screen is not ours to write to.
+    /// Runs a benchmark. Returns None if the host lacks the resource that it needs; for one, the host's
+    /// screen is not ours to write to.
     pub(super) fn run(
         &self,
         benchmark: &Benchmark,
@@ -90,7 +91,7 @@ impl Native {
     }
 }
 
-/// The command by which a guest runs `benchmark`.
+/// Returns the command by which a guest runs `benchmark`.
 pub(super) fn guest_command(benchmark: &Benchmark, count: u32) -> String {
     let file = match benchmark.needs {
         Needs::Nothing => "",
@@ -100,15 +101,17 @@ pub(super) fn guest_command(benchmark: &Benchmark, count: u32) -> String {
     format!("suite {} {count}{file}", benchmark.name)
 }
 
-/// What makes a guest ready for it: no messages of the kernel between its lines, and a driver for its disk.
+/// The commands that prepare a guest for the suite: they keep the kernel's messages out of the output, and
+/// load a driver for the disk.
 pub(super) const PREPARATION: &str = "dmesg -n 1; modprobe ata_piix; modprobe sd_mod";
 
-/// The disk that the suite works on: 16 MiB in which each 32-bit word is its own number (`guest/suite/io.c`).
+/// Returns the disk that the suite uses: 16 MiB in which each 32-bit word holds its own index
+/// (`guest/suite/io.c`).
 pub(super) fn disk_image() -> Vec<u8> {
     (0..16u32 << 18).flat_map(u32::to_le_bytes).collect()
 }
 
-/// A line of the list: name, group, count and what it needs.
+/// Parses a line of the list: name, group, count and the resource needed.
 fn parse_benchmark(line: &str) -> Option<Benchmark> {
     let [name, group, count, needs] =
         line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
@@ -121,7 +124,7 @@ fn parse_benchmark(line: &str) -> Option<Benchmark> {
     Some(Benchmark { name: name.into(), group: group.into(), count: count.parse().ok()?, needs })
 }
 
-/// What the benchmark `name` has printed among other things: its name, checksum and microseconds.
+/// Finds the results of benchmark `name` in `text`: a line with its name, checksum and microseconds.
 pub(super) fn outcome(text: &str, name: &str) -> Option<Outcome> {
     text.lines().find_map(|line| {
         let words: [&str; 3] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;

@@ -1,22 +1,22 @@
-//! What `ring3 bench cpu` has found, as a table.
+//! Shows the results of `ring3 bench cpu` as a table.
 
 use super::peer::Kind;
 
-/// What one benchmark takes, in seconds of processor's time for all of its count; none where there was nothing
-/// to run, or nothing left after what starting takes was subtracted.
+/// The results of one benchmark, in seconds of processor time for all of its work. A result is None if there
+/// was nothing to run, or if nothing was left after the cost of starting was subtracted.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) group: String,
     pub(super) native: Option<f64>,
-    /// In the order of the kinds.
+    /// The times in the order of the kinds.
     pub(super) times: Vec<Option<f64>>,
-    /// How many times the host's own time each of them takes.
+    /// Each time as a multiple of the host's own.
     pub(super) ratios: Vec<Option<f64>>,
 }
 
 impl Row {
-    /// One whose ratios are those of its times.
+    /// Makes a row whose ratios follow from its times.
     pub(super) fn of_times(
         name: &str,
         group: &str,
@@ -28,10 +28,10 @@ impl Row {
     }
 }
 
-/// The group of what takes its time by definition, and so has no mean.
+/// The group of benchmarks whose time is fixed by definition, so that a mean makes no sense.
 pub(super) const CALIBRATION: &str = "calibration";
 
-/// The groups of benchmarks that have a mean, and what they are called.
+/// The groups of benchmarks that have a mean, and their titles.
 const GROUPS: [(&str, &str); 6] = [
     ("cpu", "CPU-bound"),
     ("float", "floating point"),
@@ -69,8 +69,8 @@ impl Table {
         cells.concat()
     }
 
-    /// Geometric means of the ratios, a line for each group that was measured; and how many times as long as the other one a deterministic
-    /// run takes, over all of them.
+    /// Returns the geometric means of the ratios, a line for each group that was measured, and one for the
+    /// cost of a deterministic run in relation to the normal one, over all groups.
     pub(super) fn means(&self, rows: &[Row]) -> Vec<String> {
         let mut lines = Vec::new();
         for (group, title) in GROUPS {
@@ -98,17 +98,17 @@ impl Table {
         lines
     }
 
-    /// True when there is QEMU to compare with.
+    /// Returns whether QEMU was measured too.
     fn compares(&self) -> bool {
         self.kinds.contains(&Kind::Qemu)
     }
 
-    /// How many times as long as the translator QEMU takes.
+    /// Returns QEMU's time as a multiple of the translator's.
     fn gain(&self, row: &Row) -> Option<f64> {
         self.times_ours(row, Kind::Qemu)
     }
 
-    /// How many times as long as the translator `kind` takes.
+    /// Returns the time of `kind` as a multiple of the translator's.
     fn times_ours(&self, row: &Row, kind: Kind) -> Option<f64> {
         let of = |kind| row.times[self.kinds.iter().position(|other| *other == kind)?];
         Some(of(kind)? / of(Kind::Translator)?)
@@ -127,7 +127,7 @@ fn times(ratio: Option<f64>, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// The geometric mean; none of nothing.
+/// Returns the geometric mean, or None if there are no values.
 fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) =
         values.fold((0.0, 0u32), |(sum, count), value| (sum + value.ln(), count + 1));

@@ -1,5 +1,6 @@
-//! User Mode Linux: Linux built as a program of the host. It runs programs of the host's own instruction set alone, so it has the
-//! busybox of the host, which its root file system, the host's own, leads to.
+//! Starts User Mode Linux: Linux built as a program of the host. It runs only programs of the host's own
+//! instruction set, so it uses the host's busybox, which it reaches through its root file system, the host's
+//! own.
 
 use std::fs;
 use std::io;
@@ -10,11 +11,11 @@ use std::process::{Command, Stdio};
 use super::BenchError;
 use super::peer::{Kind, MEMORY, PROMPT, Peer, is_installed};
 
-/// Where Debian has the kernel and busybox.
+/// The place of the kernel and busybox in Debian.
 const KERNEL: &str = "linux.uml";
 pub(super) const BUSYBOX: &str = "/usr/bin/busybox";
 
-/// What has to be installed before it can be started; nothing if all is there.
+/// Returns what must be installed first, or None if nothing is missing.
 pub(super) fn missing() -> Option<&'static str> {
     if is_installed(KERNEL) && Path::new(BUSYBOX).exists() {
         None
@@ -23,7 +24,7 @@ pub(super) fn missing() -> Option<&'static str> {
     }
 }
 
-/// Boots it with 128 MiB. `directory` has its files, and its programs in the folder `bin`.
+/// Boots it with 128 MiB. `directory` holds its files, and its programs in the folder `bin`.
 pub(super) fn boot(directory: &Path) -> Result<Peer, BenchError> {
     let init = directory.join("init");
     write_init(&init, &directory.join("bin"))
@@ -31,12 +32,13 @@ pub(super) fn boot(directory: &Path) -> Result<Peer, BenchError> {
     let mut command = Command::new(KERNEL);
     command.args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=fd:0,fd:1"]);
     command.arg(format!("mem={MEMORY}M")).arg(format!("init={}", init.display()));
-    // It tells there what it finds on the host.
+    // UML reports there what it finds on the host.
     command.stderr(Stdio::null());
     Peer::start(Kind::Uml, command)
 }
 
-/// Writes the first process: a shell on the console, with `bin` as its path and a file system in memory for what it writes.
+/// Writes the script of the first process: a shell on the console, with `bin` as its path and a file system
+/// in memory for its files.
 fn write_init(init: &Path, bin: &Path) -> io::Result<()> {
     let (bin, prompt) = (bin.display(), PROMPT.replace('~', "\\w"));
     let script = format!(

@@ -1,4 +1,4 @@
-//! v86, an emulator in JavaScript and WebAssembly, under Node.js.
+//! Starts v86, an emulator in JavaScript and WebAssembly, under Node.js.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::process::Command;
 use super::BenchError;
 use super::peer::{Kind, MEMORY, Peer, is_installed};
 
-/// The program that starts it.
+/// The program that starts v86.
 const SCRIPT: &str = include_str!("v86.mjs");
-/// SeaBIOS, which v86 does not bring along, where Debian has it.
+/// SeaBIOS, which v86 does not include, in its place in Debian.
 const FIRMWARE: [&str; 2] =
     ["/usr/share/seabios/bios.bin", "/usr/share/seabios/vgabios-stdvga.bin"];
 
-/// Its library, where `npm install --global v86` puts it.
+/// Returns v86's library, where `npm install --global v86` puts it.
 fn library() -> Option<PathBuf> {
     let root = Command::new("npm").args(["root", "--global"]).output().ok()?;
     let root = String::from_utf8(root.stdout).ok()?;
@@ -21,7 +21,7 @@ fn library() -> Option<PathBuf> {
     library.exists().then_some(library)
 }
 
-/// What has to be installed before it can be started; nothing if all is there.
+/// Returns what must be installed first, or None if nothing is missing.
 pub(super) fn missing() -> Option<&'static str> {
     if !is_installed("node") || !is_installed("npm") {
         Some("apt-get install nodejs npm")

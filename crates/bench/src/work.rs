@@ -1,4 +1,4 @@
-//! How long programs take in a guest, and the same programs on the host.
+//! Measures programs in a guest, and the same programs on the host.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::process::Command;
 use super::peer::{Kind, PROMPT, Peer};
 use super::{BenchError, WorkArguments, bochs, median, show, uml, v86};
 
-/// Makes what the others work on: 10,000 lines of text.
+/// The command that makes the input of the others: 10,000 lines of text.
 const TEXT: &str = r#"i=1; while [ $i -le 10000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;
 
-/// What is measured.
+/// The commands that are measured, and their names.
 const WORK: [(&str, &str); 6] = [
     (
         "shell",
@@ -29,15 +29,16 @@ const WORK: [(&str, &str); 6] = [
     ("spawn", "j=0; while [ $j -lt 25 ]; do j=$((j+1)); cat < /dev/null; done"),
 ];
 
-/// The hard disk that Bochs wants to have, in bytes.
+/// The size in bytes of the hard disk that Bochs needs.
 const DISK_OF_BOCHS: usize = 1 << 20;
 
-/// How often the host does it for one figure, for it is too quick for the host's clock.
+/// How often the host repeats a command for one figure, since a single execution is too short for the host's
+/// clock.
 const REPEATED: u32 = 20;
-/// How often a guest does it; what typing the command takes is subtracted.
+/// How often a guest repeats a command. The cost of typing it is subtracted.
 const REPEATED_IN_GUEST: u32 = 4;
 
-/// A system that works, and the host's own programs of the same build.
+/// A system that executes the commands, and the host's own programs of the same build.
 struct Worker<'a> {
     kind: Kind,
     peer: Peer,
@@ -53,7 +54,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Works by turns, and shows the medians.
+/// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
     let kernel = settings.guest("linux-686/vmlinuz")?;
@@ -64,7 +65,7 @@ pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
         let peer = kind.boot_kernel(&kernel, &initrd, &[])?;
         workers.push(Worker::new(kind, peer, &host, "/tmp")?);
     }
-    // Dropped after the systems, which have their files there.
+    // This is dropped after the systems, which have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let host_of_uml;
     if arguments.all {
@@ -81,7 +82,7 @@ pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
         host_of_uml = Host::new(Path::new(uml::BUSYBOX))?;
         match Worker::new(Kind::Uml, uml::boot(host_of_uml.directory())?, &host_of_uml, "/mnt") {
             Ok(worker) => workers.push(worker),
-            // Older kernels of it end at once where the host's processor has more registers than they know.
+            // Older UML kernels end at once if the host's processor has more registers than they know.
             Err(BenchError::Silent(..)) => show("UML has not reached a shell on this host.")?,
             Err(error) => return Err(error),
         }
@@ -105,14 +106,14 @@ pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
     show(&format!("{:<17}{}", "geometric mean", means.concat()))
 }
 
-/// What a command takes a system.
+/// The cost of a command in a system.
 struct Measured {
     seconds: f64,
-    /// How many times the host's own.
+    /// The cost as a multiple of the host's own.
     ratio: f64,
 }
 
-/// The medians of one command: on the host, and in each system.
+/// Returns the medians of one command: on the host, and in each system.
 fn measure_one(
     runs: u32,
     host: &Host,
@@ -139,7 +140,7 @@ fn measure_one(
     Ok((median(native), measured.collect()))
 }
 
-/// The guest's programs on the host, in a directory of their own.
+/// The guest's programs, installed on the host in a directory of their own.
 struct Host {
     directory: tempfile::TempDir,
 }
@@ -161,12 +162,12 @@ impl Host {
         Ok(host)
     }
 
-    /// Where it is, its programs in the folder `bin`.
+    /// Returns the directory, whose folder `bin` holds the programs.
     fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What the shell prints that executes `script`.
+    /// Returns the output of the shell when it executes `script`.
     fn shell(&self, script: &str) -> Result<String, BenchError> {
         let bin = self.directory().join("bin");
         let output = Command::new(bin.join("sh"))
@@ -182,7 +183,7 @@ impl Host {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The time that `command` takes the host's processors, in seconds.
+    /// Returns the processor time of `command` on the host, in seconds.
     fn time_of(&self, command: &str) -> Result<f64, BenchError> {
         let printed = self.shell(&format!("{}; times", repeated(command, REPEATED)))?;
         let sum = seconds(&printed)
@@ -191,13 +192,13 @@ impl Host {
     }
 }
 
-/// The command of a shell that does `command` so many times.
+/// Returns the shell command that executes `command` `times` times.
 fn repeated(command: &str, times: u32) -> String {
     format!("k=0; while [ $k -lt {times} ]; do k=$((k+1)); {command}; done")
 }
 
-/// The sum of what a shell's `times` prints (POSIX): user and system time, its own and its children's, such
-/// as `0m1.250s`.
+/// Returns the sum of the output of a shell's `times` (POSIX): user and system time of the shell and its
+/// children, such as `0m1.250s`.
 fn seconds(printed: &str) -> Option<f64> {
     let mut sum = 0.0;
     for word in printed.split_whitespace() {

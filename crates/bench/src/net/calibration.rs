@@ -1,8 +1,9 @@
-//! What this host takes for the operations of which a transfer consists: the [`Host`] of the model, measured.
+//! Measures the cost of the operations of which a transfer consists on this host, as a [`Host`] of the model.
 //!
-//! What a guest does is measured in one ([`guest`]); what the host does is done here, as `crates/net` does it: bytes over a Unix socket, and a thread that sleeps until
-//! there are some. Each figure is the least of several, for
-//! whatever else the host does makes one larger. Nothing here maps pages elsewhere, so that this has no cost.
+//! The cost of a guest's operations is measured in a guest ([`guest`]). The host's operations are performed
+//! here in the way of `crates/net`: bytes over a Unix socket, and a thread that sleeps until there are some.
+//! Each figure is the least of several, because any other work of the host makes a figure larger. Nothing
+//! here remaps pages, so this operation costs nothing.
 
 mod guest;
 
@@ -16,32 +17,32 @@ use ring3_netmodel::Host;
 use ring3_vm::{Ending, VmError};
 use thiserror::Error;
 
-/// How often everything is measured.
+/// How often each measurement is repeated.
 const RUNS: u32 = 5;
 
-/// Why a host's costs are not known.
+/// Why a host cannot be measured.
 #[derive(Debug, Error)]
 pub enum CalibrationError {
-    /// There is no machine for the guest.
+    /// The guest's machine cannot be made.
     #[error(transparent)]
     Machine(#[from] VmError),
     /// The guest did not switch its machine off.
     #[error("the guest that measures has ended by {0:?}")]
     Ended(Ending),
-    /// Some of its interrupts did not come.
+    /// Some of the guest's interrupts were lost.
     #[error("of {wanted} interrupts the guest that measures has had {had}")]
     Interrupts {
-        /// How many were asked for.
+        /// How many interrupts were requested.
         wanted: u32,
-        /// How many came.
+        /// How many interrupts arrived.
         had: u32,
     },
-    /// The host gives no sockets.
+    /// The host refuses a socket.
     #[error("a Unix socket cannot be measured: {0}")]
     Socket(#[from] io::Error),
 }
 
-/// Seconds, by the least of several measurements.
+/// Returns the seconds of the shortest of several measurements.
 fn several(
     mut measure: impl FnMut() -> Result<Duration, CalibrationError>,
 ) -> Result<f64, CalibrationError> {
@@ -57,7 +58,7 @@ pub fn calibrate() -> Result<Host, CalibrationError> {
     let frequency = several(|| Ok(multiplications()))?.recip() * CYCLES;
     let memory_bandwidth = f64::from(COPIED) / several(|| Ok(copy()))?;
     let message = several(|| Ok(messages()?))?;
-    // Sent, and taken by a thread that sleeps.
+    // A message that is sent and received by a thread that sleeps.
     let there = several(|| Ok(round_trips()?))? / 2.0;
     let guest = guest::calibrate()?;
     Ok(Host {
@@ -73,11 +74,12 @@ pub fn calibrate() -> Result<Host, CalibrationError> {
 }
 
 const MULTIPLICATIONS: u32 = 20_000_000;
-/// A multiplication of 32 bits takes so many cycles until the next one has its product, on Intel's processors since 2006 and on AMD's since Zen (Fog, Instruction tables).
+/// The cycles after which the product of a 32-bit multiplication is available to the next one, on Intel's
+/// processors since 2006 and on AMD's since Zen (Fog, Instruction tables).
 const LATENCY: f64 = 3.0;
 const CYCLES: f64 = MULTIPLICATIONS as f64 * LATENCY;
 
-/// A chain of multiplications, each of the product before.
+/// Measures a chain of multiplications, each of which uses the product of the one before.
 fn multiplications() -> Duration {
     let start = Instant::now();
     let mut product = black_box(3u32);
@@ -88,13 +90,13 @@ fn multiplications() -> Duration {
     start.elapsed()
 }
 
-/// More than caches have.
+/// Bytes of a copy; this is more than caches hold.
 const COPIED: u32 = 64 << 20;
 
-/// A copy of so much.
+/// Measures a copy of [`COPIED`] bytes.
 fn copy() -> Duration {
     let source = vec![1u8; COPIED as usize];
-    // Written to, so that its pages are there.
+    // This is written so that its pages are present.
     let mut target = vec![2u8; COPIED as usize];
     let start = Instant::now();
     target.copy_from_slice(black_box(&source));
@@ -103,10 +105,10 @@ fn copy() -> Duration {
 }
 
 const MESSAGES: u32 = 20_000;
-/// Bytes of a message: copies of more are counted apart.
+/// Bytes of a message. Copies of more bytes are counted separately.
 const MESSAGE: usize = 64;
 
-/// A message that nobody waits for: the calls of the system on both sides.
+/// Measures a message that nobody waits for: the system calls on both sides.
 fn messages() -> io::Result<Duration> {
     let (mut near, mut far) = UnixStream::pair()?;
     let mut bytes = [0; MESSAGE];
@@ -120,7 +122,7 @@ fn messages() -> io::Result<Duration> {
 
 const ROUND_TRIPS: u32 = 2000;
 
-/// A message to a thread that sleeps, and one back.
+/// Measures a message to a thread that sleeps, and its answer.
 fn round_trips() -> io::Result<Duration> {
     let (mut near, mut far) = UnixStream::pair()?;
     let echo = thread::Builder::new().name("calibration".to_owned()).spawn(move || {
@@ -135,12 +137,12 @@ fn round_trips() -> io::Result<Duration> {
     }
     let taken = start.elapsed() / ROUND_TRIPS;
     drop(near);
-    // It has nothing to tell.
+    // The thread returns nothing of interest.
     let _ = echo.join();
     Ok(taken)
 }
 
-/// The options of `ring3 netmodel` that say what `host` takes.
+/// Returns the options of `ring3 netmodel` that describe `host`.
 pub fn options(host: &Host) -> String {
     let Host { exit, interrupt, message, wake_up, element, remap, .. } = host;
     let (frequency, memory) = (host.frequency / 1e9, host.memory_bandwidth / 1e9);
@@ -159,7 +161,7 @@ mod tests {
         let host = calibrate().unwrap();
         assert!((0.1e9..20e9).contains(&host.frequency), "{host:?}");
         assert!((0.01e9..1000e9).contains(&host.memory_bandwidth), "{host:?}");
-        // Where a cost is a difference, a busy host can make it nothing.
+        // A cost that is a difference may be 0 on a busy host.
         for cost in [host.exit, host.interrupt, host.element, host.wake_up] {
             assert!((0.0..1e9).contains(&cost), "{host:?}");
         }

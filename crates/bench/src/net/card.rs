@@ -2,23 +2,25 @@
 
 use ring3_netmodel::{Design, Network, Transfer};
 
-/// What may be at both ends.
+/// A card that both guests can have.
 #[derive(Debug)]
 pub(in super::super) struct Card {
     pub(super) name: &'static str,
-    /// The word of `-device`.
+    /// The name of the card in `-device`.
     pub(super) device: &'static str,
-    /// Linux's modules for it.
+    /// Linux's modules for the card.
     pub(super) modules: &'static str,
-    /// How much of the work it does, in parts of [`SHARES`]: slow cards do less of it.
+    /// How much of the work the card does, in units of 1/[`SHARES`]: slow cards do less of it.
     pub(super) share: u32,
-    /// Bytes of a packet that it can be set to, those of an ordinary frame first; none where there are no others.
+    /// Packet sizes in bytes to which the card can be set, that of an ordinary frame first. The list is empty
+    /// if there is only one.
     pub(super) sizes: &'static [u32],
-    /// What it is to the model, where two machines are joined without a switch.
+    /// The card's design in terms of the model, where two machines are joined without a switch.
     pub(super) design: Design,
 }
 
-/// By DMA, with an interrupt for each packet: a large one where the card and its network leave it whole. A thread takes it from the connection, and wakes the machine.
+/// The design of a card that uses DMA. It has an interrupt for each packet, which is large where the card and
+/// its network leave it whole. A thread takes the packet from the connection and wakes the machine.
 const DMA: Design = Design {
     transfer: Transfer::Dma,
     packet: 65535.0,
@@ -30,7 +32,7 @@ const DMA: Design = Design {
     messages: 1.0,
     wake_ups: 2.0,
 };
-/// Bytes of a packet in a frame of Ethernet.
+/// Bytes of a packet in an Ethernet frame.
 const FRAME: f64 = 1500.0;
 
 pub(super) const SHARES: u32 = 16;
@@ -44,7 +46,7 @@ pub(super) const CARDS: [Card; 3] = [
         sizes: &[1500, 9000, 65535],
         design: DMA,
     },
-    // Buffers of its driver (TSO) are left whole until the other card, which cuts them.
+    // The buffers of its driver (TSO) stay whole until the other card cuts them.
     Card {
         name: "e1000",
         device: "e1000",
@@ -53,7 +55,7 @@ pub(super) const CARDS: [Card; 3] = [
         sizes: &[1500, 9000, 16110],
         design: Design { packet: FRAME, ..DMA },
     },
-    // Linux moves words.
+    // Linux moves 16-bit words.
     Card {
         name: "ne2k_pci",
         device: "ne2k_pci",
@@ -70,7 +72,7 @@ pub(super) const CARDS: [Card; 3] = [
     },
 ];
 
-/// The card that users call so.
+/// Returns the card with this name.
 pub(in super::super) fn named(name: &str) -> Result<&'static Card, String> {
     let found = CARDS.iter().find(|card| card.name == name);
     let names = || CARDS.iter().map(|card| card.name).collect::<Vec<_>>().join(", ");

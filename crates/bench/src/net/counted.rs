@@ -1,6 +1,7 @@
-//! What was counted while something was sent.
+//! Counts the events of a transfer.
 //!
-//! The counters of both machines are read before and after, and so is what passed while nothing was sent: commands that are typed, and programs that start.
+//! The counters of both machines are read before and after the transfer. The counts of a transfer of nothing
+//! are subtracted, since typing commands and starting programs count as well.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +9,23 @@ use super::super::{BenchError, median};
 use super::pair::Pair;
 use super::traffic::Traffic;
 
-/// For one packet or record; of all runs together, the median of each.
+/// Counts for each packet or record; each is the median of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Seconds until the next one.
+    /// Seconds until the next packet or record.
     pub(super) time: f64,
-    /// Accesses of ports and device memory by both guests.
+    /// Accesses to ports and device memory by both guests.
     pub(super) exits: f64,
-    /// Interrupts by both cards, as the guests count them.
+    /// Interrupts of both cards, as the guests count them.
     pub(super) interrupts: f64,
-    /// Threads that slept and were woken, of both machines and the switch.
+    /// How often threads of both machines and the switch slept and were woken.
     pub(super) wake_ups: f64,
-    /// Seconds of the host's processors, of both machines and the switch.
+    /// Processor time in seconds of both machines and the switch.
     pub(super) work: f64,
 }
 
-/// What makes a guest say how often its card has interrupted: the sum of its lines in `/proc/interrupts`.
+/// The command that makes a guest print the number of its card's interrupts: the sum of its lines in
+/// `/proc/interrupts`.
 const INTERRUPTS: &str =
     "awk '/eth0|virtio/ {n += $2} END {print \"interrupts\", n + 0}' /proc/interrupts";
 
@@ -47,7 +49,7 @@ impl Counted {
         Ok(Counted::by(|field| median(all.iter().map(field).collect())))
     }
 
-    /// One whose fields are made each in the same way.
+    /// Makes counts by computing each field in the same way.
     fn by(make: impl Fn(fn(&Counted) -> f64) -> f64) -> Counted {
         Counted {
             time: make(|counted| counted.time),
@@ -58,9 +60,9 @@ impl Counted {
         }
     }
 
-    /// What is counted while so many are sent.
+    /// Counts while `count` packets or records are sent.
     fn of(pair: &mut Pair, traffic: &Traffic, count: u32) -> Result<Counted, BenchError> {
-        // What the guests tell is exits and wake-ups, too: it is before and after everything else.
+        // Asking the guests causes exits and wake-ups, too, so this comes before and after all the rest.
         let interrupts = interrupts(pair)?;
         let before = Counted::now(pair)?;
         let (time, _) = pair.send(traffic, count)?;
@@ -69,7 +71,7 @@ impl Counted {
         Ok(Counted { time, interrupts: self::interrupts(pair)? - interrupts, ..more })
     }
 
-    /// The counters that are seen from outside.
+    /// Reads the counters that are visible from outside.
     fn now(pair: &mut Pair) -> Result<Counted, BenchError> {
         let (wake_ups, work) = pair.switch()?;
         let mut counted = Counted { wake_ups: number(wake_ups), work, ..Counted::default() };
@@ -83,7 +85,7 @@ impl Counted {
     }
 }
 
-/// How often both cards have interrupted.
+/// Returns the number of interrupts of both cards.
 fn interrupts(pair: &mut Pair) -> Result<f64, BenchError> {
     let mut sum = 0.0;
     for machine in &mut pair.machines {
@@ -97,14 +99,14 @@ fn interrupts(pair: &mut Pair) -> Result<f64, BenchError> {
     Ok(sum)
 }
 
-/// How often a guest has left its code for a device.
+/// Returns how often a guest has left its code for a device.
 fn exits(counters: &BTreeMap<String, u64>) -> f64 {
     let kinds = ["exits-port-read", "exits-port-write", "exits-mmio-read", "exits-mmio-write"];
     let count = |kind| counters.get(kind).copied().unwrap_or_default();
     number(kinds.into_iter().map(count).sum())
 }
 
-/// Counters are far from where this is not exact.
+/// Converts a count, which is far below the point where this is inexact.
 #[expect(clippy::cast_precision_loss)]
 fn number(count: u64) -> f64 {
     count as f64

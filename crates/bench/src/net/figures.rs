@@ -1,4 +1,4 @@
-//! Four charts by size of packets, as those of Richter (2009), figures 5.1 to 5.4.
+//! Four charts by size of packets, like figures 5.1 to 5.4 of Richter (2009).
 
 use super::super::{BenchError, Settings};
 use super::measure_all;
@@ -10,23 +10,23 @@ use crate::chart::Chart;
 struct Figure {
     kind: Kind,
     title: &'static str,
-    /// What goes upwards.
+    /// The label of the vertical axis.
     unit: &'static str,
     value: fn(&Traffic, Measured) -> f64,
     sizes: &'static [u32],
-    /// How many a quick card sends of each size, but no more than [`BYTES`].
+    /// How many packets of each size a quick card sends; [`BYTES`] is another limit.
     count: u32,
 }
 
-/// What a quick card sends of one size at most.
+/// The most bytes that a quick card sends of one size.
 const BYTES: u32 = 32 << 20;
 
-/// Records of a stream, up to more than a segment of any card.
+/// Sizes of records in a stream, beyond a segment of any card.
 const RECORDS: [u32; 7] = [64, 256, 1024, 1448, 4096, 16384, 65536];
-/// Packets: up to what is in a frame of 1500 bytes behind the header of IPv4. Larger ones would come in fragments.
+/// Sizes of packets, up to the payload of IPv4 in a frame of 1500 bytes. Larger ones would be fragmented.
 const PACKETS: [u32; 6] = [64, 128, 256, 512, 1024, 1480];
 
-/// Microseconds for one, there and back.
+/// Returns the microseconds for a packet to go there and back.
 fn microseconds(_: &Traffic, measured: Measured) -> f64 {
     measured.time * 1e6
 }
@@ -66,14 +66,14 @@ const FIGURES: [Figure; 4] = [
     },
 ];
 
-/// The charts, without any curves.
+/// Returns the charts without curves.
 pub(super) fn empty() -> Vec<Chart> {
     let chart =
         |figure: &Figure| Chart { title: figure.title, unit: figure.unit, curves: Vec::new() };
     FIGURES.iter().map(chart).collect()
 }
 
-/// Measures what they show, and adds a curve for each pair to each of `charts`.
+/// Measures the values that the charts show, and adds a curve for each pair to each of `charts`.
 pub(super) fn measure(
     settings: &Settings,
     pairs: &mut [Pair],

@@ -1,10 +1,13 @@
-//! What the model predicts for a card, beside what was measured and counted.
+//! Compares the model's prediction for a card with measurements and counts.
 //!
-//! The model multiplies how often each step of a transfer is done, by the card's design, by what the step takes on this host ([`calibration`](super::calibration)). Three
-//! of the steps are counted in a real run ([`Counted`]): exits, interrupts and wake-ups. So the time that was measured is divided into what these take as they were
-//! counted, what the others take by the design, what the processes have had of the host's processors beyond that (the guests' own work, which the model leaves out:
-//! drivers, protocols and programs), and what is left. Where less time has passed than all that takes, machines have worked at the same time, and what is left is
-//! negative; what is positive was spent waiting, be it for the host's processors. What is off is named by the largest difference, of all and of the model's own terms.
+//! The model multiplies the number of executions of each step of a transfer, by the card's design, by the
+//! cost of the step on this host ([`calibration`](super::calibration)). Three of the steps are counted in a
+//! real run ([`Counted`]): exits, interrupts and wake-ups. So the measured time is divided into four parts:
+//! the cost of the counted steps, the cost of the other steps by the design, the remaining processor time of
+//! the processes, and the rest. The third part is the guests' own work, which the model leaves out: drivers,
+//! protocols and programs. The rest is negative if machines have worked at the same time, so that less time
+//! has passed than all other parts take. A positive rest was spent waiting, perhaps for the host's
+//! processors. The term with the largest difference is named, both among all terms and among the model's own.
 
 use ring3_netmodel::{Design, Host, Prediction};
 
@@ -13,14 +16,14 @@ use super::counted::Counted;
 use super::pair::{Pair, Way};
 use super::traffic::{Kind, Traffic};
 
-/// What is compared: latency, and bandwidth.
+/// The traffic that is compared, for latency and for bandwidth.
 const TRAFFIC: [Traffic; 2] =
     [Traffic::new(Kind::Ping, 64, 2000), Traffic::new(Kind::Stream, 65536, 2000)];
 
-/// Headers of IPv4 and Ethernet.
+/// Bytes of the headers of IPv4 and Ethernet.
 const HEADERS: u32 = 20 + 14;
 
-/// Compares, and shows it.
+/// Compares prediction and measurement, and shows the result.
 pub(super) fn show_comparisons(host: &Host, runs: u32, pair: &mut Pair) -> Result<(), BenchError> {
     for traffic in &TRAFFIC {
         let counted = Counted::new(runs, pair, traffic)?;
@@ -33,8 +36,8 @@ pub(super) fn show_comparisons(host: &Host, runs: u32, pair: &mut Pair) -> Resul
     Ok(())
 }
 
-/// The card's design, in that way of joining machines: with a switch there is one process more that passes packets on, by one thread. For packets that come together there
-/// is one interrupt.
+/// Returns the card's design for this way of joining machines. With a switch, one more process passes packets
+/// on, by one thread. Packets that come together cause one interrupt.
 fn design(pair: &Pair, traffic: &Traffic) -> Design {
     let Way { by_switch, .. } = pair.way;
     let more = if by_switch { 1.0 } else { 0.0 };
@@ -53,23 +56,23 @@ fn design(pair: &Pair, traffic: &Traffic) -> Design {
 #[derive(Debug, Clone, PartialEq)]
 struct Term {
     name: &'static str,
-    /// How often it is, where that is counted: by the design and in truth.
+    /// For a step that is counted: its number by the design, and its real number.
     counts: Option<[f64; 2]>,
-    /// Seconds: as predicted, and by what was counted.
+    /// Seconds: as predicted, and by the counts.
     times: [f64; 2],
 }
 
 impl Term {
-    /// How many seconds more it is than predicted.
+    /// Returns how many seconds longer it takes than predicted.
     fn off(&self) -> f64 {
         self.times[1] - self.times[0]
     }
 }
 
-/// Prediction and measurement.
+/// A prediction beside its measurement.
 #[derive(Debug, Clone, PartialEq)]
 struct Comparison {
-    /// Seconds for one packet or record.
+    /// Seconds for each packet or record.
     predicted: f64,
     measured: f64,
     terms: Vec<Term>,
@@ -77,7 +80,7 @@ struct Comparison {
 
 impl Comparison {
     fn new(host: &Host, design: &Design, traffic: &Traffic, counted: &Counted) -> Comparison {
-        // An echo comes back; what acknowledges a stream is not counted.
+        // An echo comes back. The acknowledgements of a stream are not counted.
         let (bytes, packets) = match traffic.kind {
             Kind::Stream => (traffic.bytes, 1.0),
             _ => (traffic.bytes + HEADERS, 2.0),
@@ -101,7 +104,7 @@ impl Comparison {
         }
         let sum = |terms: &[Term], at: usize| terms.iter().map(|term| term.times[at]).sum::<f64>();
         let predicted = sum(&terms, 0);
-        // Waking a thread is mostly waiting.
+        // Waking a thread consists mostly of waiting.
         let steps = sum(&terms, 1) - counted.wake_ups * host.wake_up / host.frequency;
         let own = (counted.work - steps).max(0.0);
         terms.push(Term { name: OWN_WORK, counts: None, times: [0.0, own] });
@@ -111,7 +114,7 @@ impl Comparison {
         Comparison { predicted, measured: counted.time, terms }
     }
 
-    /// The term that is off by most, of those that are counted or of all.
+    /// Returns the term with the largest difference, among those that are counted or among all.
     fn most(&self, of_counted: bool) -> &Term {
         let terms = self.terms.iter().filter(|term| term.counts.is_some() || !of_counted);
         let most = terms.max_by(|one, other| one.off().abs().total_cmp(&other.off().abs()));
@@ -153,7 +156,7 @@ fn line(name: &str, counts: Option<String>, values: [f64; 2]) -> String {
     format!("    {name:<28}{counts:<40}{:>10.1}{:>12.1}", values[0], values[1])
 }
 
-/// `part` of `whole`; nothing where that costs nothing.
+/// Returns `part` of `whole`, or 0 if the whole is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -163,7 +166,7 @@ mod tests {
     use super::super::card::named;
     use super::*;
 
-    /// A cycle is a microsecond.
+    /// On this host a cycle takes a microsecond.
     const HOST: Host = Host {
         frequency: 1e6,
         memory_bandwidth: 1e12,
@@ -179,7 +182,8 @@ mod tests {
         Comparison::new(&HOST, &named("virtio").unwrap().design, &TRAFFIC[0], &counted)
     }
 
-    /// As the design has it: for each of two packets an exit, two interrupts, a message and two wake-ups.
+    /// Counts that match the design: for each of two packets an exit, two interrupts, a message and two
+    /// wake-ups.
     const AS_DESIGNED: Counted =
         Counted { time: 134e-6, exits: 2.0, interrupts: 4.0, wake_ups: 4.0, work: 54e-6 };
 

@@ -1,4 +1,4 @@
-//! Two booted guests, joined.
+//! Boots two guests and joins their networks.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use super::super::{BenchError, Settings};
 use super::card::{Card, SHARES};
 use super::traffic::{Measured, SERVER, Traffic};
 
-/// How two guests are joined.
+/// A way of joining two guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) kind: Kind,
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// How long a switch may take until machines can connect.
+/// How long a switch may take until machines can connect to it.
 const START: Duration = Duration::from_secs(10);
 
 /// A switch in a process of its own. It ends when this is dropped.
@@ -61,30 +61,30 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Two booted guests, of which the client does what is measured. The switch is there for as long as they.
+/// Two booted guests, of which the client starts the traffic. The switch exists as long as they do.
 pub(super) struct Pair {
     pub(super) way: Way,
     pub(super) card: &'static Card,
-    /// The client is the first one.
+    /// The machines; the client is the first one.
     pub(super) machines: [Machine; 2],
     switch: Option<Switch>,
 }
 
-/// One of the two.
+/// One of the two machines.
 pub(super) struct Machine {
     pub(super) peer: Peer,
-    /// By which it tells what it counts: this program's own alone do.
+    /// The connection that reports the machine's counters. Only machines of this program have one.
     pub(super) monitor: Option<Monitor>,
 }
 
 impl Pair {
-    /// Boots both; `socket` is where they meet.
+    /// Boots both machines; `socket` is where they connect.
     pub(super) fn boot(
         settings: &Settings,
         way: Way,
@@ -122,12 +122,12 @@ impl Pair {
         let mut server = boot(1)?;
         server.peer.work("suite --network serve > /tmp/served &")?;
         let mut client = boot(2)?;
-        // Both find each other, and drivers have settled.
+        // After this the machines have found each other, and their drivers have settled.
         client.peer.work(&format!("ping -c 3 {SERVER}"))?;
         Ok(Pair { way, card, machines: [client, server], switch })
     }
 
-    /// Has both guests send packets of up to `bytes` bytes from now on.
+    /// Makes both guests send packets of up to `bytes` bytes from now on.
     pub(super) fn set_packet_size(&mut self, bytes: u32) -> Result<(), BenchError> {
         for machine in &mut self.machines {
             machine.peer.work(&format!("ip link set eth0 mtu {bytes}"))?;
@@ -135,19 +135,20 @@ impl Pair {
         Ok(())
     }
 
-    /// How many of `traffic` are sent.
+    /// Returns how many packets or records of `traffic` are sent.
     pub(super) fn count(&self, traffic: &Traffic) -> u32 {
         (traffic.count * self.card.share / SHARES).max(1)
     }
 
-    /// How often a thread of the switch has been woken, and its seconds of the host's processors: nothing without a switch.
+    /// Returns how often a thread of the switch has been woken, and its processor time in seconds. Both are 0
+    /// without a switch.
     pub(super) fn switch(&self) -> Result<(u64, f64), BenchError> {
         let Some(Switch(process)) = &self.switch else { return Ok((0, 0.0)) };
         let both = || Ok((wake_ups(process)?, processor_time(process)?));
         both().map_err(|error| BenchError::Time("ring3 switch", error))
     }
 
-    /// What one packet or record of `traffic` takes.
+    /// Measures one packet or record of `traffic`.
     pub(super) fn measure(&mut self, traffic: &Traffic) -> Result<Measured, BenchError> {
         let count = self.count(traffic);
         let (none, _) = self.send(traffic, 0)?;
@@ -159,18 +160,18 @@ impl Pair {
         })
     }
 
-    /// Sends `count` of them: the seconds that pass, and how many are lost.
+    /// Sends `count` packets or records. Returns the seconds that pass, and how many are lost.
     pub(super) fn send(&mut self, traffic: &Traffic, count: u32) -> Result<(f64, u32), BenchError> {
         let (time, text) = self.machines[0].peer.wait_for_work(&traffic.command(count))?;
         let Some(again) = outcome(&text, count) else {
             return Err(BenchError::NotRun(traffic.name(), self.way.kind.name(), text));
         };
-        // What others had to send again is no less of what has come.
+        // Other traffic sends lost packets again, so that all of it arrives.
         Ok((time, if traffic.may_lose() { again } else { 0 }))
     }
 }
 
-/// The second number that the program has printed, if the first one is `count`.
+/// Returns the second number that the program has printed, if the first one is `count`.
 fn outcome(text: &str, count: u32) -> Option<u32> {
     text.lines().find_map(|line| {
         let words: [&str; 3] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;

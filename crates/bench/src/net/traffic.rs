@@ -1,20 +1,20 @@
-//! What is sent between two guests, and what its table says of it.
+//! The traffic that is sent between two guests, and its line in the table.
 
-/// The guest that serves.
+/// The address of the guest that serves.
 pub(super) const SERVER: &str = "10.0.0.1";
 
-/// What the guests' program does (`guest/suite/network.c`).
+/// The kinds of traffic that the guests' program produces (`guest/suite/network.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Records by TCP, all one way.
+    /// Records by TCP, all in one direction.
     Stream,
-    /// Records by TCP, each of which comes back before the next one goes.
+    /// Records by TCP, each of which is returned before the next one is sent.
     StreamEcho,
-    /// The same by UDP.
+    /// Datagrams by UDP, each of which is returned before the next one is sent.
     DatagramEcho,
-    /// The same by echo requests.
+    /// Echo requests, each of which is answered before the next one is sent.
     Ping,
-    /// Echo requests, some of them under way at a time, each sent once.
+    /// Echo requests, several of them in flight at a time, each sent once.
     Flood,
 }
 
@@ -34,18 +34,18 @@ impl Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traffic {
     pub(super) kind: Kind,
-    /// Of each of them; echo requests with their header of 8 bytes.
+    /// Bytes of each packet or record; those of echo requests include their header of 8 bytes.
     pub(super) bytes: u32,
-    /// How many a quick card has to do.
+    /// How many packets or records a quick card sends.
     pub(super) count: u32,
 }
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Measured {
-    /// Seconds for one packet or record.
+    /// Seconds for each packet or record.
     pub(super) time: f64,
-    /// How many of them were lost, of 1.
+    /// The share of packets that were lost, from 0 to 1.
     pub(super) lost: f64,
 }
 
@@ -65,17 +65,18 @@ impl Traffic {
         format!("{what} {} bytes", self.bytes)
     }
 
-    /// What is lost is not sent again.
+    /// Returns whether lost packets are not sent again.
     pub(super) fn may_lose(&self) -> bool {
         self.kind == Kind::Flood
     }
 
-    /// What a guest types to send `count` of them.
+    /// Returns the command by which a guest sends `count` packets or records.
     pub(super) fn command(&self, count: u32) -> String {
         format!("suite --network {SERVER} {} {} {count}", self.kind.word(), self.bytes)
     }
 
-    /// MB/s of what goes one way, echoes a second of a flood, and the microseconds of what else comes back.
+    /// Returns the value for the table: MB/s of a stream in one direction, echoes a second of a flood, and
+    /// otherwise the microseconds until an echo is back.
     fn value(&self, time: f64) -> f64 {
         match self.kind {
             Kind::Stream => self.rate(time),
@@ -84,12 +85,13 @@ impl Traffic {
         }
     }
 
-    /// MB/s, where one takes so many seconds.
+    /// Returns the rate in MB/s, if each record takes `time` seconds.
     pub(super) fn rate(&self, time: f64) -> f64 {
         f64::from(self.bytes) / time / 1e6
     }
 
-    /// The table's line: what all have measured, and of all but the first how many times as long they take.
+    /// Returns the table's line: the value of each measurement, and for all but the first also its time as a
+    /// multiple of the first one's.
     pub(super) fn line(&self, card: &str, measured: &[Measured]) -> String {
         let cell = |(index, one): (usize, &Measured)| {
             let value = self.value(one.time);
@@ -102,7 +104,7 @@ impl Traffic {
         format!("{:<36}{card:<14}{}", self.name(), cells.concat())
     }
 
-    /// A line of losses, if any are to be told.
+    /// Returns a line with the losses, if this traffic can have any.
     pub(super) fn losses(&self, card: &str, measured: &[Measured]) -> Option<String> {
         if !self.may_lose() {
             return None;
@@ -114,7 +116,7 @@ impl Traffic {
     }
 }
 
-/// What the table has.
+/// The traffic in the table.
 pub(super) const TABLE: [Traffic; 8] = [
     Traffic::new(Kind::Stream, 65536, 2000),
     Traffic::new(Kind::Stream, 1448, 20000),
@@ -126,7 +128,8 @@ pub(super) const TABLE: [Traffic; 8] = [
     Traffic::new(Kind::Flood, 1400, 4000),
 ];
 
-/// What goes in packets as large as a card is set to: datagrams that IP else cuts, and streams of those cards that do not leave them whole.
+/// Traffic whose packets are as large as the card's setting: datagrams that IP would otherwise fragment, and
+/// streams on cards that cut them.
 pub(super) const BY_SIZE: [Traffic; 2] =
     [Traffic::new(Kind::Stream, 65536, 2000), Traffic::new(Kind::DatagramEcho, 8900, 2000)];
 

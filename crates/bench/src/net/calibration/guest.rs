@@ -1,7 +1,8 @@
-//! What a guest's operations take: a program in a machine of its own, under the translator.
+//! Measures the cost of a guest's operations by a program in a machine of its own, under the translator.
 //!
-//! The machine has an NE2000 on the ISA bus, which is what the model is about: its registers are read, words go to and from its memory by repeated OUTS and INS, and
-//! its remote DMA, which is done, interrupts. What the loop itself takes is measured in the same way, and subtracted.
+//! The machine has an NE2000 on the ISA bus, the card of the model's paper. The program reads the card's
+//! registers, moves words to and from its memory by repeated OUTS and INS, and receives its interrupts at the
+//! end of remote DMA. The cost of the loop itself is measured in the same way and subtracted.
 
 use std::io;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Nic, NicModel, Sof
 
 use super::{CalibrationError, several};
 
-/// The program, which is at 100020h. The card has port 300h and IRQ 5.
+/// The program, which is loaded at 100020h. The card has port 300h and IRQ 5.
 #[rustfmt::skip]
 const PROGRAM: &[u8] = &[
     0xeb, 0x26, // 100020: jmp 100048h
@@ -122,30 +123,30 @@ const PROGRAM: &[u8] = &[
     0xcf, // 100123: iret
 ];
 
-/// What the program can repeat: where that is.
+/// The operations that the program can repeat, with the addresses of their loops.
 #[derive(Debug, Clone, Copy)]
 enum Repeated {
-    /// Nothing.
+    /// No operation.
     Empty = 0x10_009a,
-    /// The card's command register is read.
+    /// Reading the card's command register.
     Exit = 0x10_009f,
-    /// Words are written to the card.
+    /// Writing words to the card.
     Outs = 0x10_00aa,
-    /// Words are read from it.
+    /// Reading words from the card.
     Ins = 0x10_00be,
-    /// The card interrupts, if the line is not masked.
+    /// An interrupt of the card, if the line is not masked.
     Interrupt = 0x10_00f5,
 }
 
-/// Where the program is, behind its header.
+/// The address of the program, behind its header.
 const START: u32 = 0x10_0020;
 const PARAMETERS: usize = 4;
 const PARAMETERS_LEN: usize = 16;
-/// Where it counts interrupts.
+/// The address of its count of interrupts.
 const INTERRUPTS: usize = 0x10_0034;
 const DEBUG_EXIT: u16 = 0xf4;
 
-/// Which lines of the interrupt controller are masked.
+/// The masked lines of the interrupt controller.
 const ALL: u32 = 0xff;
 const ALL_BUT_THE_CARD: u32 = 0xff & !(1 << 5);
 
@@ -154,27 +155,27 @@ const ALL_BUT_THE_CARD: u32 = 0xff & !(1 << 5);
 struct Run {
     repeated: Repeated,
     count: u32,
-    /// Of each transfer.
+    /// Words of each transfer.
     words: u32,
     mask: u32,
 }
 
-/// Seconds for the operations of a guest.
+/// The seconds that a guest's operations take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GuestCosts {
     pub(super) exit: f64,
-    /// Until it is acknowledged.
+    /// An interrupt, until it is acknowledged.
     pub(super) interrupt: f64,
     pub(super) element: f64,
 }
 
 const COUNT: u32 = 50_000;
 const TRANSFERS: u32 = 5_000;
-/// Words of a full frame, and of next to nothing.
+/// Words of a full frame, and of a very small one.
 const MANY: u32 = 750;
 const FEW: u32 = 2;
 
-/// Measures them.
+/// Measures the costs of a guest's operations.
 pub(super) fn calibrate() -> Result<GuestCosts, CalibrationError> {
     let run = |repeated, count, words, mask| -> Result<f64, CalibrationError> {
         Ok(Run { repeated, count, words, mask }.time()? / f64::from(count))
@@ -190,12 +191,12 @@ pub(super) fn calibrate() -> Result<GuestCosts, CalibrationError> {
         elements += transfer(way, MANY)? - transfer(way, FEW)?;
     }
     let element = elements / f64::from(2 * (MANY - FEW));
-    // On a host that was busy at the wrong moment a difference may have come out below nothing.
+    // On a host that was busy at the wrong moment a difference may be negative.
     Ok(GuestCosts { exit: exit.max(0.0), interrupt: interrupt.max(0.0), element: element.max(0.0) })
 }
 
 impl Run {
-    /// Seconds that it takes.
+    /// Returns the seconds that the run takes.
     fn time(self) -> Result<f64, CalibrationError> {
         several(|| {
             let mut vm = self.machine()?;
@@ -231,7 +232,7 @@ impl Run {
     }
 }
 
-/// A Multiboot kernel of `code`, which starts with its first byte (Multiboot Specification, 3.1).
+/// Makes a Multiboot kernel of `code`, which starts at its first byte (Multiboot Specification, 3.1).
 fn multiboot_kernel(code: &[u8]) -> Kernel {
     let (magic, has_addresses, entry) = (0x1bad_b002_u32, 1_u32 << 16, START);
     let start = entry - 32;
@@ -240,7 +241,7 @@ fn multiboot_kernel(code: &[u8]) -> Kernel {
     Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
 }
 
-/// The program says nothing.
+/// A console without output, since the program prints nothing.
 struct Nobody;
 
 impl Console for Nobody {

@@ -1,5 +1,5 @@
-//! Memory accesses: through segmentation, paging and the TLB to memory or,
-//! where that is a device's, out of the engine.
+//! Memory accesses: through segmentation, paging and the TLB to memory, or to a device, which leaves the
+//! engine.
 
 use ring3_core::memory::{Memory, Target};
 
@@ -53,7 +53,8 @@ impl Cpu {
         self.check_limit(register, offset, size, allowed)
     }
 
-    /// SDM vol. 3, 6.3: outside of the limit is #SS(0) for the stack and #GP(0) for others.
+    /// Raises #SS(0) for the stack and #GP(0) for other segments if the bytes are beyond the limit (SDM vol.
+    /// 3, 6.3).
     fn check_limit(
         &mut self,
         register: u8,
@@ -94,22 +95,24 @@ impl Cpu {
         self.write_linear(memory, linear, value, self.is_user())
     }
 
-    /// Reads at linear address `linear` with the rights of the running code, where the TLB
-    /// says that nothing else is needed. Otherwise nothing is done, without a reason in [`Cpu::stop`].
+    /// Reads at linear address `linear` with the rights of the running code, if the TLB allows the access
+    /// without further checks. Otherwise it does nothing and leaves no reason in [`Cpu::stop`].
     #[inline(always)]
     pub(crate) fn load_at_once<W: Word>(&self, memory: &Memory, linear: u64) -> Result<W, Stopped> {
         let entry = self.tlb.current(linear);
         entry.for_read(linear, W::BYTES).map(|place| W::load(memory, place)).ok_or(Stopped)
     }
 
-    /// The place to write at linear address `linear`, in the same case.
+    /// Returns the place to write at linear address `linear`, under the same condition as
+    /// [`Cpu::load_at_once`].
     #[inline(always)]
     pub(crate) fn place_at_once<W: Word>(&self, linear: u64) -> Result<usize, Stopped> {
         let entry = self.tlb.current(linear);
         entry.for_write(linear, W::BYTES).ok_or(Stopped)
     }
 
-    /// Reads at linear address `linear` what is to be written back: the access needs the rights of a write.
+    /// Reads a value at linear address `linear` that will be written back, so that the access needs the
+    /// rights of a write.
     #[inline(always)]
     pub(crate) fn read_linear_for_write<W: Word>(
         &mut self,
@@ -124,13 +127,13 @@ impl Cpu {
         self.read_slowly(memory, linear, Access::Write, By::code(user))
     }
 
-    /// #GP(0) where 16 bytes are to be aligned and are not (SDM vol. 1, 4.1.1).
+    /// Raises #GP(0) if 16 bytes must be aligned and are not (SDM vol. 1, 4.1.1).
     #[inline(always)]
     fn require_alignment(&mut self, linear: u64, aligned: bool) -> Result<(), Stopped> {
         if aligned && linear & 15 != 0 { Err(self.general_protection(0)) } else { Ok(()) }
     }
 
-    /// Reads 16 bytes at `offset` of segment `register`, which are to be aligned if `aligned`.
+    /// Reads 16 bytes at `offset` of segment `register`, which must be aligned if `aligned` is true.
     #[inline(always)]
     pub(crate) fn read_16_bytes(
         &mut self,
@@ -147,7 +150,7 @@ impl Cpu {
         Ok(u128::from(high) << 64 | u128::from(low))
     }
 
-    /// Writes 16 bytes at `offset` of segment `register`, which are to be aligned if `aligned`.
+    /// Writes 16 bytes at `offset` of segment `register`, which must be aligned if `aligned` is true.
     #[inline(always)]
     pub(crate) fn write_16_bytes(
         &mut self,
@@ -236,8 +239,9 @@ impl Cpu {
         self.translate_both(memory, linear, size, Access::Write, by).map(|_| ())
     }
 
-    /// The place of `offset` of segment `register`, and how many bytes can be read from there on without anything else: to the end of
-    /// the page, which is in the TLB, or to the limit of the segment.
+    /// Returns the place of `offset` of segment `register`, and how many bytes can be read from there on
+    /// without further checks: to the end of the page, which must be in the TLB, or to the limit of the
+    /// segment.
     pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
@@ -247,7 +251,7 @@ impl Cpu {
         (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
-    /// The same, and the page is brought into the TLB if it can be.
+    /// Returns the same as [`Cpu::plain_source`], and brings the page into the TLB if possible.
     pub(crate) fn find_plain_source(
         &mut self,
         memory: &mut Memory,
@@ -265,7 +269,8 @@ impl Cpu {
         self.plain_source(register, offset)
     }
 
-    /// The same for writing.
+    /// Returns the place of `offset` of segment `register`, and how many bytes can be written from there on
+    /// without further checks.
     pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
         let segment = self.segment(register);
         let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
@@ -275,8 +280,8 @@ impl Cpu {
         (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
-    /// Reads a processor structure (descriptor, TSS, interrupt table): a supervisor access
-    /// whatever the privilege level (SDM vol. 3, 5.6).
+    /// Reads a processor structure (descriptor, TSS, interrupt table). This is a supervisor access at any
+    /// privilege level (SDM vol. 3, 5.6).
     pub(crate) fn read_system<W: Word>(
         &mut self,
         memory: &mut Memory,
@@ -289,8 +294,8 @@ impl Cpu {
         self.read_linear_by(memory, linear, By::Processor)
     }
 
-    /// What the TLB has for supervisor code at `linear` may be a page of the user, to which no access to a table is allowed, whatever EFLAGS.AC is: CR4.SMAP
-    /// is set.
+    /// Returns whether the TLB entry for supervisor code at `linear` may belong to a user page while CR4.SMAP
+    /// is set. Accesses to tables may not reach such a page, whatever EFLAGS.AC is.
     fn tables_are_kept_from(&self, linear: u64) -> bool {
         self.cr4.contains(Cr4::SMAP) && self.tlb.may_be_users(linear)
     }
@@ -364,7 +369,8 @@ impl Cpu {
             };
             (address, (value.zero_extend() >> (8 * index)) as u8)
         };
-        // What can stop it comes first: an instruction that has read this memory is to read the same when it starts again.
+        // Everything that can stop the access comes first: an instruction that has read this memory must read
+        // the same value when it starts again.
         let mut places = [None; 8];
         for (index, place) in places.iter_mut().enumerate().take(W::BYTES) {
             let (address, byte) = byte(index);
@@ -378,7 +384,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// #AC for an access at privilege 3 to an address that is no multiple of its size, while
+    /// Raises #AC for an access at privilege 3 to an address that is not a multiple of its size, while
     /// alignment is checked (SDM vol. 3, 7.15, "Interrupt 17").
     fn check_alignment<W: Word>(&mut self, linear: u64, user: bool) -> Result<(), Stopped> {
         if self.checks_alignment && user && linear & (W::BYTES as u64 - 1) != 0 {
@@ -387,8 +393,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// Translates both pages of an access that crosses a boundary, the first
-    /// one first, so that nothing is written when the second one faults.
+    /// Translates both pages of an access that crosses a boundary, the first one first, so that nothing is
+    /// written when the second one faults.
     fn translate_both(
         &mut self,
         memory: &mut Memory,
@@ -430,8 +436,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// Where `value` is to be written for a guest-physical address, its bytes in one page; none where memory has
-    /// nothing of it, and a device has been told.
+    /// Returns the place to write `value`, whose bytes are in one page, at a guest-physical address. Returns
+    /// None if there is no memory and the device has already received the value.
     fn place_to_write<W: Word>(
         &mut self,
         memory: &mut Memory,
@@ -464,8 +470,8 @@ impl Cpu {
 
     // The stack ---------------------------------------------------------
 
-    /// Pushes `value` on a flat stack, where the TLB says that nothing else is needed. Otherwise
-    /// nothing is done, without a reason in [`Cpu::stop`].
+    /// Pushes `value` on a flat stack, if the TLB allows the access without further checks. Otherwise it does
+    /// nothing and leaves no reason in [`Cpu::stop`].
     #[inline(always)]
     pub(crate) fn push_at_once<W: Word>(
         &mut self,
@@ -479,7 +485,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// The value on top of the stack, which stays, in the same case.
+    /// Returns the value on top of the stack without popping it, under the same condition as
+    /// [`Cpu::push_at_once`].
     #[inline(always)]
     pub(crate) fn peek_at_once<W: Word>(&self, memory: &Memory) -> Result<W, Stopped> {
         self.load_at_once(memory, self.gpr(reg::SP) & LINEAR_MASK)
@@ -497,7 +504,7 @@ impl Cpu {
         self.gpr(reg::SP) & self.stack_mask()
     }
 
-    /// Sets the bits of ESP that count.
+    /// Sets the bits of ESP that the stack's size uses.
     #[inline(always)]
     pub(crate) fn set_stack_pointer(&mut self, value: u64) {
         let mask = self.stack_mask();
@@ -522,15 +529,15 @@ impl Cpu {
         Ok(value)
     }
 
-    /// The value `depth` words of size `W` below the top of the stack, which stays.
+    /// Returns the value `depth` words of size `W` below the top of the stack without popping it.
     pub(crate) fn peek<W: Word>(&mut self, memory: &mut Memory, depth: u64) -> Result<W, Stopped> {
         let offset = self.stack_pointer().wrapping_add(depth * W::BYTES as u64) & self.stack_mask();
         self.read(memory, sreg::SS, offset)
     }
 }
 
-/// A stack on which values are pushed one after the other, and whose
-/// pointer becomes the processor's only when all of them are there.
+/// A stack on which several values are pushed. Its pointer becomes the processor's only when all of them are
+/// there.
 #[derive(Debug)]
 pub(crate) struct NewStack {
     segment: Segment,
@@ -576,7 +583,7 @@ impl NewStack {
         Ok(())
     }
 
-    /// Makes it the processor's stack.
+    /// Makes this the processor's stack.
     pub(crate) fn commit(self, cpu: &mut Cpu) {
         if *cpu.segment(sreg::SS) != self.segment {
             cpu.set_segment(sreg::SS, self.segment);
@@ -585,19 +592,19 @@ impl NewStack {
     }
 }
 
-/// The page of a linear address, as the TLB's tags have it.
+/// Returns the page of a linear address in the form of the TLB's tags.
 #[inline(always)]
 fn page_of(linear: u64) -> u64 {
     linear & !0xfff
 }
 
-/// True when a `W` at `linear` does not cross a page boundary.
+/// Returns whether a `W` at `linear` does not cross a page boundary.
 #[inline(always)]
 fn fits_in_page<W: Word>(linear: u64) -> bool {
     W::BYTES == 1 || linear & 0xfff <= 0x1000 - W::BYTES as u64
 }
 
-/// How many bytes from `linear` on are in its page.
+/// Returns how many bytes of the page follow from `linear` on.
 fn bytes_in_page(linear: u64) -> usize {
     0x1000 - (linear & 0xfff) as usize
 }

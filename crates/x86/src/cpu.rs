@@ -1,8 +1,8 @@
 //! The processor's state.
 //!
-//! What else belongs to every processor is in the files below: its modes and control registers ([`mode`]),
-//! how instructions stop and ask the machine ([`stop`]), what they invalidate ([`invalidations`]), and its
-//! saved form ([`saved`]).
+//! Other parts of the processor are in the files below: its modes and control registers ([`mode`]), the ways
+//! in which instructions stop and ask the machine ([`stop`]), the invalidations of translations
+//! ([`invalidations`]), and its saved form ([`saved`]).
 
 pub mod invalidations;
 mod mode;
@@ -54,9 +54,9 @@ pub mod reg {
     pub const SI: u8 = 6;
     /// Destination index.
     pub const DI: u8 = 7;
-    /// No register: reads as zero. For addresses without base or index.
+    /// No register, which reads as zero: for addresses without base or index.
     pub const NONE: u8 = 16;
-    /// Added to the number of AX to BX as a byte register: AH to BH.
+    /// The offset that is added to the number of AX to BX as a byte register to mean AH to BH.
     pub const HIGH_BYTE: u8 = 16;
 }
 
@@ -121,10 +121,10 @@ bitflags! {
         const SMAP = 1 << 21;
     }
 
-    /// What the engine must look at before it runs on at full speed.
+    /// Conditions that the engine must handle before it continues at full speed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Attention: u16 {
-        /// Answers of the machine wait for the next instruction.
+        /// The machine's answers wait for the next instruction.
         const ANSWERED = 1 << 0;
         /// No interrupt is taken before one more instruction (STI, MOV SS, POP SS).
         const SHADOW = 1 << 1;
@@ -142,7 +142,7 @@ bitflags! {
         const DEBUG_TRAP = 1 << 7;
         /// The last instruction loaded SS: no debug exception before the next one.
         const SS_LOADED = 1 << 8;
-        /// An NMI is to be taken.
+        /// An NMI must be taken.
         const NMI = 1 << 9;
         /// An observer sees each instruction (see [`crate::observer`]).
         const OBSERVED = 1 << 10;
@@ -158,14 +158,15 @@ pub struct Msrs {
     pub sysenter_esp: u32,
     /// IA32_SYSENTER_EIP.
     pub sysenter_eip: u32,
-    /// IA32_EFER.NXE: pages may be not for execution.
+    /// IA32_EFER.NXE: page-table entries may forbid the execution of a page.
     pub no_execute: bool,
     /// IA32_PAT.
     pub pat: u64,
-    /// IA32_APIC_BASE; 0 on models without a local APIC. The machine's local APIC has the same value.
+    /// IA32_APIC_BASE, which is 0 on models without a local APIC. The machine's local APIC has the same
+    /// value.
     #[serde(default)]
     pub apic_base: u64,
-    /// Subtracted from the machine's time stamp: what WRMSR to IA32_TIME_STAMP_COUNTER changes.
+    /// Subtracted from the machine's time stamp. WRMSR to IA32_TIME_STAMP_COUNTER changes it.
     pub time_stamp_offset: u64,
     /// IA32_TSC_AUX.
     #[serde(default)]
@@ -186,15 +187,14 @@ impl Msrs {
         Msrs { pat: PAT_AT_RESET, apic_base, ..Msrs::default() }
     }
 
-    /// IA32_APIC_BASE has the global enable bit.
+    /// Returns whether IA32_APIC_BASE has the global enable bit.
     pub fn apic_is_enabled(&self) -> bool {
         self.apic_base & APIC_GLOBAL_ENABLE != 0
     }
 }
 
-/// The answers that the machine has given to the exits of one instruction. An
-/// instruction that leaves the engine starts again and finds them
-/// in the order in which it asks.
+/// The machine's answers to the exits of one instruction. An instruction that leaves the engine starts again
+/// and finds the answers in the order of its questions.
 #[derive(Debug, Clone, Default)]
 struct Answers {
     values: Vec<u64>,
@@ -204,13 +204,13 @@ struct Answers {
 /// The processor.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    /// The general registers 0 to 15; number 16 always reads zero ([`reg::NONE`]). There are as many places
-    /// as a byte can have values, so that the number of one is never checked.
+    /// The general registers 0 to 15. Number 16 always reads zero ([`reg::NONE`]). There are as many places
+    /// as a byte has values, so that an index that is a byte is never checked.
     gpr: [u64; 256],
-    /// EIP. While an instruction executes: that after the last one of its block, which
-    /// for branches and all that may end a block is the next instruction.
+    /// EIP. While an instruction executes, this is the address after the last instruction of its block. For
+    /// branches and all others that may end a block, that is the next instruction.
     pub ip: u64,
-    /// While an instruction executes: its address less its offset in the page.
+    /// While an instruction executes: its address minus its offset in the page.
     pub(crate) code_base: u64,
     /// The status flags.
     pub status: Status,
@@ -238,76 +238,78 @@ pub struct Cpu {
     pub msrs: Msrs,
     /// The x87 FPU.
     pub fpu: Fpu,
-    /// What the time-stamp counter counts: the nanoseconds of virtual time. Where there is none, the machine
-    /// is asked ([`Exit::TimeStamp`](crate::engine::Exit::TimeStamp)). No state, but the machine's.
+    /// The clock of the time-stamp counter, which counts the nanoseconds of virtual time. Without a clock,
+    /// the machine is asked ([`Exit::TimeStamp`](crate::engine::Exit::TimeStamp)). It is not part of the
+    /// processor's state but of the machine's.
     pub clock: Option<Clock>,
-    /// What computes its transcendental functions: no state, but the way the machine was built.
+    /// The functions that compute transcendental results. They are not state, but a choice made when the
+    /// machine was built.
     pub transcendental: Transcendental,
-    /// What it leaves in flags that the manual leaves undefined.
+    /// The vendor whose processors' results appear in flags that the manual leaves undefined.
     pub vendor: Vendor,
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
-    /// See [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat).
+    /// The value of [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat).
     is_flat: bool,
-    /// See [`Cpu::fetch_key`].
+    /// The tag of [`Cpu::fetch_key`].
     fetch_tag: u64,
-    /// Which processor this is to the guest.
+    /// The model that the guest sees.
     pub model: Model,
 
-    /// The INTR pin: the interrupt controller wants attention.
+    /// The INTR pin, by which the interrupt controller requests an interrupt.
     pub interrupt_pin: bool,
-    /// The bits of guest-physical addresses that leave the processor; see [`Cpu::set_a20`].
+    /// The mask of guest-physical addresses that leave the processor; see [`Cpu::set_a20`].
     pub(crate) address_mask: u64,
-    /// An NMI has come and not been taken yet.
+    /// Whether an NMI has arrived and was not taken yet.
     pub(crate) nmi_pending: bool,
-    /// An NMI was taken: no other one before IRET.
+    /// Whether an NMI was taken, so that no other one is taken before IRET.
     pub(crate) nmi_blocked: bool,
-    /// What [`Attention::DEBUG_TRAP`] is about, as DR6 has it.
+    /// The conditions of [`Attention::DEBUG_TRAP`], as bits of DR6.
     pub(crate) debug_conditions: u32,
-    /// In HLT, or before an instruction with which it waits for an interrupt.
+    /// Whether the processor is in HLT, or before an instruction with which it waits for an interrupt.
     pub(crate) halted: bool,
-    /// An exception or interrupt that is being delivered.
+    /// The exception or interrupt that is being delivered.
     pub(crate) event: Option<Event>,
-    /// See [`Attention`].
+    /// The conditions that the engine must handle.
     pub(crate) attention: Attention,
     answers: Answers,
-    /// The repeated INS that the last exit is for.
+    /// The device access of the last exit that can be finished without the engine.
     pub(crate) device_access: Option<DeviceAccess>,
     /// Why the last instruction stopped.
     pub(crate) stop: Stop,
-    /// Its number among the decoded instructions of its page.
+    /// The number of that instruction among the decoded instructions of its page.
     pub(crate) stopped_at: usize,
     /// The number of the first instruction of the block that is being executed.
     pub(crate) block: usize,
-    /// How many instructions may be executed after this block without a look around.
+    /// How many instructions may be executed after this block before the engine must check for events.
     pub(crate) left: u64,
-    /// The branch by which the last block was left, if it does not know where its target is.
+    /// The branch by which the last block was left, if it has no link to its target yet.
     pub(crate) unlinked: Option<Unlinked>,
     /// Instructions executed since the machine was switched on.
     pub instructions: u64,
-    /// After how many of them the guest last looked for long mode, by CPUID or by IA32_EFER, if it ever has.
-    /// No state: it tells people why a guest gives up.
+    /// The count of instructions at which the guest last looked for long mode, by CPUID or by IA32_EFER. It
+    /// is not state: it tells people why a guest gives up.
     pub long_mode_sought: Option<u64>,
-    /// The count at which the engine is to come back.
+    /// The instruction count at which the engine must return.
     pub(crate) deadline: u64,
-    /// Writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
+    /// Whether writes to decoded code stop the instruction (see [`Stop::WritesCode`]).
     pub(crate) guard_code: bool,
     pub(crate) tlb: Tlb,
-    /// CR0.AM and EFLAGS.AC are set: accesses at privilege 3 must be aligned.
+    /// Whether CR0.AM and EFLAGS.AC are set, so that accesses at privilege 3 must be aligned.
     pub(crate) checks_alignment: bool,
-    /// Grows when what is fetched at an address may have changed, or what was decoded there was
+    /// Grows when the bytes fetched at an address may have changed, or code that was decoded there was
     /// dropped.
     pub(crate) fetch_generation: u64,
-    /// Where the blocks at linear addresses are.
+    /// The decoded blocks at linear addresses.
     jumps: Jumps,
-    /// What another engine than the interpreter is to forget of the page tables.
+    /// The translations that an engine other than the interpreter must drop.
     invalidations: Invalidations,
-    /// Page walks done.
+    /// Number of page walks.
     pub(crate) page_walks: u64,
-    /// An observer wants to be told of memory accesses.
+    /// Whether an observer wants to know of memory accesses.
     pub(crate) notes_accesses: bool,
-    /// Those that it is to be told of.
+    /// The accesses for the observer.
     pub(crate) accesses: Vec<MemoryAccess>,
 }
 
@@ -318,19 +320,19 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// Where in it an engine that keeps registers elsewhere finds general registers 0 to 15, 64 bits each.
+    /// Offset of general registers 0 to 15, 64 bits each, for an engine that keeps registers elsewhere.
     pub const GENERAL_REGISTERS: usize = offset_of!(Cpu, gpr);
-    /// The same of CR0, 32 bits.
+    /// Offset of CR0, 32 bits.
     pub const CONTROL_REGISTER_0: usize = offset_of!(Cpu, cr0);
-    /// The same of debug registers 0 to 7. DR4 and DR5 have no place of their own.
+    /// Offset of debug registers 0 to 7. DR4 and DR5 have no storage of their own.
     pub const DEBUG_REGISTERS: usize = offset_of!(Cpu, dr);
 
-    /// A processor of the default model after power-on.
+    /// Makes a processor of the default model after power-on.
     pub fn new() -> Cpu {
         Cpu::of_model(Model::default())
     }
 
-    /// A processor after power-on (SDM vol. 3, table 10-1).
+    /// Makes a processor of model `model` after power-on (SDM vol. 3, table 10-1).
     pub fn of_model(model: Model) -> Cpu {
         let data = Segment::real(0, 0);
         let mut cpu = Cpu {
@@ -394,8 +396,8 @@ impl Cpu {
         cpu
     }
 
-    /// Puts the processor where a boot sector finds itself: real mode with all
-    /// segments at `segment` and EIP at `offset`.
+    /// Brings the processor into the state in which a boot sector starts: real mode with all segments at
+    /// `segment` and EIP at `offset`.
     pub fn set_real_mode_entry(&mut self, segment: u16, offset: u16) {
         for register in 0..6 {
             self.set_segment(register, Segment::real(segment, 0));
@@ -434,8 +436,8 @@ impl Cpu {
         W::truncate(self.gpr[register] >> shift)
     }
 
-    /// Writes general register `number` as a word of size `W`: bytes and words
-    /// leave the rest of the register alone, doublewords clear the upper half (SDM vol. 1, 3.4.1.1).
+    /// Writes general register `number` as a word of size `W`. Bytes and words leave the rest of the register
+    /// alone; doublewords clear the upper half (SDM vol. 1, 3.4.1.1).
     #[inline(always)]
     pub fn set<W: Word>(&mut self, number: u8, value: W) {
         let (register, shift) = part::<W>(number);
@@ -458,9 +460,9 @@ impl Cpu {
         self.system_flags.set(Eflags::DF, flags.contains(Eflags::DF));
     }
 
-    /// True when instructions are executed without anything that may surround them: they are not
-    /// single-stepped, no breakpoint is enabled, no answer, exception or NMI is under way, and the processor
-    /// is not halted. RF, which then means nothing, is clear afterwards, as it is after an instruction.
+    /// Returns whether instructions execute without any special conditions: they are not single-stepped, no
+    /// breakpoint is enabled, no answer, exception or NMI is pending, and the processor is not halted. It
+    /// clears RF, which then has no effect, as each instruction does.
     pub fn begins_to_run_plainly(&mut self) -> bool {
         let is_plain =
             (self.attention - Attention::RESUME).is_empty() && self.event.is_none() && !self.halted;
@@ -470,12 +472,12 @@ impl Cpu {
         is_plain
     }
 
-    /// EFLAGS as it is pushed: bit 1 set.
+    /// Returns EFLAGS as it is pushed, with bit 1 set.
     pub(crate) fn eflags_image(&self) -> u32 {
         self.eflags().bits() | ALWAYS_ONE
     }
 
-    /// Sets all of EFLAGS, as no single instruction can.
+    /// Sets all of EFLAGS, which no single instruction can do.
     pub fn set_eflags(&mut self, flags: Eflags) {
         self.status = Status::from_eflags(flags);
         self.system_flags = flags - Eflags::STATUS;
@@ -485,14 +487,14 @@ impl Cpu {
         self.forget_open_pages();
     }
 
-    /// The instruction that loads SS: neither interrupts nor the single-step trap come before
-    /// the next one, which may load ESP (SDM vol. 3, 7.8.3).
+    /// Holds interrupts and the single-step trap back after an instruction that loads SS, until the next one,
+    /// which may load ESP, is complete (SDM vol. 3, 7.8.3).
     pub(crate) fn hold_interrupts_back(&mut self) {
         self.attention |= Attention::SHADOW | Attention::SS_LOADED;
         self.hold_trap_back(self.attention);
     }
 
-    /// There is no single-step trap after this instruction, if TF was set (`before`) when it began.
+    /// Suppresses the single-step trap after this instruction, if TF was set when it began (`before`).
     pub(crate) fn hold_trap_back(&mut self, before: Attention) {
         self.attention.set(Attention::NO_TRAP, before.contains(Attention::SINGLE_STEP));
     }
@@ -509,7 +511,7 @@ impl Cpu {
         self.attention.set(Attention::RESUME, after.contains(Eflags::RF));
     }
 
-    /// True when the system flag `flag` is set.
+    /// Returns whether the system flag `flag` is set.
     #[inline(always)]
     pub(crate) fn has_flag(&self, flag: Eflags) -> bool {
         self.system_flags.contains(flag)
@@ -540,7 +542,7 @@ impl Cpu {
         self.update_fetch_tag();
     }
 
-    /// The address in CS of the instruction `op`, which is being executed.
+    /// Returns the address in CS of the instruction `op`, which is being executed.
     pub(crate) fn instruction_address(&self, op: &Op) -> u64 {
         self.code_base.wrapping_add(u64::from(op.offset)) & 0xffff_ffff
     }
@@ -555,8 +557,8 @@ const APIC_BASE_AT_RESET: u64 = 0xfee0_0900;
 /// IA32_PAT after power-on: WB, WT, UC-, UC, twice (SDM vol. 3, table 13-12).
 const PAT_AT_RESET: u64 = 0x0007_0406_0007_0406;
 
-/// The general register of which register `number` with the size of `W` is a part, and its lowest bit in
-/// that.
+/// Returns the general register that contains register `number` of the size of `W`, and the lowest bit of
+/// that part.
 #[inline(always)]
 fn part<W: Word>(number: u8) -> (usize, u32) {
     match W::BITS {
@@ -565,7 +567,7 @@ fn part<W: Word>(number: u8) -> (usize, u32) {
     }
 }
 
-/// The width of an access of size `W`.
+/// Returns the width of an access of size `W`.
 pub(crate) const fn width_of<W: Word>() -> Width {
     match W::BITS {
         8 => Width::Byte,

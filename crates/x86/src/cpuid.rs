@@ -1,10 +1,9 @@
-//! Which processor this is to the guest: CPUID (SDM vol. 2, CPUID) and the instruction-set
-//! extensions that exist.
+//! The processor that the guest sees: CPUID (SDM vol. 2, CPUID) and the instruction-set extensions that
+//! exist.
 //!
-//! A [`Model`] has the features that the processor of its name had, as far as they are
-//! implemented: [`IMPLEMENTED`] is the one list of what is. CPUID, the decoder, the control
-//! registers and the MSRs all ask [`Model::features`], so that what CPUID offers exists, and
-//! what it does not offer is #UD or #GP.
+//! A [`Model`] has those features of the processor of its name that are implemented; [`IMPLEMENTED`] is the
+//! only list of these. CPUID, the decoder, the control registers and the MSRs all use [`Model::features`]. So
+//! every feature that CPUID offers exists, and a feature that it does not offer raises #UD or #GP.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -77,9 +76,9 @@ bitflags! {
         const POPCNT = 1 << (32 + 23);
         /// Pages from which no instruction can be fetched.
         const NX = 1 << (64 + 20);
-        /// Supervisor code cannot be fetched from pages of the user.
+        /// Supervisor code cannot be fetched from user pages.
         const SMEP = 1 << (96 + 7);
-        /// Supervisor code cannot access data in pages of the user, but while EFLAGS.AC is set; CLAC and STAC.
+        /// Supervisor code cannot access data in user pages, except while EFLAGS.AC is set; CLAC and STAC.
         const SMAP = 1 << (96 + 20);
         /// RDTSCP and IA32_TSC_AUX.
         const RDTSCP = 1 << (64 + 27);
@@ -88,7 +87,7 @@ bitflags! {
     }
 }
 
-/// What is implemented. Adding a feature here gives it to all models that had it.
+/// The features that are implemented. Adding one here gives it to all models that had it.
 const IMPLEMENTED: Features = Features::FPU
     .union(Features::VME)
     .union(Features::DE)
@@ -122,7 +121,7 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::SMAP)
     .union(Features::UMIP);
 
-/// A processor model. Those that came later are greater.
+/// A processor model. Later models are greater.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Model {
     /// `486`: an Intel486 DX4, which has CPUID and little else.
@@ -141,7 +140,7 @@ pub enum Model {
 /// CPUID's four registers: EAX, EBX, ECX, EDX.
 pub type Leaf = [u32; 4];
 
-/// There is no processor model of this name.
+/// The error for a name that no processor model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("give one of 486, pentium, pentium3, pentium4 and max")]
 pub struct UnknownModel;
@@ -163,7 +162,8 @@ impl fmt::Display for Model {
 /// The first extended leaf.
 const EXTENDED: u32 = 0x8000_0000;
 
-/// The leaves in which a guest looks for long mode: whether there is the second one, and its bit 29 of EDX.
+/// The leaves in which a guest looks for long mode: it tests whether the second one exists, and its bit 29 of
+/// EDX.
 pub(crate) const ABOUT_LONG_MODE: RangeInclusive<u32> = EXTENDED..=EXTENDED + 1;
 
 impl Model {
@@ -171,7 +171,7 @@ impl Model {
     pub const ALL: [Model; 5] =
         [Model::I486, Model::Pentium, Model::Pentium3, Model::Pentium4, Model::Max];
 
-    /// The name by which users choose it.
+    /// Returns the name by which users choose it.
     pub const fn name(self) -> &'static str {
         match self {
             Model::I486 => "486",
@@ -182,9 +182,10 @@ impl Model {
         }
     }
 
-    /// Family, model and stepping as CPUID leaf 1 has them in EAX, and EDX after reset (SDM
-    /// vol. 2, figure 3-6). That of `max` is of the first processors with SSE4.2, which came without the flaws and the
-    /// counters that systems expect by the numbers of those that brought what else it has.
+    /// Returns family, model and stepping as CPUID leaf 1 returns them in EAX, and as EDX holds them after
+    /// reset (SDM vol. 2, figure 3-6). The signature of `max` is that of the first processors with SSE4.2.
+    /// Later processors, which introduced its other features, had flaws and counters that systems expect when
+    /// they see their numbers.
     pub const fn signature(self) -> u32 {
         match self {
             Model::I486 => 0x0000_0480,
@@ -195,17 +196,17 @@ impl Model {
         }
     }
 
-    /// The family: 4 for the 486, 6 for the P6 family, 15 for the Pentium 4.
+    /// Returns the family: 4 for the 486, 6 for the P6 family, 15 for the Pentium 4.
     pub(crate) const fn family(self) -> u32 {
         self.signature() >> 8 & 0xf
     }
 
-    /// What it can: what the processor of this name could and what is implemented.
+    /// Returns the features that the processor of this name had and that are implemented.
     pub const fn features(self) -> Features {
         IMPLEMENTED.intersection(self.historical_features())
     }
 
-    /// What the processor of this name could.
+    /// Returns the features that the processor of this name had.
     const fn historical_features(self) -> Features {
         match self {
             Model::I486 => Features::FPU.union(Features::VME),
@@ -247,9 +248,9 @@ impl Model {
         if features.contains(Features::PAE) || features.contains(Features::PSE36) { 36 } else { 32 }
     }
 
-    /// How many performance counters RDPMC can read (SDM vol. 2, RDPMC). They exist where the
-    /// instruction does, but nothing is ever counted. `max` has none: processors of its kind
-    /// announce theirs in a CPUID leaf that it has not.
+    /// Returns how many performance counters RDPMC can read (SDM vol. 2, RDPMC). They exist on models with
+    /// the instruction, but never count anything. `max` has none: processors of its kind announce theirs in a
+    /// CPUID leaf that it lacks.
     pub(crate) const fn performance_counters(self) -> u32 {
         match self {
             Model::I486 | Model::Max => 0,
@@ -258,13 +259,13 @@ impl Model {
         }
     }
 
-    /// Opcode 0F 0D, by which other processors fetch data in advance, is a NOP, as on all of Intel's since those with 64-bit
-    /// extensions. Before them it was undefined.
+    /// Returns whether opcode 0F 0D, by which other processors prefetch data, is a NOP, as on all of Intel's
+    /// processors since those with 64-bit extensions. On earlier ones it was undefined.
     pub(crate) const fn ignores_prefetches(self) -> bool {
         matches!(self, Model::Pentium4 | Model::Max)
     }
 
-    /// The last basic leaf of CPUID.
+    /// Returns the last basic leaf of CPUID.
     const fn last_leaf(self) -> u32 {
         match self {
             Model::I486 | Model::Pentium => 1,
@@ -273,12 +274,12 @@ impl Model {
         }
     }
 
-    /// There is IA32_ARCH_CAPABILITIES, which tells of flaws that the processor has not.
+    /// Returns whether IA32_ARCH_CAPABILITIES exists, which lists flaws that the processor does not have.
     pub(crate) const fn tells_of_flaws(self) -> bool {
         matches!(self, Model::Max)
     }
 
-    /// The last extended leaf of CPUID; none on processors that have no such leaves.
+    /// Returns the last extended leaf of CPUID, or None on processors without such leaves.
     const fn last_extended_leaf(self) -> Option<u32> {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => None,
@@ -286,7 +287,7 @@ impl Model {
         }
     }
 
-    /// What the extended leaves say the processor is called.
+    /// Returns the processor's name in the extended leaves.
     const fn brand(self) -> &'static str {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => "",
@@ -295,7 +296,7 @@ impl Model {
         }
     }
 
-    /// What CPUID answers for `leaf`; as on Intel's processors, a leaf past the last one gives the
+    /// Returns the result of CPUID for `leaf`. As on Intel's processors, a leaf past the last one gives the
     /// last basic one. Without `has_apic`, the local APIC is switched off (SDM vol. 3, 12.4.3).
     pub fn leaf(self, leaf: u32, has_apic: bool) -> Leaf {
         match self.last_extended_leaf() {
@@ -304,12 +305,13 @@ impl Model {
         }
     }
 
-    /// There is a CR4: before there was anything to set there was none.
+    /// Returns whether CR4 exists. Processors without any feature to enable in it had none.
     pub fn has_cr4(self) -> bool {
         self.features().intersects(Features::VME | Features::TSC)
     }
 
-    /// What CPUID answers to `leaf` depends on ECX: there is one sub-leaf, and to all others it answers with zeros.
+    /// Returns whether the result of CPUID for `leaf` depends on ECX. Such a leaf has one sub-leaf, and all
+    /// others are zeros.
     pub fn has_sub_leaf(self, leaf: u32) -> bool {
         leaf == 7 && self == Model::Max
     }
@@ -322,21 +324,22 @@ impl Model {
                 let off = if has_apic { Features::empty() } else { Features::APIC };
                 let features = self.features().difference(off);
                 let (edx, ecx) = (word(features, 0), word(features, 32));
-                // The Pentium III says by a number what it is called (SDM vol. 2, table 3-14).
+                // The Pentium III indicates its name by a number (SDM vol. 2, table 3-14).
                 let brand = if self == Model::Pentium3 { 2 } else { 0 };
-                // In units of 8 bytes.
+                // The size is in units of 8 bytes.
                 let clflush_line = if features.contains(Features::CLFSH) { 8 } else { 0 };
                 [self.signature(), clflush_line << 8 | brand, ecx, edx]
             }
-            // No leaf of cache parameters (4), MONITOR (5), power management (6); nothing in 3.
+            // There are no leaves of cache parameters (4), MONITOR (5) and power management (6), and leaf 3
+            // is empty.
             3..=6 => [0; 4],
-            // The x87 notes the operands of unmasked exceptions alone.
+            // The x87 notes only the operands of unmasked exceptions.
             7 => {
                 let word = word(self.features(), 96);
                 let (ebx, ecx) = (word & 0xff_ffff, word >> 24);
                 [0, ebx | 1 << 6, ecx, u32::from(self.tells_of_flaws()) << 29]
             }
-            // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real ones.
+            // Descriptors of TLBs and caches (SDM vol. 2, table 3-12), those of the real processors.
             _ => match self {
                 Model::Pentium3 => [0x0302_0101, 0, 0, 0x0c04_0882],
                 _ => [0x605b_5001, 0, 0, 0x007d_7040],
@@ -349,7 +352,7 @@ impl Model {
             0 => [last, 0, 0, 0],
             1 => [0, 0, 0, word(self.features(), 64)],
             part @ 2..=4 => {
-                // 48 bytes, of which each of the three leaves has 16.
+                // 48 bytes, 16 in each of the three leaves.
                 let mut text = [0; 48];
                 text[..self.brand().len()].copy_from_slice(self.brand().as_bytes());
                 let start = (part as usize - 2) * 16;
@@ -358,16 +361,16 @@ impl Model {
                     u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
                 })
             }
-            // Lines of 64 bytes, 8 ways, 2 MiB: the second-level cache of leaf 2.
+            // The second-level cache of leaf 2: lines of 64 bytes, 8 ways, 2 MiB.
             6 => [0, 0, 0x0800_6040, 0],
-            // Bits of physical and of linear addresses.
+            // Number of bits of physical and of linear addresses.
             8 => [32 << 8 | self.physical_address_bits(), 0, 0, 0],
             _ => [0; 4],
         }
     }
 
-    /// True when the instruction-set extension `feature` exists on this model: what does
-    /// not is #UD, exactly as CPUID promises.
+    /// Returns whether the instruction-set extension `feature` exists on this model. If CPUID does not offer
+    /// it, its instructions raise #UD.
     pub fn has(self, feature: CpuidFeature) -> bool {
         let flag = match feature {
             CpuidFeature::INTEL8086
@@ -405,7 +408,7 @@ impl Model {
     }
 }
 
-/// 32 feature flags from bit `first` on.
+/// Returns the 32 feature flags from bit `first` on.
 fn word(features: Features, first: u32) -> u32 {
     (features.bits() >> first) as u32
 }

@@ -1,9 +1,9 @@
-//! Debug registers: breakpoints on instructions, data and ports, and what DR6 reports (SDM vol. 3,
-//! chapter 19).
+//! Debug registers: breakpoints on instructions, data and ports, and the reports in DR6 (SDM vol. 3, chapter
+//! 19).
 //!
 //! While no breakpoint is enabled they cost nothing. While one is, [`Attention::BREAKPOINTS`] makes the
-//! engine execute instructions one by one, and pages with watched data are left out of
-//! the TLB's quick path, so that each access to them is compared.
+//! engine execute instructions one by one, and pages with watched data stay out of the TLB's quick path, so
+//! that each access to them is compared.
 
 use crate::cpu::{Attention, Cpu, Cr4};
 use crate::exception::{Fault, Stopped, vector};
@@ -18,20 +18,21 @@ pub(crate) const SINGLE_STEP: u32 = 1 << 14;
 /// DR6.BT: a switch to a task whose TSS has the T flag.
 pub(crate) const TASK_SWITCH: u32 = 1 << 15;
 
-/// Bits of DR6 and DR7 that are always set, and those that can be (SDM vol. 3, figure 19-1).
+/// The bits of DR6 and DR7 that are always set, and those that software can set (SDM vol. 3, figure 19-1).
 const DR6_ONES: u32 = 0xffff_0ff0;
 const DR6_BITS: u32 = 0x0000_e00f;
 /// DR6.B0 to B3.
 const DR6_HITS: u32 = 0x0000_000f;
 const DR7_ONES: u32 = 0x0000_0400;
 const DR7_BITS: u32 = 0xffff_23ff;
-/// The enables of the four breakpoints in DR7; those that a task switch clears, with LE.
+/// The enables of the four breakpoints in DR7, and those that a task switch clears, including LE.
 const DR7_ENABLES: u32 = 0x0000_00ff;
 const DR7_LOCAL: u32 = 0x0000_0155;
 /// DR7.GD: the next access to a debug register is a #DB.
 const DR7_GENERAL_DETECT: u32 = 1 << 13;
 
-/// What breakpoints wait for, as bits by the value of DR7's R/W field (SDM vol. 3, 19.2.4).
+/// The accesses for which breakpoints wait, as bits selected by the value of DR7's R/W field (SDM vol. 3,
+/// 19.2.4).
 mod kind {
     pub(super) const EXECUTE: u32 = 1 << 0;
     pub(super) const WRITE: u32 = 1 << 1;
@@ -39,22 +40,22 @@ mod kind {
     pub(super) const READ_OR_WRITE: u32 = 1 << 3;
 }
 
-/// Bytes that a breakpoint covers, by DR7's LEN field.
+/// The number of bytes that a breakpoint covers, by DR7's LEN field.
 const LENGTHS: [u64; 4] = [1, 2, 8, 4];
 
 impl Cpu {
-    /// DR7.GD is set: the next access to a debug register is a #DB.
+    /// Returns whether DR7.GD is set, so that the next access to a debug register is a #DB.
     pub fn guards_debug_registers(&self) -> bool {
         self.dr[7] as u32 & DR7_GENERAL_DETECT != 0
     }
 
-    /// Debug register `number`, 0 to 7, for MOV: #DB when DR7.GD is set.
+    /// Reads debug register `number`, 0 to 7, for MOV. Raises #DB if DR7.GD is set.
     pub(crate) fn read_debug_register(&mut self, number: u8) -> Result<u32, Stopped> {
         let register = self.debug_register(number)?;
         Ok(self.dr[register] as u32)
     }
 
-    /// MOV to debug register `number`, 0 to 7.
+    /// Writes debug register `number`, 0 to 7, for MOV.
     pub(crate) fn write_debug_register(&mut self, number: u8, value: u32) -> Result<(), Stopped> {
         let register = self.debug_register(number)?;
         self.dr[register] = u64::from(match register {
@@ -68,7 +69,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// DR4 and DR5 are other names of DR6 and DR7 while CR4.DE is clear.
+    /// Returns the register that `number` selects: DR4 and DR5 are other names of DR6 and DR7 while CR4.DE is
+    /// clear.
     fn debug_register(&mut self, number: u8) -> Result<usize, Stopped> {
         let register = match number {
             4 | 5 if self.cr4.contains(Cr4::DE) => return Err(self.undefined_opcode()),
@@ -82,24 +84,24 @@ impl Cpu {
         Ok(register)
     }
 
-    /// To be called when DR0 to DR3 or DR7 have changed.
+    /// Updates the effects of breakpoints after a change of DR0 to DR3 or DR7.
     pub(crate) fn breakpoints_changed(&mut self) {
         let enabled = self.dr[7] as u32 & DR7_ENABLES != 0;
         if enabled || self.attention.contains(Attention::BREAKPOINTS) {
-            // Other pages than before hold watched data.
+            // Different pages hold watched data now.
             self.translation_changed();
         }
         self.attention.set(Attention::BREAKPOINTS, enabled);
     }
 
-    /// A task switch disables the local breakpoints (SDM vol. 3, 19.2.4).
+    /// Disables the local breakpoints, as a task switch does (SDM vol. 3, 19.2.4).
     pub(crate) fn disable_local_breakpoints(&mut self) {
         self.dr[7] &= !u64::from(DR7_LOCAL);
         self.breakpoints_changed();
     }
 
-    /// The enabled breakpoints of `kinds` that cover any of the `size` bytes at `address`: a bit
-    /// each, as in DR6.
+    /// Returns the enabled breakpoints of `kinds` that cover any of the `size` bytes at `address`, as bits of
+    /// DR6.
     fn breakpoints(&self, kinds: u32, address: u64, size: u64) -> u32 {
         let control = self.dr[7] as u32;
         let mut hits = 0;
@@ -116,19 +118,19 @@ impl Cpu {
         hits
     }
 
-    /// The breakpoints on the instruction at CS:EIP.
+    /// Returns the breakpoints on the instruction at CS:EIP.
     pub(crate) fn instruction_breakpoints(&self) -> u32 {
         let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
         self.breakpoints(kind::EXECUTE, linear, 1)
     }
 
-    /// True when there is a breakpoint on data in the page of `linear`.
+    /// Returns whether there is a breakpoint on data in the page of `linear`.
     pub(crate) fn watches_page(&self, linear: u64) -> bool {
         self.attention.contains(Attention::BREAKPOINTS)
             && self.breakpoints(kind::WRITE | kind::READ_OR_WRITE, linear & !0xfff, 0x1000) != 0
     }
 
-    /// Notes the breakpoints on `size` bytes of data at `linear`, which are read or written.
+    /// Notes the breakpoints on `size` bytes of data at `linear`, which are being read or written.
     pub(crate) fn watch_data(&mut self, linear: u64, size: usize, is_write: bool) {
         if self.attention.contains(Attention::BREAKPOINTS) {
             let kinds = kind::READ_OR_WRITE | if is_write { kind::WRITE } else { 0 };
@@ -137,7 +139,7 @@ impl Cpu {
         }
     }
 
-    /// Notes the breakpoints on `size` ports from `port` on; they exist only with CR4.DE.
+    /// Notes the breakpoints on `size` ports from `port` on. Such breakpoints exist only with CR4.DE.
     pub(crate) fn watch_port(&mut self, port: u16, size: usize) {
         if self.attention.contains(Attention::BREAKPOINTS) && self.cr4.contains(Cr4::DE) {
             let hits = self.breakpoints(kind::PORT, port.into(), size as u64);
@@ -145,34 +147,34 @@ impl Cpu {
         }
     }
 
-    /// Conditions, as DR6 has them, that trap after the instruction.
+    /// Notes conditions, as bits of DR6, that trap after the instruction.
     pub(crate) fn note_debug_conditions(&mut self, conditions: u32) {
         self.debug_conditions |= conditions;
         self.attention.set(Attention::DEBUG_TRAP, self.debug_conditions != 0);
     }
 
-    /// Takes the conditions that were noted.
+    /// Takes the noted conditions.
     pub(crate) fn take_debug_conditions(&mut self) -> u32 {
         self.attention -= Attention::DEBUG_TRAP;
         std::mem::take(&mut self.debug_conditions)
     }
 
-    /// The debug exception for `conditions`: DR6 reports them, and the handler may use the debug
-    /// registers. Bits 0 to 3 are those of the last exception, the others stay until
-    /// software clears them (SDM vol. 3, 19.2.3).
+    /// Makes the debug exception for `conditions`: DR6 reports them, and the handler may access the debug
+    /// registers. Bits 0 to 3 are those of the last exception; the others stay until software clears them
+    /// (SDM vol. 3, 19.2.3).
     pub(crate) fn debug_event(&mut self, conditions: u32) -> Event {
         self.dr[6] = self.dr[6] & !u64::from(DR6_HITS) | u64::from(conditions);
         self.dr[7] &= !u64::from(DR7_GENERAL_DETECT);
         Event { vector: vector::DB, error_code: None, source: Source::Exception }
     }
 
-    /// RF works for one instruction, which runs without it (SDM vol. 3, 19.3.1.1).
+    /// Clears RF, which affects one instruction only (SDM vol. 3, 19.3.1.1).
     pub(crate) fn use_resume_flag(&mut self) {
         self.system_flags.remove(Eflags::RF);
         self.attention -= Attention::RESUME;
     }
 
-    /// Sets RF: the instruction at EIP has begun, and is not to hit its breakpoint once more.
+    /// Sets RF, because the instruction at EIP has begun and must not trigger its breakpoint again.
     pub fn set_resume_flag(&mut self) {
         self.system_flags.insert(Eflags::RF);
         self.attention |= Attention::RESUME;

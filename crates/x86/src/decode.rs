@@ -1,5 +1,5 @@
-//! From instruction bytes to [`Op`]s: decoding by iced-x86, once, into
-//! what the instruction's handler needs and nothing else.
+//! Decodes instruction bytes to [`Op`]s. It uses iced-x86 once for each instruction, and keeps only what the
+//! instruction's handler needs.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +16,11 @@ use crate::exec::{overlong_instruction, undefined_instruction};
 use crate::segment::sreg;
 use crate::table::{self, Exec, FormId, Way, exec};
 
-/// A decoded instruction, in half a cache line: most of what an interpreter waits for is
-/// its own decoded code.
+/// A decoded instruction, in half a cache line, because an interpreter spends most of its waits on its own
+/// decoded code.
 #[derive(Debug, Clone, Copy)]
 pub struct Op {
-    /// What executes it.
+    /// The handler.
     pub exec: Exec,
     /// The immediate operand, sign-extended to 32 bits; for branches the distance from the next
     /// instruction; for direct far transfers the offset.
@@ -28,55 +28,55 @@ pub struct Op {
     /// The displacement of the memory operand; for direct far transfers the
     /// selector, for ENTER the nesting level; for near branches see [`Op::link`].
     pub disp: u32,
-    /// Which form of the instruction table it is.
+    /// The number of its form in the instruction table.
     pub form: FormId,
-    /// Offset in its page.
+    /// Its offset in its page.
     pub offset: u16,
     /// For the first instruction of a block: the offset in its page where the block ends.
     pub block_end: u16,
     /// For the first instruction of a block: the number of its instructions; 0 for the others.
     pub block_ops: u8,
-    /// The operand that ModRM.rm or the opcode names, where it is a register.
+    /// The register that ModRM.rm or the opcode specifies as an operand.
     pub rm: u8,
-    /// The operand that ModRM.reg names.
+    /// The register that ModRM.reg specifies as an operand.
     pub reg: u8,
-    /// Base register of the memory operand; [`reg::NONE`] for none.
+    /// Base register of the memory operand, or [`reg::NONE`].
     pub base: u8,
-    /// Index register of the memory operand; [`reg::NONE`] for none.
+    /// Index register of the memory operand, or [`reg::NONE`].
     pub index: u8,
     /// log2 of the index's scale; for near relative branches see [`Op::is_far`].
     pub scale: u8,
-    /// Segment register of the memory operand; 7 where there is none.
+    /// Segment register of the memory operand, or 7 if there is no memory operand.
     pub segment: u8,
     /// Length in bytes, 1 to 15.
     pub length: u8,
-    /// The repeat prefix, of a string instruction.
+    /// The repeat prefix of a string instruction.
     pub repeat: Repeat,
     /// 0 with 32-bit addresses, 16 with 16-bit ones.
     address_shift: u8,
 }
 
 impl Op {
-    /// The bits of an effective address, and of the index and count registers of string instructions.
+    /// Returns the mask of an effective address, and of the index and count registers of string instructions.
     #[inline(always)]
     pub fn address_mask(&self) -> u32 {
         u32::MAX >> (self.address_shift & SHIFT_16_BIT)
     }
 
-    /// The same instruction with its memory operand `bytes` further on.
+    /// Returns the same instruction with a memory operand `bytes` further on.
     #[must_use]
     pub fn displaced(&self, bytes: u32) -> Op {
         Op { disp: self.disp.wrapping_add(bytes), ..*self }
     }
 
-    /// The same instruction at another offset in its page.
+    /// Returns the same instruction at another offset in its page.
     #[must_use]
     pub fn at_offset(&self, offset: u16) -> Op {
         Op { offset, ..*self }
     }
 
-    /// For a near branch or the end of a block: how many instructions further on in the decoded code that is to
-    /// which it goes; 0 where that is not known.
+    /// For a near branch or the end of a block, returns the distance in the decoded code to the instruction
+    /// to which it goes, or 0 if the distance is unknown.
     #[inline(always)]
     pub(crate) fn link(&self, way: Way) -> isize {
         let distance = match way {
@@ -86,13 +86,14 @@ impl Op {
         isize::from(distance)
     }
 
-    /// What a near branch or the end of a block goes to is too far away in the decoded code for a link.
+    /// Returns whether the target of a near branch or of the end of a block is too far away in the decoded
+    /// code for a link.
     pub(crate) fn is_far(&self, way: Way) -> bool {
         self.scale & far_bit(way) != 0
     }
 
-    /// Lets a near branch or the end of a block, which is number `at`, know that it goes to number `to`, or that this
-    /// is too far away.
+    /// Links a near branch or the end of a block, which is number `at`, to its target number `to`, or notes
+    /// that the target is too far away.
     pub(crate) fn set_link(&mut self, way: Way, at: usize, to: usize) {
         let Ok(distance) = i16::try_from(to as isize - at as isize) else {
             self.scale |= far_bit(way);
@@ -105,47 +106,47 @@ impl Op {
         };
     }
 
-    /// What ends a block in the place of a branch.
+    /// Makes the operation that ends a block without a branch.
     pub(crate) fn end_of_block(exec: Exec) -> Op {
         Op { exec, ..UNDEFINED }
     }
 
-    /// There is a memory operand.
+    /// Returns whether there is a memory operand.
     pub(crate) fn has_memory_operand(&self) -> bool {
         self.segment != NO_SEGMENT
     }
 
-    /// Where DS, ES and SS are flat, the memory operand's linear address is the base
-    /// register and the displacement.
+    /// Returns whether the memory operand's linear address is the sum of the base register and the
+    /// displacement, provided that DS, ES and SS are flat.
     pub fn is_flat(&self) -> bool {
         self.index == reg::NONE
             && self.address_shift == 0
             && matches!(self.segment, sreg::DS | sreg::ES | sreg::SS)
     }
 
-    /// No instruction of the same block comes after it.
+    /// Returns whether no instruction of the same block comes after it.
     pub fn ends_block(&self) -> bool {
         self.form.form().is_none_or(|form| form.ends_block) || self.stands_alone()
     }
 
-    /// For the first instruction of a block: its length in bytes.
+    /// For the first instruction of a block, returns the block's length in bytes.
     #[inline(always)]
     pub(crate) fn block_bytes(&self) -> u16 {
         self.block_end - self.offset
     }
 
-    /// What executes it does not go on with the next instruction.
+    /// Returns whether its handler does not continue with the next instruction.
     pub(crate) fn branches(&self) -> bool {
         self.form.form().is_some_and(|form| form.branches)
     }
 
-    /// It counts its iterations itself, for which it must be alone in its block.
+    /// Returns whether it counts its iterations itself, for which it must be alone in its block.
     pub fn stands_alone(&self) -> bool {
         self.repeat != Repeat::None
     }
 }
 
-/// The bit of [`Op::is_far`] for `way`.
+/// Returns the bit of [`Op::is_far`] for `way`.
 fn far_bit(way: Way) -> u8 {
     match way {
         Way::Taken => 1,
@@ -156,7 +157,7 @@ fn far_bit(way: Way) -> u8 {
 /// The repeat prefix of a string instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// None.
+    /// No prefix.
     None,
     /// F3h: REP, or REPE for CMPS and SCAS.
     WhileEqual,
@@ -164,12 +165,13 @@ pub enum Repeat {
     WhileNotEqual,
 }
 
-/// What decoded instructions depend on beside their bytes.
+/// The state on which decoded instructions depend besides their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeMode {
-    /// CS.D: operands and addresses have 32 bits by default.
+    /// CS.D: the default size of operands and addresses is 32 bits.
     pub is_32_bit: bool,
-    /// DS, ES and SS begin at 0, have no limit, and may be read and written; the stack pointer is ESP.
+    /// Whether DS, ES and SS begin at 0, have no limit and are readable and writable, and the stack pointer
+    /// is ESP.
     pub is_flat: bool,
 }
 
@@ -177,24 +179,25 @@ impl CodeMode {
     /// Number of modes.
     pub const COUNT: usize = 4;
 
-    /// A number for each mode, from 0.
+    /// Returns a number for each mode, from 0.
     #[inline(always)]
     pub fn index(self) -> usize {
         usize::from(self.is_32_bit) | usize::from(self.is_flat) << 1
     }
 }
 
-/// A decoder of the instructions in `bytes`, the first of which is at `ip` in CS; for engines that do not execute [`Op`]s.
+/// Makes a decoder of the instructions in `bytes`, the first of which is at `ip` in CS, for engines that do
+/// not execute [`Op`]s.
 pub fn decoder(bytes: &[u8], is_32_bit: bool, ip: u32) -> Decoder<'_> {
     Decoder::with_ip(if is_32_bit { 32 } else { 16 }, bytes, ip.into(), OPTIONS)
 }
 
-/// True when `instruction` is one that processors of that model have, and that is executed here.
+/// Returns whether processors of model `model` have `instruction`, and it is implemented here.
 pub fn exists(instruction: &Instruction, model: Model) -> bool {
     is_offered(instruction, model) && table::find(instruction.code()).is_some()
 }
 
-/// True when processors of that model have `instruction`.
+/// Returns whether processors of model `model` have `instruction`.
 fn is_offered(instruction: &Instruction, model: Model) -> bool {
     match instruction.code() {
         code if is_hint(code) => return model.has(CpuidFeature::MULTIBYTENOP),
@@ -206,14 +209,14 @@ fn is_offered(instruction: &Instruction, model: Model) -> bool {
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
 }
 
-/// True when `register` is an operand of a MOV.
+/// Returns whether `register` is an operand of a MOV.
 fn has_operand(instruction: &Instruction, register: Register) -> bool {
     instruction.mnemonic() == Mnemonic::Mov
         && [instruction.op0_register(), instruction.op1_register()].contains(&register)
 }
 
-/// True for what is a NOP on processors that do not know it, and none of ours does: its opcode is one of those
-/// that were NOPs before.
+/// Returns whether `code` is a NOP on processors that do not know it, as ours do not: its opcode is one of
+/// those that were NOPs before.
 fn is_hint(code: Code) -> bool {
     use Code as C;
     matches!(
@@ -227,14 +230,15 @@ fn is_hint(code: Code) -> bool {
     )
 }
 
-/// True when `code` does nothing on any processor that has it: NOPs, hints, and prefetches that are ignored.
+/// Returns whether `code` does nothing on any processor that has it: NOPs, hints, and prefetches that are
+/// ignored.
 pub fn does_nothing(code: Code) -> bool {
     let is_reserved = code.mnemonic() == Mnemonic::Reservednop;
     is_reserved || code.mnemonic() == Mnemonic::Nop || is_hint(code) || is_prefetch(code)
 }
 
-/// True for the opcode 0F 0D, whose forms in memory fetch data in advance on processors that offer that (SDM vol. 2, PREFETCHW). None of
-/// ours does.
+/// Returns whether `code` is opcode 0F 0D, whose memory forms prefetch data on processors that offer this
+/// (SDM vol. 2, PREFETCHW). None of our models does.
 fn is_prefetch(code: Code) -> bool {
     use Code as C;
     matches!(
@@ -252,8 +256,8 @@ fn is_prefetch(code: Code) -> bool {
     )
 }
 
-/// True when `instruction` has a memory operand with 16-bit addresses: with 16-bit registers, or none and a 16-bit
-/// displacement; or SI and DI of a string instruction.
+/// Returns whether `instruction` has a memory operand with 16-bit addresses: with 16-bit registers, with no
+/// register and a 16-bit displacement, or with SI or DI in a string instruction.
 pub fn has_16_bit_addresses(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| match instruction.op_kind(operand) {
         OpKind::Memory => {
@@ -268,8 +272,8 @@ pub fn has_16_bit_addresses(instruction: &Instruction) -> bool {
     })
 }
 
-/// Decodes the instruction at the start of `bytes`, at most 15 of which count;
-/// none when it goes on after them.
+/// Decodes the instruction at the start of `bytes`, of which at most 15 are used. Returns None if the
+/// instruction continues beyond them.
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
     let mut decoder = decoder(bytes, mode.is_32_bit, 0);
     let instruction = decoder.decode();
@@ -279,23 +283,24 @@ pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
     Some(to_op(&instruction, mode, model))
 }
 
-/// True when `instruction`, which `decoder` has just decoded, is not complete where its bytes end.
+/// Returns whether `instruction`, which `decoder` has just decoded, is incomplete because its bytes end.
 pub fn goes_on(decoder: &Decoder, instruction: &Instruction) -> bool {
     instruction.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
 }
 
-/// Without BMI1 and LZCNT, a repeat prefix before BSF and BSR means nothing: TZCNT
-/// and LZCNT are written that way so that they run on processors that lack them. So is WBNOINVD.
+/// Options of the decoder. Without BMI1 and LZCNT, a repeat prefix before BSF and BSR has no meaning: TZCNT
+/// and LZCNT are encoded in that way so that they run on processors that lack them. The same holds for
+/// WBNOINVD.
 pub(crate) const OPTIONS: u32 =
     DecoderOptions::NO_MPFX_0FBC | DecoderOptions::NO_MPFX_0FBD | DecoderOptions::NO_WBNOINVD;
 
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
 
-/// The segment register of no memory operand.
+/// The segment register of an instruction without a memory operand.
 const NO_SEGMENT: u8 = 7;
 
-/// What no instruction is.
+/// The operation for bytes that are not an instruction.
 const UNDEFINED: Op = Op {
     exec: exec!(undefined_instruction),
     imm: 0,
@@ -315,12 +320,12 @@ const UNDEFINED: Op = Op {
     address_shift: 0,
 };
 
-/// The decoded form of `instruction`, at offset 0 of its page.
+/// Returns the decoded form of `instruction`, at offset 0 of its page.
 pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     let mut op = Op { length: instruction.len().max(1) as u8, ..UNDEFINED };
     if instruction.is_invalid() && instruction.len() == MAX_LENGTH {
-        // The decoder does not tell whether the 15 bytes are no instruction or not all of one; the
-        // former is not to be met.
+        // The decoder does not distinguish 15 bytes that are no instruction from the beginning of a longer
+        // one; no program should contain the former.
         op.exec = exec!(overlong_instruction);
         return op;
     }
@@ -371,7 +376,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::r16_rm
                     | OpCodeOperandKind::r32_rm
                     | OpCodeOperandKind::sti_opcode => op.rm = number,
-                    // Fixed registers are known to the handler.
+                    // The handler knows fixed registers.
                     _ => {}
                 }
             }
@@ -424,8 +429,8 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     op
 }
 
-/// Tells, once for each, of a form that the model has and that is not in the table. There should be none, but if there is, whoever executes it gets
-/// #UD: no program may end a machine.
+/// Logs, once for each form, that the model has a form that is missing in the table. There should be none. If
+/// there is one, the guest gets #UD, because no program may end a machine.
 #[cold]
 fn note_missing(code: Code) {
     static TOLD: Mutex<BTreeSet<Code>> = Mutex::new(BTreeSet::new());
@@ -438,7 +443,7 @@ fn note_missing(code: Code) {
     }
 }
 
-/// The number of a register as instructions have it; AH to BH have [`reg::HIGH_BYTE`] added.
+/// Returns the number of a register in the form of [`Op`]: AH to BH have [`reg::HIGH_BYTE`] added.
 fn register_number(register: Register) -> u8 {
     let number = register.number() as u8;
     match register {
@@ -451,7 +456,7 @@ fn optional_register(register: Register) -> u8 {
     if register == Register::None { reg::NONE } else { register_number(register) }
 }
 
-/// What leaves 16 bits of 32.
+/// The shift that leaves 16 bits of 32.
 const SHIFT_16_BIT: u8 = 16;
 
 #[cfg(test)]
@@ -467,7 +472,8 @@ mod tests {
         assert_eq!(size_of::<Op>(), 32);
     }
 
-    /// POP CS is of the 8086 alone, which no model is, and so is in no table; the decoder gives it for no bytes.
+    /// Only the 8086 has POP CS. No model is an 8086, so the instruction is in no table, and the decoder
+    /// returns it for no bytes.
     #[test]
     fn what_is_offered_and_missing_is_undefined() {
         let missing = Instruction::with1(Code::Popw_CS, Register::CS).unwrap();

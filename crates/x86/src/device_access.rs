@@ -1,7 +1,9 @@
-//! The rest of an access to a device without the engine. A guest that asks the machine for what is at a port, or at an address where a device
-//! is, leaves the engine, which would begin the instruction anew to give it the answer. Where the instruction does nothing else (IN, OUT and MOV) and
-//! nothing surrounds it, the machine has the processor finish it instead; and where it is a repeated INS, OUTS or STOS, by which discs, networks and
-//! screens are read and written word by word, takes it as asked for the next element, or has the device move many of them at once.
+//! Completes accesses to devices without the engine. An instruction that accesses a port, or memory that
+//! belongs to a device, leaves the engine, which would then begin the instruction anew to give it the answer.
+//! If the instruction does nothing else (IN, OUT and MOV) and there are no special conditions, the machine
+//! lets the processor finish it directly. For a repeated INS, OUTS or STOS, by which disks, networks and
+//! screens are read and written word by word, the next element then counts as requested, or the device moves
+//! many of them at once.
 
 use ring3_core::device::Width;
 use ring3_core::memory::{Memory, PAGE_SIZE};
@@ -13,11 +15,11 @@ use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
 
-/// An instruction that has asked for an access to a device, and has only this left to do.
+/// An instruction that has asked for an access to a device and then only has to complete this work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceAccess {
     width: Width,
-    /// Bytes of the instruction.
+    /// Length of the instruction in bytes.
     length: u8,
     kind: Kind,
 }
@@ -26,61 +28,61 @@ pub(crate) struct DeviceAccess {
 enum Kind {
     In,
     Out,
-    /// A register of that width is loaded from memory, with zeros above what is read.
+    /// A register of this width is loaded from memory, with zeros above the value read.
     Load(u8, Width),
-    /// Memory is written.
+    /// A value is written to memory.
     Store,
-    /// A repeated STOS, the present element of which is at this guest-physical address.
+    /// A repeated STOS, whose present element is at this guest-physical address.
     Fill(Element, u64),
     /// A repeated INS or OUTS.
     String(Element),
 }
 
 impl Kind {
-    /// It is one element of many, and there is more to look at in memory.
+    /// Returns whether this is one element of many, for which memory must be checked further.
     fn repeats(self) -> bool {
         matches!(self, Kind::Fill(..) | Kind::String(_))
     }
 }
 
-/// Where a repeated instruction has its elements.
+/// The place of the elements of a repeated instruction.
 #[derive(Debug, Clone, Copy)]
 struct Element {
-    /// They are written there: it is INS or STOS.
+    /// Whether elements are written there, by INS or STOS.
     is_input: bool,
     segment: u8,
-    /// The bits of SI, DI and CX that count.
+    /// The mask of the bits of SI, DI and CX that are used.
     address_mask: u32,
 }
 
 impl Element {
-    /// The register with its offset.
+    /// Returns the register with its offset.
     fn index(self) -> u8 {
         if self.is_input { reg::DI } else { reg::SI }
     }
 }
 
-/// Elements of a repeated instruction that a device may move at once, beside each other in memory.
+/// Consecutive elements in memory of a repeated instruction, which a device may move at once.
 #[derive(Debug)]
 pub enum PortString<'a> {
-    /// INS: they are read from a port.
+    /// INS: they are read from a port into this memory.
     Read(&'a mut [u8]),
-    /// OUTS: they are written to it.
+    /// OUTS: they are written from this memory to a port.
     Write(&'a [u8]),
 }
 
 impl Cpu {
-    /// `op`, an IN, has asked for what is at its port.
+    /// Notes that `op`, an IN, has asked for the value of its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
         self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::In });
     }
 
-    /// `op`, an OUT, has asked for its access.
+    /// Notes that `op`, an OUT, has asked for its access.
     pub(crate) fn note_output(&mut self, op: &Op, width: Width) {
         self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::Out });
     }
 
-    /// `op`, an INS, or else an OUTS, has asked for the access for one element.
+    /// Notes that `op`, an INS or OUTS, has asked for the access of one element.
     pub(crate) fn note_string_access(&mut self, op: &Op, width: Width, is_input: bool) {
         if op.repeat == Repeat::None {
             return;
@@ -91,9 +93,10 @@ impl Cpu {
         self.device_access = Some(DeviceAccess { width, length: op.length, kind });
     }
 
-    /// `op`, which loads its register with what it reads and zeros above, has asked for some of that.
+    /// Notes that `op`, which loads its register with the value read and zeros above it, has asked for some
+    /// of the value.
     pub(crate) fn note_load(&mut self, op: &Op, width: Width, register: Width) {
-        // All of it, if it is not in two pages.
+        // This is the whole value, unless it is spread over two pages.
         if matches!(self.stop(), Stop::Restart(Exit::MmioRead { width: asked, .. }) if *asked == width)
         {
             let kind = Kind::Load(op.reg, register);
@@ -101,7 +104,7 @@ impl Cpu {
         }
     }
 
-    /// `op`, which writes to memory and does nothing else, has asked for some of that.
+    /// Notes that `op`, which only writes to memory, has asked for some of the access.
     pub(crate) fn note_store(&mut self, op: &Op, width: Width) {
         if matches!(self.stop(), Stop::Restart(Exit::MmioWrite { width: asked, .. }) if *asked == width)
         {
@@ -110,7 +113,7 @@ impl Cpu {
         }
     }
 
-    /// `op`, a STOS, has asked for some of the access for one element.
+    /// Notes that `op`, a STOS, has asked for some of the access of one element.
     pub(crate) fn note_fill(&mut self, op: &Op, width: Width) {
         if op.repeat == Repeat::None {
             return;
@@ -125,10 +128,10 @@ impl Cpu {
         }
     }
 
-    /// Finishes the instruction, or the iteration of a repeated one, for which the engine came back with an access to a
-    /// port or to a device in memory; `value` is what was read, and `has_changed_map` tells that the machine has
-    /// changed the map of memory since the exit. False, and nothing was done, where that needs the engine: the value is
-    /// to be given as an [answer](Cpu::answer) then.
+    /// Finishes the instruction, or the iteration of a repeated one, for whose access to a port or to a
+    /// device's memory the engine returned. `value` is the value read, and `has_changed_map` says that the
+    /// machine has changed the map of memory since the exit. If this needs the engine, nothing is done and
+    /// the result is false; the value must then be given as an [answer](Cpu::answer).
     pub fn finish_access(
         &mut self,
         memory: &mut Memory,
@@ -179,7 +182,7 @@ impl Cpu {
                 self.use_resume_flag();
             }
         } else {
-            // As after any iteration but the last one.
+            // RF is set as after any iteration but the last one.
             self.set_resume_flag();
             self.device_access = Some(access);
         }
@@ -194,7 +197,8 @@ impl Cpu {
         }
     }
 
-    /// Does an iteration of a repeated instruction, whose access is done. Gives how many are left; none if it is not done.
+    /// Completes an iteration of a repeated instruction whose access is done. Returns how many iterations are
+    /// left, or None if this needs the engine.
     fn finish_iteration(
         &mut self,
         memory: &mut Memory,
@@ -220,7 +224,7 @@ impl Cpu {
         Some(count - 1)
     }
 
-    /// Changes the registers as `count` iterations do, of which there are as many.
+    /// Changes the registers as `count` iterations do. So many must be left.
     fn step_over(&mut self, element: Element, width: Width, count: u64) {
         let mask = u64::from(element.address_mask);
         let distance = count * u64::from(width.bytes());
@@ -236,12 +240,13 @@ impl Cpu {
         }
     }
 
-    /// The place in memory of the present element, if the processor gets there at once.
+    /// Returns the place in memory of the present element, if the processor can access it without further
+    /// checks.
     fn place_of(&self, element: Element, width: Width) -> Option<usize> {
         self.place_of_bytes(element, width.bytes().into())
     }
 
-    /// The same of `bytes` bytes, 1 to a page of them, from the present element on.
+    /// Returns the place of `bytes` bytes from the present element on, 1 to a page, under the same condition.
     fn place_of_bytes(&self, element: Element, bytes: usize) -> Option<usize> {
         let offset = self.gpr(element.index()) & u64::from(element.address_mask);
         let segment = self.segment(element.segment);
@@ -260,9 +265,10 @@ impl Cpu {
         }
     }
 
-    /// After [`Cpu::finish_access`], where `instructions` more may be executed: what the processor asks next, if it is the same repeated
-    /// instruction that does and the engine need not look at it. Otherwise the engine is to go on, and what was asked before counts no more: the
-    /// engine may deliver an interrupt, even where no instruction is left to execute.
+    /// Called after [`Cpu::finish_access`], when `instructions` more may be executed. Returns the processor's
+    /// next request, if it comes from the same repeated instruction and the engine need not check anything
+    /// before it. Otherwise the engine must continue, and the earlier request is void: the engine may deliver
+    /// an interrupt, even if no instruction is left to execute.
     pub fn next_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
         let access = self.device_access.take().filter(|_| instructions > 0)?;
         if !access.kind.repeats() || !self.goes_on_plainly(memory) {
@@ -279,7 +285,7 @@ impl Cpu {
         Some(exit)
     }
 
-    /// The access for the present element of an INS or OUTS.
+    /// Returns the access for the present element of an INS or OUTS.
     fn next_of_string(&self, memory: &Memory, element: Element, width: Width) -> Option<Exit> {
         let port = self.get(reg::DX);
         if element.is_input {
@@ -294,7 +300,8 @@ impl Cpu {
         Some(Exit::PortWrite { port, width, value })
     }
 
-    /// The access for the present element of a STOS, the last one of which was at `address`, if it is in the same page.
+    /// Returns the access for the present element of a STOS, if it is in the same page as the last one at
+    /// `address`.
     fn next_of_fill(&self, element: Element, width: Width, address: u64) -> Option<(Exit, Kind)> {
         let size = u64::from(width.bytes());
         let next =
@@ -303,7 +310,7 @@ impl Cpu {
         let segment = self.segment(sreg::ES);
         let linear = segment.base.wrapping_add(offset.into());
         let page = |address: u64| address / PAGE_SIZE;
-        // Beside the last one in the segment, too.
+        // The elements are adjacent in the segment, too.
         let is_beside = page(next) == page(address)
             && page(next + size - 1) == page(address)
             && (linear ^ next) & (PAGE_SIZE - 1) == 0
@@ -317,19 +324,20 @@ impl Cpu {
             .then_some((Exit::MmioWrite { address: next, width, value }, Kind::Fill(element, next)))
     }
 
-    /// True where [`Cpu::next_access`] may ask for another element.
+    /// Returns whether [`Cpu::next_access`] may ask for another element of an INS or OUTS.
     pub fn is_in_port_string(&self) -> bool {
         matches!(self.device_access, Some(DeviceAccess { kind: Kind::String(_), .. }))
     }
 
-    /// True where [`Cpu::next_access`] may ask for another element of a repeated INS, OUTS or STOS.
+    /// Returns whether [`Cpu::next_access`] may ask for another element of a repeated INS, OUTS or STOS.
     pub fn is_repeating_access(&self) -> bool {
         self.device_access.is_some()
     }
 
-    /// Where [`Cpu::next_access`] would ask for another element: has `transfer` move as many as it can of those that are beside each other in memory, at most
-    /// `most` and never the last one, at this port and by accesses of this width, and does their iterations. `transfer` returns how many it has moved,
-    /// from the first one on, and so does this. No interrupt may come between them.
+    /// Moves several elements at once where [`Cpu::next_access`] would ask for another one. `transfer` moves
+    /// as many as it can of the elements that are consecutive in memory, at most `most` and never the last
+    /// one, at this port and by accesses of this width. It returns how many it has moved, from the first one
+    /// on. This completes their iterations and returns the same number. No interrupt may come between them.
     pub fn move_port_string(
         &mut self,
         memory: &mut Memory,
@@ -347,7 +355,7 @@ impl Cpu {
         let mask = u64::from(element.address_mask);
         let left = (self.gpr(reg::CX) & mask).saturating_sub(1).min(most);
         let Some(place) = self.place_of(element, width) else { return 0 };
-        // The rest of the page, and of the offsets that the address size has.
+        // The rest of the page, and of the offsets within the address size.
         let in_page = PAGE_SIZE - (place as u64 & (PAGE_SIZE - 1));
         let room = in_page.min(mask - (self.gpr(element.index()) & mask) + 1) as usize / size;
         let count = usize::try_from(left).map_or(room, |left| left.min(room));
@@ -367,13 +375,13 @@ impl Cpu {
         if moved > 0 {
             self.step_over(element, width, moved);
             self.instructions += moved;
-            // As after any iteration but the last one.
+            // RF is set as after any iteration but the last one.
             self.set_resume_flag();
         }
         moved
     }
 
-    /// The engine need not look at the instruction before its next iteration.
+    /// Returns whether the engine need not check anything before the next iteration.
     fn goes_on_plainly(&mut self, memory: &Memory) -> bool {
         let is_interrupted = self.interrupt_pin && self.is_interruptible();
         !is_interrupted && !memory.has_stale_code() && self.begins_to_run_plainly()

@@ -1,4 +1,4 @@
-//! What an engine is: that which executes guest instructions.
+//! The interface of engines, which execute guest instructions.
 
 use ring3_core::device::Width;
 use ring3_core::memory::Memory;
@@ -6,48 +6,47 @@ use ring3_core::memory::Memory;
 use crate::cpu::Cpu;
 use crate::report::Missing;
 
-/// Why an engine came back. Where an answer is due, the machine gives it with
-/// [`Cpu::answer`] and runs the engine again, which repeats the
-/// instruction with the answer.
+/// Why an engine has returned. If an answer is necessary, the machine gives it with [`Cpu::answer`] and runs
+/// the engine again, which repeats the instruction with the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// The number of instructions asked for has been executed.
+    /// The requested number of instructions has been executed.
     Deadline,
-    /// The guest reads a port; answer with what it reads.
+    /// The guest reads a port; the answer is the value read.
     PortRead {
         /// The port.
         port: u16,
-        /// How much of it.
+        /// The size of the access.
         width: Width,
     },
-    /// The guest writes a port; answer with anything when it is done.
+    /// The guest writes a port; any answer says that the write is done.
     PortWrite {
         /// The port.
         port: u16,
-        /// How much of it.
+        /// The size of the access.
         width: Width,
-        /// What it writes.
+        /// The value written.
         value: u32,
     },
-    /// The guest reads memory that is a device's; answer with what it reads.
+    /// The guest reads memory that belongs to a device; the answer is the value read.
     MmioRead {
         /// Guest-physical address.
         address: u64,
-        /// How much.
+        /// The size of the access.
         width: Width,
     },
-    /// The guest writes memory that is a device's; answer with anything when it is done.
+    /// The guest writes memory that belongs to a device; any answer says that the write is done.
     MmioWrite {
         /// Guest-physical address.
         address: u64,
-        /// How much.
+        /// The size of the access.
         width: Width,
-        /// What it writes.
+        /// The value written.
         value: u32,
     },
-    /// The guest reads the time-stamp counter; answer with its 64 bits.
+    /// The guest reads the time-stamp counter; the answer is its 64 bits.
     TimeStamp,
-    /// The guest sets IA32_APIC_BASE; answer with anything when the local APIC has it.
+    /// The guest sets IA32_APIC_BASE; any answer says that the local APIC has received it.
     ApicBase {
         /// Its new value.
         value: u64,
@@ -57,18 +56,18 @@ pub enum Exit {
     InterruptWindow,
     /// The guest waits for an interrupt (HLT).
     Halt,
-    /// FERR# is asserted: an x87 instruction has found an exception pending with CR0.NE clear. It starts again
-    /// after an interrupt, for which the processor waits as in HLT; the machine's circuits raise it, and let
-    /// [`Cpu::ignore_numeric_error`] know of IGNNE#.
+    /// FERR# is asserted: an x87 instruction has found an exception pending with CR0.NE clear. It starts
+    /// again after an interrupt, for which the processor waits as in HLT. The machine's circuits raise this
+    /// interrupt, and pass IGNNE# on to [`Cpu::ignore_numeric_error`].
     NumericError,
-    /// An exception while a double fault was delivered (triple fault).
+    /// An exception was raised while a double fault was delivered (triple fault).
     Shutdown,
-    /// The guest needs something of the processor that does not exist here.
+    /// The guest needs a processor feature that is not implemented.
     Missing(Missing),
 }
 
 impl Exit {
-    /// It asks for an access to a port or to device memory.
+    /// Returns whether this asks for an access to a port or to a device's memory.
     pub fn is_access(&self) -> bool {
         matches!(
             self,
@@ -80,34 +79,38 @@ impl Exit {
     }
 }
 
-/// What does an engine's accesses to devices while it runs, so that it need not come back for each.
+/// Performs accesses to devices for an engine while it runs, so that it need not return for each of them.
 pub trait Devices {
-    /// Does the access to a port or to device memory for which `exit` asks, and has the instruction be over with it, as the machine does where an
-    /// engine comes back. Gives how many instructions may be executed from there on, at least one; none if the engine is to come back with
-    /// [`Exit::Deadline`], as the machine is to look around first.
+    /// Performs the access to a port or to a device's memory that `exit` asks for, and completes the
+    /// instruction, as the machine does when an engine returns. Returns how many instructions may be executed
+    /// from there on, at least one, or None if the machine must first handle events, so that the engine
+    /// returns with [`Exit::Deadline`].
     fn access(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> Option<u64>;
 
-    /// The same for an IN, OUT or MOV that does nothing else, and is neither surrounded by anything nor repeated. It
-    /// counts as executed then, and what it read is given too; the engine does the rest of it. Of `cpu` but for the
-    /// count of instructions nothing need be up to date, and nothing of its architectural state changes.
+    /// Performs the access of an IN, OUT or MOV that does nothing else, has no repeat prefix and runs without
+    /// special conditions. Returns the value read and, like [`Devices::access`], how many instructions may be
+    /// executed from there on. The instruction then counts as executed, and the engine does the rest of it.
+    /// Except for the count of instructions, `cpu` need not be up to date, and its architectural state does
+    /// not change.
     fn transfer(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> (u32, Option<u64>);
 
-    /// The 32 bits of a device's register at guest-physical address `address`, where to read them does nothing else and takes no time, and they stay what they
-    /// are until there is an access or the engine comes back. None of all others.
+    /// Returns the 32 bits of a device's register at guest-physical address `address`, if reading it has no
+    /// effect and takes no time, and its value stays the same until the next access or until the engine
+    /// returns. Returns None for all other addresses.
     fn peek(&self, address: u64) -> Option<u32>;
 }
 
-/// That which executes guest instructions.
+/// An engine, which executes guest instructions.
 pub trait Engine {
     /// A short name, as the user gives it.
     fn name(&self) -> &'static str;
 
-    /// Runs `cpu` until an exit, but not beyond `instructions` more instructions;
-    /// an iteration of a repeated string instruction counts as one, and so does an
-    /// instruction that raises an exception.
+    /// Runs `cpu` until an exit, but for at most `instructions` more instructions. An iteration of a repeated
+    /// string instruction counts as one, and so does an instruction that raises an exception.
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit;
 
-    /// The same, where `devices` may be asked for what an access to a port or to device memory needs. An engine may come back for it all the same.
+    /// Runs like [`Engine::run`], and may ask `devices` to perform accesses to ports and to devices' memory.
+    /// An engine may return for an access all the same.
     fn run_with(
         &mut self,
         cpu: &mut Cpu,
@@ -118,6 +121,6 @@ pub trait Engine {
         self.run(cpu, memory, instructions)
     }
 
-    /// What the engine has counted since it was made: names and numbers.
+    /// Returns the names and values of the engine's counters since it was made.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }

@@ -1,5 +1,4 @@
-//! Exceptions (SDM vol. 3, chapter 7) and the other reasons for which an
-//! instruction does not run to its end.
+//! Exceptions (SDM vol. 3, chapter 7) and the other reasons why an instruction does not complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +42,8 @@ pub mod vector {
     pub const XM: u8 = 19;
 }
 
-/// An exception that an instruction raises: a fault, so that the saved
-/// instruction pointer is that of the instruction itself.
+/// An exception that an instruction raises. It is a fault, so the saved instruction pointer is that of the
+/// instruction itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The vector, 0 to 31.
@@ -54,17 +53,17 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// An exception without an error code.
+    /// Makes an exception without an error code.
     pub const fn new(vector: u8) -> Fault {
         Fault { vector, error_code: None }
     }
 
-    /// An exception with an error code.
+    /// Makes an exception with an error code.
     pub const fn with_code(vector: u8, error_code: u32) -> Fault {
         Fault { vector, error_code: Some(error_code) }
     }
 
-    /// How exceptions combine into a double fault (SDM vol. 3, table 7-4).
+    /// Returns the class that decides whether exceptions combine into a double fault (SDM vol. 3, table 7-4).
     pub const fn class(self) -> FaultClass {
         match self.vector {
             vector::DE | vector::TS | vector::NP | vector::SS | vector::GP => {
@@ -80,19 +79,19 @@ impl Fault {
 /// Classes of exceptions (SDM vol. 3, table 7-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultClass {
-    /// Handled one after the other.
+    /// Benign exceptions are handled one after the other.
     Benign,
-    /// A second one of these is a double fault.
+    /// A second contributory exception makes a double fault.
     Contributory,
     /// A page fault.
     PageFault,
-    /// The double fault itself: any further exception is a shutdown.
+    /// The double fault itself: any further exception causes a shutdown.
     DoubleFault,
 }
 
 impl FaultClass {
-    /// True when an exception of class `second`, raised while one of this class is
-    /// delivered, makes a double fault (SDM vol. 3, table 7-5).
+    /// Returns whether an exception of class `second`, raised while one of this class is delivered, makes a
+    /// double fault (SDM vol. 3, table 7-5).
     pub const fn doubles_with(self, second: FaultClass) -> bool {
         match self {
             FaultClass::Benign | FaultClass::DoubleFault => false,
@@ -104,8 +103,8 @@ impl FaultClass {
     }
 }
 
-/// The instruction did not run to its end; [`Cpu::stop`](crate::cpu::Cpu::stop)
-/// says why. It is empty so that results travel in registers.
+/// The instruction did not complete; [`Cpu::stop`](crate::cpu::Cpu::stop) says why. This type is empty so
+/// that results travel in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
@@ -114,19 +113,19 @@ pub struct Stopped;
 pub enum Stop {
     /// It raised an exception.
     Fault(Fault),
-    /// An exception of the task that a task switch has just begun: the switch stays, and EIP is
-    /// the new task's.
+    /// A task switch has taken place, and the new task raises an exception at once: the switch is not undone,
+    /// and EIP is the new task's.
     TaskFault(Fault),
     /// The machine must act first; the instruction then starts again.
     Restart(Exit),
-    /// It has completed, and the engine is to be left.
+    /// It has completed, and the engine must return.
     Completed(Exit),
-    /// The engine is to be left, and an interrupt must come before the instruction starts again.
+    /// The engine must return, and an interrupt must come before the instruction starts again.
     Waits(Exit),
-    /// It is about to write to memory that holds decoded code; the engine runs
-    /// it again alone, so that nothing stale is executed after it.
+    /// It is about to write to memory that holds decoded code. The engine runs it again alone, so that
+    /// nothing stale is executed after it.
     WritesCode,
-    /// A repeated string instruction that has done some iterations and is
-    /// to be continued, so that interrupts and deadlines are seen in between.
+    /// It is a repeated string instruction that has done some iterations and will be continued, so that
+    /// interrupts and deadlines are noticed in between.
     Unfinished,
 }

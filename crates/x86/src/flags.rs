@@ -1,10 +1,8 @@
-//! EFLAGS (SDM vol. 1, 3.4.3), the status flags kept lazily.
+//! EFLAGS (SDM vol. 1, 3.4.3), with lazy evaluation of the status flags.
 //!
-//! Most instructions set all six status flags and few look at them, so an
-//! instruction stores only its result and the vector of carries out of every
-//! bit of its addition; a flag is computed when somebody asks. The idea is
-//! that of D. Mihocka and S. Shwartsman, *Virtualization Without Direct Execution
-//! or Jitting*, 2008.
+//! Most instructions set all six status flags and few read them. So an instruction stores only its result and
+//! the vector of carries out of every bit of its addition, and a flag is computed when it is read. The idea
+//! comes from D. Mihocka and S. Shwartsman, *Virtualization Without Direct Execution or Jitting*, 2008.
 
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
@@ -58,12 +56,12 @@ bitflags! {
 /// Bit 1 of EFLAGS always reads as one.
 pub const ALWAYS_ONE: u32 = 1 << 1;
 
-/// The status flags as the last instruction that set them left them.
+/// The status flags, as left by the last instruction that set them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The result, sign-extended: ZF, and SF and PF but for what `aux` flips.
+    /// The result, sign-extended. It determines ZF, and, unless `aux` flips them, SF and PF.
     result: u64,
-    /// See the constants below.
+    /// The bits described by the constants below.
     aux: u32,
 }
 
@@ -86,8 +84,8 @@ impl Default for Status {
 }
 
 impl Status {
-    /// After an addition or subtraction of which `carries` holds the carry (or borrow)
-    /// out of each bit.
+    /// Makes the flags after an addition or subtraction; `carries` holds the carry (or borrow) out of each
+    /// bit.
     #[inline(always)]
     fn from_carries<W: Word>(result: W, carries: u64) -> Status {
         let aux = match W::BITS {
@@ -97,27 +95,27 @@ impl Status {
         Status { result: result.sign_extend(), aux: aux | carries as u32 & HALF_CARRY }
     }
 
-    /// After `a + b` (+ carry) = `result`.
+    /// Makes the flags after `a + b` (+ carry) = `result`.
     #[inline(always)]
     pub fn add<W: Word>(a: W, b: W, result: W) -> Status {
         let (a, b, sum) = (a.zero_extend(), b.zero_extend(), result.zero_extend());
         Self::from_carries(result, (a & b) | ((a | b) & !sum))
     }
 
-    /// After `a - b` (- borrow) = `result`.
+    /// Makes the flags after `a - b` (- borrow) = `result`.
     #[inline(always)]
     pub fn sub<W: Word>(a: W, b: W, result: W) -> Status {
         let (a, b, difference) = (a.zero_extend(), b.zero_extend(), result.zero_extend());
         Self::from_carries(result, (!a & b) | ((!a | b) & difference))
     }
 
-    /// After AND, OR, XOR or TEST: CF, OF and AF clear.
+    /// Makes the flags after AND, OR, XOR or TEST: CF, OF and AF are clear.
     #[inline(always)]
     pub fn logic<W: Word>(result: W) -> Status {
         Status { result: result.sign_extend(), aux: 0 }
     }
 
-    /// ZF, SF and PF by `result`, the others as given.
+    /// Sets ZF, SF and PF by `result`, and the others as given.
     #[inline(always)]
     pub fn new<W: Word>(result: W, carry: bool, overflow: bool, half_carry: bool) -> Status {
         Status { result: result.sign_extend(), aux: 0 }
@@ -125,7 +123,7 @@ impl Status {
             .with_half_carry(half_carry)
     }
 
-    /// The same with other CF and OF.
+    /// Returns these flags with other CF and OF.
     #[inline(always)]
     #[must_use]
     pub fn with_carry_overflow(self, carry: bool, overflow: bool) -> Status {
@@ -133,21 +131,21 @@ impl Status {
         Status { aux: self.aux & !(CARRY | CARRY_IN) | carry_bits, ..self }
     }
 
-    /// The same with another CF, OF staying what it is.
+    /// Returns these flags with another CF and the same OF.
     #[inline(always)]
     #[must_use]
     pub fn with_carry(self, carry: bool) -> Status {
         self.with_carry_overflow(carry, self.overflow())
     }
 
-    /// The same with another AF.
+    /// Returns these flags with another AF.
     #[inline(always)]
     #[must_use]
     pub fn with_half_carry(self, half_carry: bool) -> Status {
         Status { aux: self.aux & !HALF_CARRY | (u32::from(half_carry) * HALF_CARRY), ..self }
     }
 
-    /// The same with another ZF.
+    /// Returns these flags with another ZF.
     #[must_use]
     pub fn with_zero(self, zero: bool) -> Status {
         if self.zero() == zero {
@@ -195,7 +193,7 @@ impl Status {
         ((self.result as u8).count_ones() + flip).is_multiple_of(2)
     }
 
-    /// The six flags as EFLAGS holds them.
+    /// Returns the six flags as bits of EFLAGS.
     pub fn to_eflags(self) -> Eflags {
         let mut flags = Eflags::empty();
         flags.set(Eflags::CF, self.carry());
@@ -207,9 +205,9 @@ impl Status {
         flags
     }
 
-    /// From the six flags of EFLAGS; any combination is possible.
+    /// Makes the flags from the six bits of EFLAGS, in any combination.
     pub fn from_eflags(flags: Eflags) -> Status {
-        // Results 0 and 1 are both positive; 0 has even parity and 1 odd.
+        // Results 0 and 1 are both non-negative; 0 has even parity and 1 odd.
         let zero = flags.contains(Eflags::ZF);
         let flip_sign = flags.contains(Eflags::SF);
         let flip_parity = flags.contains(Eflags::PF) != zero;
@@ -235,7 +233,7 @@ mod tests {
         }
     }
 
-    /// The definition in SDM vol. 1, 3.4.3.1, written down naively.
+    /// Computes the definition in SDM vol. 1, 3.4.3.1, in the most direct way.
     fn reference(a: u8, b: u8, carry: u8, subtract: bool) -> (u8, Eflags) {
         let (wide, signed, low) = if subtract {
             (

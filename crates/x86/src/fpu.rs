@@ -1,5 +1,5 @@
-//! The state of the x87 FPU (SDM vol. 1, 8.1): its registers, and how the
-//! register stack, the tags and the exception flags behave.
+//! The state of the x87 FPU (SDM vol. 1, 8.1): its registers, and the behaviour of the register stack, the
+//! tags and the exception flags.
 //!
 //! The instructions are in `exec/x87`, the arithmetic is in [`crate::softfloat`].
 
@@ -22,7 +22,7 @@ pub mod status {
     pub const C2: u16 = 1 << 10;
     /// Top of stack, three bits.
     pub const TOP: u16 = 7 << TOP_SHIFT;
-    /// Where the lowest bit of TOP is.
+    /// The position of the lowest bit of TOP.
     pub const TOP_SHIFT: u32 = 11;
     /// Condition code 3.
     pub const C3: u16 = 1 << 14;
@@ -34,15 +34,15 @@ pub mod status {
 
 /// The control word after FNINIT: extended precision, round to nearest, all exceptions masked.
 const CONTROL_INIT: u16 = 0x037f;
-/// The bits of the control word that hold what was loaded: masks, precision, rounding, infinity.
+/// The bits of the control word that can be loaded: masks, precision, rounding, infinity.
 const CONTROL_WRITABLE: u16 = 0x1f3f;
 /// The reserved bit of the control word that is always set.
 const CONTROL_ONE: u16 = 0x0040;
 
-/// The opcode register has the low three bits of the first opcode byte and all of the second.
+/// The opcode register holds the low three bits of the first opcode byte and all of the second.
 const OPCODE_BITS: u16 = 0x07ff;
 
-/// What a tag says of a register (SDM vol. 1, figure 8-7).
+/// The values of a register's tag (SDM vol. 1, figure 8-7).
 mod tag {
     pub(super) const VALID: u16 = 0;
     pub(super) const ZERO: u16 = 1;
@@ -55,22 +55,22 @@ mod tag {
 pub struct Pointer {
     /// The selector of the segment.
     pub selector: u16,
-    /// The offset in it.
+    /// The offset in the segment.
     pub offset: u32,
 }
 
 impl Pointer {
-    /// The linear address in real mode, the form in which it is stored there.
+    /// Returns the linear address in real mode, which is the form stored there.
     fn real_mode_linear(self) -> u32 {
         (u32::from(self.selector) << 4).wrapping_add(self.offset)
     }
 }
 
-/// The fields of the environment as FNSTENV stores them, the first at the lowest address, each in a
-/// word or doubleword (SDM vol. 1, 8.1.10). The word is the low half of the doubleword.
+/// The fields of the environment as FNSTENV stores them, the first at the lowest address, each in a word or
+/// doubleword (SDM vol. 1, 8.1.10). The word is the low half of the doubleword.
 pub type Environment = [u32; 7];
 
-/// The upper half of a doubleword whose lower half alone is a field.
+/// The upper half of a doubleword whose field is only its lower half.
 const RESERVED_HALF: u32 = 0xffff_0000;
 
 /// The x87 FPU's registers.
@@ -78,29 +78,29 @@ const RESERVED_HALF: u32 = 0xffff_0000;
 pub struct Fpu {
     /// R0 to R7, by their physical number.
     registers: [F80; 8],
-    /// Bit n: Rn is not empty.
+    /// Bit n is set if Rn is not empty.
     in_use: u8,
     control: u16,
-    /// The status word with TOP, ES and B.
+    /// The status word, including TOP, ES and B.
     status: u16,
-    /// The last instruction that is no control instruction.
+    /// The address of the last instruction that is not a control instruction.
     instruction: Pointer,
-    /// The memory operand of the last instruction that had one and raised an unmasked exception: newer processors note
-    /// no others, and say so (SDM vol. 2, CPUID, leaf 7, EBX bit 6).
+    /// The memory operand of the last instruction that had one and raised an unmasked exception. Newer
+    /// processors note no others, and report this (SDM vol. 2, CPUID, leaf 7, EBX bit 6).
     operand: Pointer,
-    /// That of the instruction that is being executed.
+    /// The memory operand of the present instruction.
     #[serde(skip)]
     accessed: Option<Pointer>,
-    /// The opcode register (SDM vol. 1, 8.1.9). It only holds what was loaded: processors since the
-    /// Pentium 4 write it for unmasked exceptions only, and handlers read the code at
-    /// the instruction pointer.
+    /// The opcode register (SDM vol. 1, 8.1.9). It only holds the value that was loaded: processors since the
+    /// Pentium 4 write it only for unmasked exceptions, and handlers read the code at the instruction
+    /// pointer.
     opcode: u16,
-    /// IGNNE#: waiting instructions ignore the pending exception.
+    /// Whether IGNNE# is active: waiting instructions ignore the pending exception.
     ignores_exception: bool,
 }
 
 impl Default for Fpu {
-    /// The state after FNINIT, with all registers zero.
+    /// Makes the state after FNINIT, with all registers zero.
     fn default() -> Self {
         Fpu {
             registers: [F80::ZERO; 8],
@@ -117,12 +117,13 @@ impl Default for Fpu {
 }
 
 impl Fpu {
-    /// FNINIT: as [`Fpu::default`], but the contents of the (now empty) registers stay.
+    /// Performs FNINIT: the state becomes that of [`Fpu::default`], except for the contents of the registers,
+    /// which are now empty.
     pub fn init(&mut self) {
         *self = Fpu { registers: self.registers, ..Fpu::default() };
     }
 
-    /// False for a state that the methods here never make, such as one read from a damaged file.
+    /// Returns whether the methods here can make this state, in contrast to one read from a damaged file.
     pub fn is_valid(&self) -> bool {
         let mut same = self.clone();
         same.set_control(self.control);
@@ -169,27 +170,29 @@ impl Fpu {
         self.set_control(self.control | Flags::ALL.bits());
     }
 
-    /// An unmasked exception is pending: the next waiting instruction reports it.
+    /// Returns whether an unmasked exception is pending, which the next waiting instruction reports.
     pub fn has_pending_exception(&self) -> bool {
         self.status & status::ES != 0
     }
 
-    /// Waiting instructions are to ignore the pending exception, as long as it is.
+    /// Makes waiting instructions ignore the exception that is pending now.
     pub(crate) fn ignore_pending_exception(&mut self) {
         self.ignores_exception = self.has_pending_exception();
     }
 
-    /// Waiting instructions ignore the pending exception: IGNNE# is active (SDM vol. 1, D.2.1.2).
+    /// Returns whether waiting instructions ignore the pending exception because IGNNE# is active (SDM vol.
+    /// 1, D.2.1.2).
     pub fn ignores_exception(&self) -> bool {
         self.ignores_exception
     }
 
-    /// The invalid-operation exception is masked.
+    /// Returns whether the invalid-operation exception is masked.
     pub(crate) fn masks_invalid(&self) -> bool {
         Flags::from_word(self.control).contains(Flags::INVALID)
     }
 
-    /// ES and B say whether an exception is raised and not masked; only then is there one to be ignored.
+    /// Updates ES and B, which say whether an unmasked exception is raised. Without one there is nothing to
+    /// ignore.
     fn update_summary(&mut self) {
         let pending = Flags::from_word(self.status).difference(Flags::from_word(self.control));
         self.status &= !(status::ES | status::B);
@@ -200,18 +203,18 @@ impl Fpu {
         }
     }
 
-    /// The surroundings for an operation, as the control word has them.
+    /// Returns the settings for an operation that the control word selects.
     pub(crate) fn context(&self) -> Context {
         Context::new(self.control)
     }
 
-    /// Takes over what an operation found: the exceptions, and C1.
+    /// Stores the results of an operation in the status word: its exceptions, and C1.
     pub(crate) fn conclude(&mut self, context: Context) {
         self.set_codes(status::C1, if context.rounded_up { status::C1 } else { 0 });
         self.raise(context.raised.bits());
     }
 
-    /// Raises exceptions, and leaves C1 alone.
+    /// Raises exceptions without changing C1.
     pub(crate) fn raise(&mut self, flags: u16) {
         if flags != 0 {
             self.set_status(self.status | flags);
@@ -248,12 +251,12 @@ impl Fpu {
         (self.in_use >> number & 1 != 0).then_some(self.registers[number])
     }
 
-    /// What ST(`i`) holds, even if it is empty.
+    /// Returns the contents of ST(`i`), even if it is empty.
     pub fn content(&self, i: u8) -> F80 {
         self.registers[self.physical(i)]
     }
 
-    /// Sets ST(`i`); it is not empty then.
+    /// Sets ST(`i`), which is then not empty.
     #[inline(always)]
     pub fn set_st(&mut self, i: u8, value: F80) {
         let number = self.physical(i);
@@ -266,35 +269,35 @@ impl Fpu {
         self.in_use &= !(1 << self.physical(i));
     }
 
-    /// Pushing would overflow the stack: the register above ST(0) is not empty.
+    /// Returns whether pushing would overflow the stack, since the register above ST(0) is not empty.
     pub(crate) fn is_full(&self) -> bool {
         self.st(7).is_some()
     }
 
-    /// Pushes a value. Stack overflow is the caller's matter.
+    /// Pushes a value. The caller must check for stack overflow.
     #[inline(always)]
     pub fn push(&mut self, value: F80) {
         self.set_top(self.top().wrapping_sub(1));
         self.set_st(0, value);
     }
 
-    /// Pops ST(0). Stack underflow is the caller's matter.
+    /// Pops ST(0). The caller must check for stack underflow.
     #[inline(always)]
     pub fn pop(&mut self) {
         self.free(0);
         self.set_top(self.top().wrapping_add(1));
     }
 
-    /// Raises stack underflow: an operand is an empty register (SDM vol. 1, 8.5.1.1). True if it is
-    /// masked, so that the result is the indefinite value.
+    /// Raises stack underflow: an operand is an empty register (SDM vol. 1, 8.5.1.1). Returns whether the
+    /// exception is masked, so that the result is the indefinite value.
     pub(crate) fn stack_underflow(&mut self) -> bool {
         self.set_codes(status::C1, 0);
         self.raise(Flags::INVALID.bits() | status::SF);
         self.masks_invalid()
     }
 
-    /// Raises stack overflow: a value is to be pushed where there is one. True if it
-    /// is masked, so that the indefinite value is pushed.
+    /// Raises stack overflow: a value is pushed into a register that is not empty. Returns whether the
+    /// exception is masked, so that the indefinite value is pushed.
     pub(crate) fn stack_overflow(&mut self) -> bool {
         self.set_codes(status::C1, status::C1);
         self.raise(Flags::INVALID.bits() | status::SF);
@@ -316,14 +319,15 @@ impl Fpu {
             F80 { significand: value, sign_exponent: u16::MAX };
     }
 
-    /// What each MMX instruction does beside its work (SDM vol. 3, 13.2): TOP becomes 0, and no register is empty.
+    /// Makes the state change that each MMX instruction makes besides its work (SDM vol. 3, 13.2): TOP
+    /// becomes 0, and no register is empty.
     #[inline(always)]
     pub(crate) fn enter_mmx(&mut self) {
         self.set_top(0);
         self.in_use = u8::MAX;
     }
 
-    /// EMMS: all registers become empty, for x87 instructions to come.
+    /// Performs EMMS: all registers become empty, so that x87 instructions can follow.
     pub(crate) fn leave_mmx(&mut self) {
         self.set_top(0);
         self.in_use = 0;
@@ -331,7 +335,7 @@ impl Fpu {
 
     // The environment ---------------------------------------------------
 
-    /// Notes where an instruction is, and where its memory operand.
+    /// Notes the addresses of an instruction and of its memory operand.
     #[inline(always)]
     pub(crate) fn note_instruction(&mut self, instruction: Pointer, operand: Option<Pointer>) {
         self.instruction = instruction;
@@ -343,7 +347,7 @@ impl Fpu {
         (self.instruction, self.operand, self.opcode) = Default::default();
     }
 
-    /// The tag word: two bits a physical register, computed from its contents.
+    /// Returns the tag word, with two bits for each physical register, computed from the registers' contents.
     pub fn tag_word(&self) -> u16 {
         let tag = |number: usize| match self.registers[number].class() {
             _ if self.in_use >> number & 1 == 0 => tag::EMPTY,
@@ -354,7 +358,7 @@ impl Fpu {
         (0..8).fold(0, |word, number| word | tag(number) << (2 * number))
     }
 
-    /// Sets which registers are empty; of the other tags the contents decide (SDM vol. 1, 8.1.7).
+    /// Sets which registers are empty. The contents determine the other tags (SDM vol. 1, 8.1.7).
     pub fn set_tag_word(&mut self, word: u16) {
         self.in_use = (0..8).fold(0, |in_use, number| {
             let is_in_use = word >> (2 * number) & 3 != tag::EMPTY;
@@ -362,7 +366,7 @@ impl Fpu {
         });
     }
 
-    /// The environment, with pointers in the format of protected mode, or that of real and
+    /// Returns the environment, with pointers in the format of protected mode, or in that of real and
     /// virtual-8086 mode (SDM vol. 1, figures 8-9 to 8-12).
     pub fn environment(&self, protected_mode: bool) -> Environment {
         let control = RESERVED_HALF | u32::from(self.control);
@@ -392,7 +396,7 @@ impl Fpu {
         }
     }
 
-    /// Takes over an environment of the same format.
+    /// Loads an environment of the same format.
     pub fn set_environment(&mut self, environment: Environment, protected_mode: bool) {
         let [control, status, tags, ip, ip_high, dp, dp_high] = environment;
         self.control = control as u16;
@@ -469,7 +473,7 @@ mod tests {
         fpu.push(F80::ZERO);
         fpu.push(F80::INFINITY);
         fpu.push(F80::new(0, 1));
-        // R7 valid, R6 zero, R5 and R4 special, the rest empty.
+        // R7 is valid, R6 zero, R5 and R4 special, the rest empty.
         assert_eq!(fpu.tag_word(), 0b00_01_10_10_11_11_11_11);
         fpu.set_tag_word(0x0000);
         assert_eq!(fpu.tag_word() & 0xff, 0b01_01_01_01);

@@ -1,33 +1,35 @@
-//! The interpreter: the engine that runs anywhere, counts everything and is the
-//! specification of all others.
+//! The interpreter: the engine that runs anywhere, counts everything and is the specification of all other
+//! engines.
 //!
-//! Instructions are decoded once, into blocks that end where control may go
-//! elsewhere, kept by guest-physical page and dropped when the page is
-//! written to. Inside a block each instruction goes on with the next unless it
-//! stops; interrupts, deadlines and everything else come between blocks.
+//! Instructions are decoded once, into blocks that end where control may be transferred. Blocks are kept by
+//! guest-physical page and dropped when the page is written to. Inside a block each instruction continues
+//! with the next one unless it stops; interrupts, deadlines and all other events are handled between blocks.
 //!
 //! # Speed
 //!
-//! An interpreter's time goes into mispredicted branches and cache misses; these decide its shape.
+//! An interpreter spends its time on mispredicted branches and cache misses, so these decide its structure.
 //!
-//! * **Each handler calls the next one** ([`crate::table`]), as its last act, which compiles to a jump. A loop
-//!   with one indirect call for all instructions would be mispredicted nearly every time. Where the call is no
-//!   jump (debug builds), its depth is bounded by 1024 instructions. A near branch calls the first handler of its target:
-//!   by a link within a page, else by a table of linear addresses ([`crate::jumps`]).
-//! * **First quick, then slow.** A handler with a memory operand exists twice. The quick one asks the TLB only, calls
-//!   nothing and so saves no registers; it stops without an effect where the TLB does not answer, and the slow one
-//!   (`table::slow!`, never inlined) starts again.
-//! * **Pairs** ([`crate::exec`]'s `pair`): frequent sequences have one handler, and stay separate in the count.
-//! * **Flat segments are a mode of decoding.** While DS, ES and SS are flat and the stack pointer is ESP, operands
-//!   decode to handlers without segment checks. Loading one of these registers ends a block.
+//! * **Each handler calls the next one** ([`crate::table`]) as its last act, which compiles to a jump. A loop
+//!   with one indirect call for all instructions would be mispredicted nearly every time. Where the call does
+//!   not become a jump (debug builds), its depth is bounded by 1024 instructions. A near branch calls the
+//!   first handler of its target: by a link within a page, and otherwise by a table of linear addresses
+//!   ([`crate::jumps`]).
+//! * **First quick, then slow.** A handler with a memory operand exists twice. The quick one asks only the
+//!   TLB, calls nothing and so saves no registers. It stops without an effect where the TLB does not answer,
+//!   and the slow one (`table::slow!`, never inlined) starts again.
+//! * **Pairs** ([`crate::exec`]'s `pair`): frequent sequences share a handler, and still count separately.
+//! * **Flat segments are a mode of decoding.** While DS, ES and SS are flat and the stack pointer is ESP,
+//!   operands decode to handlers without segment checks. Loading one of these registers ends a block.
 //! * **Decoded code is small.** A miss of the second-level cache costs as much as fifty instructions. An
-//!   [`Op`] has 32 bytes, and all of them lie in one array in decoding order. Dropped code stays
-//!   there until the array is full; then everything is decoded anew. Boxes of 40-byte `Op`s with a header a block
-//!   were a third slower.
-//! * **The TLB** ([`crate::tlb`]) has a page's address once for each kind of access, or none: one compare answers for
-//!   rights, accessed and dirty bits, RAM or device, and decoded code. The entries of the two privileges change places.
-//! * **Code that changes**: `ring3_core::memory` knows the 64-byte lines that were decoded. The TLB lets no write to their page
-//!   through at once, so each takes the slow path, which drops the code; DMA takes that path, too.
+//!   [`Op`] has 32 bytes, and all of them are in one array in the order of decoding. Dropped code stays there
+//!   until the array is full; then everything is decoded anew. Boxes of 40-byte `Op`s with a header for each
+//!   block were a third slower.
+//! * **The TLB** ([`crate::tlb`]) stores a page's address separately for each kind of access, or none: one
+//!   compare checks rights, accessed and dirty bits, RAM or device, and decoded code. The entries of the two
+//!   privileges are swapped when the privilege changes.
+//! * **Code that changes**: `ring3_core::memory` knows the 64-byte lines that were decoded. The TLB lets no
+//!   write to their page through at once, so each write takes the slow path, which drops the code; DMA takes
+//!   that path, too.
 
 mod cache;
 mod fetch;
@@ -46,8 +48,8 @@ use crate::observer::Observer;
 use crate::segment::sreg;
 use crate::table::Unlinked;
 
-/// Instructions that are executed at most without coming back, so that where calls are no jumps
-/// (debug builds) the stack does not overflow.
+/// The most instructions that are executed before the handlers return, so that the stack does not overflow
+/// where calls do not become jumps (debug builds).
 const CHAIN_LENGTH: u64 = 1024;
 /// The interpreter.
 #[derive(Debug)]
@@ -55,15 +57,15 @@ pub struct Interpreter {
     cache: Cache,
     fetch: FetchPage,
     crossings: Vec<Option<Crossing>>,
-    /// [`Memory::layout_generation`] that the TLB was filled with.
+    /// The [`Memory::layout_generation`] for which the TLB was filled.
     layout: u64,
     counters: Counters,
     observer: Option<Box<dyn Observer>>,
-    /// The next instruction begins a block, for the observer.
+    /// Whether the next instruction begins a block, for the observer.
     at_block: bool,
-    /// Where another engine executes too: the pages whose code was found changed, for it.
+    /// If another engine executes too: the pages whose code has changed, to be passed to it.
     dropped: Option<Vec<u32>>,
-    /// The error code of the last page fault that an instruction has raised, for that engine.
+    /// The error code of the last page fault that an instruction has raised, for the other engine.
     page_fault: Option<u32>,
 }
 
@@ -94,17 +96,18 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter that has decoded nothing yet.
+    /// Makes an interpreter that has decoded nothing yet.
     pub fn new() -> Interpreter {
         Interpreter::default()
     }
 
-    /// One that executes what another engine leaves to it, on the same memory.
+    /// Makes an interpreter that executes the instructions that another engine leaves to it, on the same
+    /// memory.
     pub fn beside_another_engine() -> Interpreter {
         Interpreter { dropped: Some(Vec::new()), ..Interpreter::default() }
     }
 
-    /// Forgets the code of `pages`, which the other engine has found changed.
+    /// Drops the code of `pages`, which the other engine has found changed.
     pub fn drop_code(&mut self, cpu: &mut Cpu, pages: &[u32]) {
         for page in pages {
             self.cache.drop_frame(*page as usize);
@@ -114,22 +117,23 @@ impl Interpreter {
         self.fetch = NOWHERE;
     }
 
-    /// The pages whose code this one has found changed since the last call, for the other engine.
+    /// Returns the pages whose code this engine has found changed since the last call, for the other engine.
     pub fn take_dropped_code(&mut self) -> Vec<u32> {
         self.dropped.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The error code (SDM vol. 3, figure 5-12) of the last page fault that an instruction has raised since the last call.
+    /// Returns the error code (SDM vol. 3, figure 5-12) of the last page fault that an instruction has raised
+    /// since the last call.
     pub fn take_page_fault(&mut self) -> Option<u32> {
         self.page_fault.take()
     }
 
-    /// How many exceptions and interrupts it has delivered.
+    /// Returns how many exceptions and interrupts it has delivered.
     pub fn events(&self) -> u64 {
         self.counters.events
     }
 
-    /// From the next run on, `observer` sees what is executed; the one before it is dropped.
+    /// Makes `observer` see the execution from the next run on, instead of the present observer.
     pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
         self.observer = observer;
         self.at_block = true;
@@ -154,7 +158,7 @@ impl Interpreter {
         }
     }
 
-    /// Shows the observer the accesses of what is over.
+    /// Shows the observer the accesses of the instruction or delivery that is complete.
     fn show_accesses(&mut self, cpu: &mut Cpu) {
         if let Some(observer) = &mut self.observer {
             for access in std::mem::take(&mut cpu.accesses) {
@@ -172,7 +176,7 @@ impl Interpreter {
         }
     }
 
-    /// Executes one instruction with everything that may surround it.
+    /// Executes one instruction and handles all special conditions before and after it.
     #[inline(never)]
     fn step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         self.counters.single_steps += 1;
@@ -184,7 +188,7 @@ impl Interpreter {
             && !before.contains(Attention::SS_LOADED)
             && let hits @ 1.. = cpu.instruction_breakpoints()
         {
-            // It counts, or a handler without IRET's RF would go on for ever.
+            // This counts as an instruction, or a handler whose IRET restores no RF would repeat for ever.
             cpu.instructions += 1;
             cpu.forget_answers();
             let fault = cpu.debug_event(hits);
@@ -198,8 +202,8 @@ impl Interpreter {
         self.execute_alone(cpu, memory, &op, before)
     }
 
-    /// Executes `op`, which is at CS:EIP, where the processor [begins to run plainly](Cpu::begins_to_run_plainly); for
-    /// another engine, which has decoded it.
+    /// Executes `op`, which is at CS:EIP, for another engine that has decoded it. The processor must [begin
+    /// to run plainly](Cpu::begins_to_run_plainly).
     pub fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Option<Exit> {
         self.counters.single_steps += 1;
         cpu.deadline = cpu.instructions + 1;
@@ -208,9 +212,9 @@ impl Interpreter {
         self.execute_alone(cpu, memory, op, before)
     }
 
-    /// The same where that is all there is to do: false where the instruction stops, and then nothing has happened yet, so that it is to be
-    /// executed in another way. EIP and the count of instructions stay what they are; `op` accesses no debug register while those
-    /// [are guarded](Cpu::guards_debug_registers), and does not look at EIP.
+    /// Executes `op` for another engine, if it completes. Otherwise returns false; then it has had no effect
+    /// and must be executed in another way. EIP and the count of instructions do not change. `op` must not
+    /// access a debug register while these [are guarded](Cpu::guards_debug_registers), and must not use EIP.
     pub fn execute_if_plain(&mut self, cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
         self.look_at_layout(cpu, memory);
         cpu.guard_code = false;
@@ -235,7 +239,7 @@ impl Interpreter {
         self.show_instruction(cpu, op);
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
-        // Alone: no instruction has a number after its own, nor is that of a link.
+        // The instruction runs alone: no block follows, by number or by link.
         cpu.left = 0;
         let executed = (op.exec)(cpu, memory, op, &[], 0);
         cpu.unlinked = None;
@@ -256,7 +260,7 @@ impl Interpreter {
         }
     }
 
-    /// After an instruction that was executed alone: the single-step trap.
+    /// Handles the single-step trap after an instruction that was executed alone.
     fn completed_step(
         &mut self,
         cpu: &mut Cpu,
@@ -273,7 +277,8 @@ impl Interpreter {
         self.debug_trap(cpu, memory)
     }
 
-    /// Delivers the trap for what the last instruction met; not right after one that loads SS.
+    /// Delivers the trap for the debug conditions of the last instruction, but not directly after one that
+    /// loads SS.
     fn debug_trap(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         let traps = cpu.attention.contains(Attention::DEBUG_TRAP)
             && !cpu.attention.contains(Attention::SS_LOADED);
@@ -285,19 +290,19 @@ impl Interpreter {
         self.deliver(cpu, memory, trap)
     }
 
-    /// Delivers a fault. It and the handler's RF let the instruction start again
-    /// without hitting its breakpoint (SDM vol. 3, 19.3.1.1).
+    /// Delivers a fault. It sets RF, in the saved flags too, so that the instruction can start again without
+    /// triggering its breakpoint (SDM vol. 3, 19.3.1.1).
     fn raise(&mut self, cpu: &mut Cpu, memory: &mut Memory, fault: Fault) -> Option<Exit> {
         cpu.forget_answers();
         cpu.attention -= Attention::WRITES_CODE | ONE_INSTRUCTION;
         cpu.take_debug_conditions();
         cpu.set_resume_flag();
-        // It counts, or a handler that faults at once would go on for ever.
+        // This counts as an instruction, or a handler that faults at once would repeat for ever.
         cpu.instructions += 1;
         self.deliver(cpu, memory, fault.into())
     }
 
-    /// Acts on why the instruction at `start` stopped.
+    /// Handles the reason why the instruction at `start` stopped.
     #[inline(never)]
     fn stopped(
         &mut self,
@@ -334,7 +339,7 @@ impl Interpreter {
             }
             Stop::Waits(exit) => {
                 cpu.ip = start;
-                // What held an interrupt back for one instruction does so no more.
+                // Interrupts that were held back for one instruction are no longer held back.
                 begin_again(cpu, before - ONE_INSTRUCTION);
                 cpu.halted = true;
                 Some(exit)
@@ -370,14 +375,15 @@ impl Interpreter {
         }
     }
 
-    /// All that must be looked at between blocks; an exit, or nothing.
+    /// Handles every event that is possible between blocks. Returns an exit, or None to continue.
     #[inline(never)]
     fn attend(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         if memory.has_stale_code() {
             self.drop_stale_code(cpu, memory);
         }
         if let Some(event) = cpu.event {
-            // What a delivery has raised counts like any other exception, or this could go on for ever.
+            // An exception raised by a delivery counts like any other exception, or this could repeat for
+            // ever.
             if event.source == Source::Exception && !cpu.attention.contains(Attention::ANSWERED) {
                 if cpu.instructions >= cpu.deadline {
                     return Some(Exit::Deadline);
@@ -410,7 +416,7 @@ impl Interpreter {
         if cpu.attention.is_empty() { None } else { self.step(cpu, memory) }
     }
 
-    /// Executes blocks until there is something to attend to; an exit, or nothing.
+    /// Executes blocks until an event must be handled. Returns an exit, or None to continue.
     fn run_blocks(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
         let mut branch: Option<Branch> = None;
         loop {
@@ -438,7 +444,7 @@ impl Interpreter {
                 let Unlinked { at, way } = branch.unlinked;
                 self.cache.ops[at].set_link(way, at, first);
             }
-            // Links do not look at the limit of CS.
+            // Links do not check the limit of CS.
             let covers_page =
                 code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
             let budget = cpu.deadline - cpu.instructions;
@@ -473,13 +479,13 @@ impl Interpreter {
     }
 }
 
-/// A branch by which a block was left, to somewhere in its page.
+/// A branch by which a block was left, to an address in the same page.
 #[derive(Clone, Copy)]
 struct Branch {
     unlinked: Unlinked,
-    /// Where its page begins in CS.
+    /// The offset in CS at which the page begins.
     code_base: u64,
-    /// [`Cpu::fetch_generation`] then.
+    /// The value of [`Cpu::fetch_generation`] at that time.
     generation: u64,
 }
 
@@ -524,10 +530,10 @@ impl Engine for Interpreter {
     }
 }
 
-/// What holds for one instruction only.
+/// Conditions that last for one instruction only.
 const ONE_INSTRUCTION: Attention = Attention::SHADOW.union(Attention::SS_LOADED);
 
-/// Before an instruction that is executed alone. Gives what was to be looked at.
+/// Prepares the execution of one instruction alone. Returns the conditions before it.
 fn begin_alone(cpu: &mut Cpu) -> Attention {
     let before = cpu.attention;
     cpu.attention -= ONE_INSTRUCTION;
@@ -536,7 +542,7 @@ fn begin_alone(cpu: &mut Cpu) -> Attention {
     before
 }
 
-/// The instruction will start again, with what was to be looked at `before` it.
+/// Prepares an instruction to start again, under the conditions `before` it.
 fn begin_again(cpu: &mut Cpu, before: Attention) {
     cpu.attention |= before & ONE_INSTRUCTION;
     if before.contains(Attention::RESUME) {
@@ -544,8 +550,8 @@ fn begin_again(cpu: &mut Cpu, before: Attention) {
     }
 }
 
-/// EIP after `bytes` more bytes. In 16-bit code it does not wrap at 64 KiB: sequential
-/// code runs into the limit of CS.
+/// Returns EIP after `bytes` more bytes. In 16-bit code it does not wrap at 64 KiB: sequential code runs into
+/// the limit of CS.
 #[inline(always)]
 fn next_ip(start: u64, bytes: u64) -> u64 {
     start.wrapping_add(bytes) & 0xffff_ffff

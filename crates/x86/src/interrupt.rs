@@ -9,14 +9,14 @@ use crate::exception::{Fault, FaultClass, Stop, Stopped, vector};
 use crate::flags::Eflags;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
 
-/// Where an interrupt or exception comes from, which decides about checks and error codes.
+/// The origin of an interrupt or exception, on which checks and error codes depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// The processor itself, or INT1: no check of the gate's privilege.
+    /// The processor itself, or INT1: the gate's privilege is not checked.
     Exception,
     /// The INTR or NMI pin.
     External,
-    /// INT n, INT3 or INTO: the gate's DPL counts, and faults have EXT clear.
+    /// INT n, INT3 or INTO: the gate's DPL is checked, and EXT is clear in the error codes of faults.
     Software,
 }
 
@@ -25,9 +25,9 @@ pub enum Source {
 pub struct Event {
     /// Number in the interrupt table.
     pub vector: u8,
-    /// Pushed for the handler.
+    /// The error code that is pushed for the handler.
     pub error_code: Option<u32>,
-    /// Where it comes from.
+    /// The origin of the event.
     pub source: Source,
 }
 
@@ -37,37 +37,37 @@ impl From<Fault> for Event {
     }
 }
 
-/// How the delivery of an exception ended.
+/// The result of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// The handler's first instruction is next.
     Done,
-    /// The machine must act first; the event waits in [`Cpu::event`].
+    /// The machine must act first; the event stays in [`Cpu::event`].
     Waits(Stop),
-    /// It has raised an exception, which now waits in [`Cpu::event`].
+    /// The delivery has raised an exception, which is now in [`Cpu::event`].
     Raised,
     /// Triple fault.
     Shutdown,
 }
 
 impl Cpu {
-    /// True when an interrupt of the INTR pin would be taken now.
+    /// Returns whether an interrupt of the INTR pin would be taken now.
     pub fn is_interruptible(&self) -> bool {
         self.has_flag(Eflags::IF) && !self.attention.contains(Attention::SHADOW)
     }
 
-    /// Gives the processor the interrupt `vector` that the interrupt controller acknowledged. To be
-    /// called at [`Exit::InterruptWindow`](crate::engine::Exit::InterruptWindow).
+    /// Gives the processor the interrupt `vector` that the interrupt controller has acknowledged. Call this
+    /// after [`Exit::InterruptWindow`](crate::engine::Exit::InterruptWindow).
     pub fn inject(&mut self, vector: u8) {
         self.halted = false;
         self.event = Some(Event { vector, error_code: None, source: Source::External });
     }
 
-    /// Delivers `event` to its handler. An exception that this raises takes its place, or both
-    /// become a double fault (SDM vol. 3, 7.15, "Interrupt 8").
+    /// Delivers `event` to its handler. An exception during the delivery replaces the event, or both become a
+    /// double fault (SDM vol. 3, 7.15, "Interrupt 8").
     ///
-    /// There need not be an end to this: where an alignment check cannot be delivered because the stack is not
-    /// aligned, it raises itself, for ever on real processors too. So each is delivered by a call of its own.
+    /// This may repeat without end: an alignment check that cannot be delivered because the stack is not
+    /// aligned raises itself for ever, on real processors too. So each delivery is a call of its own.
     pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
         self.halted = false;
         self.event = Some(event);
@@ -96,37 +96,37 @@ impl Cpu {
         Delivery::Raised
     }
 
-    /// A pulse on the NMI pin: a nonmaskable interrupt, which is remembered while another one is
-    /// handled (SDM vol. 3, 7.7).
+    /// Pulses the NMI pin. The nonmaskable interrupt stays pending while another one is handled (SDM vol. 3,
+    /// 7.7).
     pub fn raise_nmi(&mut self) {
         self.nmi_pending = true;
         self.update_nmi();
     }
 
-    /// Takes the NMI that is pending: no other one is taken before IRET (SDM vol. 3, 7.7.1).
+    /// Takes the pending NMI. No other one is taken before IRET (SDM vol. 3, 7.7.1).
     pub(crate) fn take_nmi(&mut self) -> Event {
         (self.nmi_pending, self.nmi_blocked) = (false, true);
         self.update_nmi();
         Event { vector: vector::NMI, error_code: None, source: Source::External }
     }
 
-    /// An NMI was taken, and none is taken before the next IRET.
+    /// Returns whether an NMI was taken, so that none is taken before the next IRET.
     pub fn nmi_is_blocked(&self) -> bool {
         self.nmi_blocked
     }
 
-    /// IRET, whatever comes of it: NMIs are taken again.
+    /// Allows NMIs again, as IRET does even if it faults.
     pub(crate) fn unblock_nmi(&mut self) {
         self.nmi_blocked = false;
         self.update_nmi();
     }
 
-    /// To be called when an NMI may now have to be taken, or no longer.
+    /// Updates whether an NMI must be taken.
     pub(crate) fn update_nmi(&mut self) {
         self.attention.set(Attention::NMI, self.nmi_pending && !self.nmi_blocked);
     }
 
-    /// Delivers `event` to its handler. EIP is what is to be pushed.
+    /// Delivers `event` to its handler. EIP is the value to be pushed.
     pub(crate) fn deliver(&mut self, memory: &mut Memory, event: Event) -> Result<(), Stopped> {
         if self.cr0.contains(Cr0::PE) {
             self.deliver_protected(memory, event)
@@ -135,7 +135,7 @@ impl Cpu {
         }
     }
 
-    /// Through the interrupt vector table of real mode (SDM vol. 3, 21.1.4).
+    /// Delivers an event through the interrupt vector table of real mode (SDM vol. 3, 21.1.4).
     fn deliver_real(&mut self, memory: &mut Memory, vector: u8) -> Result<(), Stopped> {
         let TableRegister { base, limit } = self.idtr;
         let offset = u64::from(vector) * 4;
@@ -156,7 +156,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// Through the gates of the IDT (SDM vol. 3, 7.12).
+    /// Delivers an event through the gates of the IDT (SDM vol. 3, 7.12).
     fn deliver_protected(&mut self, memory: &mut Memory, event: Event) -> Result<(), Stopped> {
         let external = u32::from(event.source != Source::Software);
         // The error code of faults about the IDT entry: its index, and the IDT bit.
@@ -255,7 +255,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The stack that the TSS holds for privilege level `cpl`, checked as in SDM vol. 2, INT n,
+    /// Returns the stack that the TSS holds for privilege level `cpl`, checked as in SDM vol. 2, INT n,
     /// "inter-privilege-level interrupt".
     pub(crate) fn inner_stack(
         &mut self,
@@ -304,8 +304,8 @@ impl Cpu {
         }
     }
 
-    /// Loads CS in real mode: base, limit 64 KiB unless it was left larger, and
-    /// the rights of real-mode code, which may be written through CS.
+    /// Loads CS in real mode: base, limit 64 KiB unless it was left larger, and the rights of real-mode code,
+    /// which may write through CS.
     pub(crate) fn set_real_code_segment(&mut self, selector: u16) {
         let old = *self.segment(sreg::CS);
         let attributes = Attributes(old.attributes.0 & 0x4000 | 0x93);

@@ -2,24 +2,22 @@
 //! (*Intel 64 and IA-32 Architectures Software Developer's Manual*, cited
 //! as SDM with the section numbers of 2023 and later).
 //!
-//! * State: [`cpu`] holds it all; [`flags`], [`segment`], [`fpu`], [`sse`], [`tlb`] are its parts.
-//! * Instructions: [`table`] lists every instruction form and what executes
-//!   it; the files of `exec` hold the semantics, a file a chapter; [`decode`] turns
-//!   bytes (through iced-x86) into [`decode::Op`]s that need no further thought;
-//!   [`undefined`] lists what they leave undefined.
-//! * What instructions share: [`access`](mod@access) reads and writes memory through segments
-//!   and paging, [`paging`] walks the page tables, [`segment`] loads
-//!   selectors, [`interrupt`] delivers exceptions and interrupts,
-//!   [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
-//!   breakpoints, `virtual_8086` the virtual interrupts, `reset` RESET and INIT; [`mtrr`] and [`machine_check`] are registers that
-//!   software looks at and that change nothing.
-//! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]; the
-//!   [`interpreter`] is the first engine and the specification of all others; an
-//!   [`observer`] sees what it executes.
+//! * State: [`cpu`] holds all of it; [`flags`], [`segment`], [`fpu`], [`sse`], [`tlb`] are its parts.
+//! * Instructions: [`table`] lists every instruction form and its handler; the files of `exec` contain the
+//!   semantics, a file a chapter; [`decode`] turns bytes (through iced-x86) into [`decode::Op`]s that need no
+//!   further decoding; [`undefined`] lists the results that they leave undefined.
+//! * Functions that instructions share: [`access`](mod@access) reads and writes memory through segments and
+//!   paging, [`paging`] walks the page tables, [`segment`] loads selectors, [`interrupt`] delivers exceptions
+//!   and interrupts, [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
+//!   breakpoints, `virtual_8086` the virtual interrupts, and `reset` does RESET and INIT; [`mtrr`] and
+//!   [`machine_check`] hold registers that software reads and writes without an effect.
+//! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]. The [`interpreter`] is
+//!   the first engine and the specification of all others. An [`observer`] sees the instructions that it
+//!   executes.
 //!
-//! An instruction either completes or leaves the state as it was. That one rule
-//! carries page faults, device accesses (which leave the engine and restart the
-//! instruction with the answer) and code that modifies itself.
+//! An instruction either completes or leaves the state as it was. Page faults, device accesses (which leave
+//! the engine and restart the instruction with the answer) and code that modifies itself all rest on this one
+//! rule.
 //!
 //! ```
 //! use ring3_core::memory::Memory;

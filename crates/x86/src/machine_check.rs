@@ -1,17 +1,18 @@
-//! The registers of machine checks (SDM vol. 3, 17.3). Nothing fails here, so there is no error to report; but software looks.
+//! The registers of machine checks (SDM vol. 3, 17.3). There are no hardware errors to report here, but
+//! software reads the registers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cpuid::{Features, Model};
 
-/// Banks at most.
+/// The most banks.
 const MOST_BANKS: usize = 10;
 /// IA32_MCG_CAP: there is IA32_MCG_CTL.
 const HAS_CONTROL: u64 = 1 << 8;
 /// The bits of IA32_MCG_STATUS: RIPV, EIPV and MCIP.
 const STATUS: u64 = 7;
 
-/// What of them can be written.
+/// The registers that can be written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineCheck {
     status: u64,
@@ -22,7 +23,7 @@ pub struct MachineCheck {
 /// One of the registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum McaRegister {
-    /// IA32_P5_MC_ADDR and IA32_P5_MC_TYPE: those of the Pentium, that processors after it have too.
+    /// IA32_P5_MC_ADDR and IA32_P5_MC_TYPE: registers of the Pentium that later processors have, too.
     Pentium,
     /// IA32_MCG_CAP.
     Capabilities,
@@ -36,7 +37,7 @@ pub(crate) enum McaRegister {
     BankReport,
 }
 
-/// The banks that a processor of that model has: a P6 has five, a Pentium 4 four.
+/// Returns the number of banks of a processor of model `model`: five on a P6, four on a Pentium 4.
 fn banks(model: Model) -> usize {
     match model {
         Model::I486 | Model::Pentium => 0,
@@ -47,7 +48,7 @@ fn banks(model: Model) -> usize {
 }
 
 impl McaRegister {
-    /// The one of this MSR number on processors of that model.
+    /// Returns the register with this MSR number on processors of model `model`.
     pub(crate) fn of(number: u32, model: Model) -> Option<McaRegister> {
         let has = |feature| model.features().contains(feature);
         let exists = if number <= 1 { has(Features::MCE) } else { has(Features::MCA) };
@@ -81,8 +82,8 @@ impl MachineCheck {
         }
     }
 
-    /// False, and nothing is written, where that is #GP: a register that can only be read, a bit that is reserved, or a report
-    /// of an error, which software may only clear (SDM vol. 3, 17.3.2.2).
+    /// Writes a register. Returns false and writes nothing if this raises #GP: for a read-only register, a
+    /// reserved bit, or a report of an error, which software may only clear (SDM vol. 3, 17.3.2.2).
     pub(crate) fn write(&mut self, register: McaRegister, value: u64) -> bool {
         match register {
             McaRegister::Capabilities => return false,

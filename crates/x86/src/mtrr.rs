@@ -1,7 +1,7 @@
 //! Memory type range registers (SDM vol. 3, 13.11).
 //!
-//! They say how caches are to treat ranges of physical memory. There are no caches here, so they hold what is written and
-//! change nothing; but a write that the manual forbids is one here too.
+//! They determine how caches treat ranges of physical memory. There are no caches here, so the registers hold
+//! their values without an effect; but a write that the manual forbids raises its exception.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const CAPABILITIES: u64 = VARIABLE_RANGES as u64 | 1 << 8 | 1 << 10;
 const VARIABLE_RANGES: usize = 8;
 const FIXED_RANGES: usize = 11;
-/// IA32_MTRR_DEF_TYPE: fixed ranges are enabled, and all are.
+/// IA32_MTRR_DEF_TYPE: the enables of fixed ranges and of all ranges.
 const FIXED_ENABLED: u64 = 1 << 10;
 const ENABLED: u64 = 1 << 11;
 /// IA32_MTRR_PHYSMASKn: the range is valid.
@@ -49,7 +49,7 @@ pub(crate) enum Mtrr {
 }
 
 impl Mtrr {
-    /// The one of this MSR number (SDM vol. 3, table 13-9).
+    /// Returns the register with this MSR number (SDM vol. 3, table 13-9).
     pub(crate) fn of(number: u32) -> Option<Mtrr> {
         let offset = |first: u32| (number - first) as usize;
         Some(match number {
@@ -66,9 +66,10 @@ impl Mtrr {
 }
 
 impl Mtrrs {
-    /// What firmware leaves for an operating system: memory is write-back below `hole` and above 4 GiB, and neither in the display's
-    /// area nor from `hole`, a guest-physical address, to 4 GiB; the addresses of firmware itself are write-protected. From `hole` to 4 GiB
-    /// it is a power of two.
+    /// Sets the registers as firmware leaves them for an operating system. Memory is write-back below `hole`
+    /// and above 4 GiB, and uncached in the display's area and from `hole`, a guest-physical address, to 4
+    /// GiB; the addresses of firmware itself are write-protected. The size from `hole` to 4 GiB is a power of
+    /// two.
     pub fn set_as_firmware_does(&mut self, hole: u32, address_bits: u32) {
         let each = |kind: u64| kind * 0x0101_0101_0101_0101;
         self.fixed = [each(WRITE_PROTECTED); FIXED_RANGES];
@@ -92,7 +93,8 @@ impl Mtrrs {
         }
     }
 
-    /// False, and nothing is written, where that is #GP: reserved bits, types that there are not, or a register that can only be read.
+    /// Writes a register. Returns false and writes nothing if this raises #GP: for reserved bits, invalid
+    /// memory types, or a read-only register.
     pub(crate) fn write(&mut self, register: Mtrr, value: u64, address_bits: u32) -> bool {
         let pages = (1 << address_bits) - 0x1000;
         let is_type = |value: u64| is_memory_type(value as u8);
@@ -119,7 +121,7 @@ impl Mtrrs {
     }
 }
 
-/// UC, WC, WT, WP and WB (SDM vol. 3, table 13-8).
+/// Returns whether `kind` is UC, WC, WT, WP or WB (SDM vol. 3, table 13-8).
 fn is_memory_type(kind: u8) -> bool {
     matches!(kind, 0 | 1 | 4..=6)
 }

@@ -1,10 +1,10 @@
 //! Observation points for tools: each block, instruction, exception and memory access of a guest.
 //!
 //! They cost nothing when unused. An engine with an observer executes one instruction at a time, which it
-//! can do anyway for single-stepping; the loop that runs at full speed knows nothing of observers.
-//! Memory accesses, for an observer that wants them, are seen because the TLB then stays empty, so that
-//! each of them takes the slow path, where they are noted. The guest does the same either way, but for
-//! one thing: without a TLB, changes of page tables without a flush are seen at once.
+//! also does for single-stepping; the loop that runs at full speed knows nothing of observers. For an
+//! observer that wants memory accesses, the TLB stays empty, so that each access takes the slow path, where
+//! it is noted. The guest behaves in the same way as without an observer, except that changes of page tables
+//! without a flush take effect at once, because there is no TLB.
 //!
 //! ```
 //! use ring3_core::memory::Memory;
@@ -41,54 +41,54 @@ use crate::cpu::{Attention, Cpu};
 use crate::decode::Op;
 use crate::interrupt::Event;
 
-/// A memory access of an instruction, or of the delivery of an event. One that crosses a page
-/// boundary is one access; reads of page tables and of instructions are none.
+/// A memory access of an instruction, or of the delivery of an event. An access that crosses a page boundary
+/// is one access; reads of page tables and of instructions do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAccess {
     /// The linear address of its first byte.
     pub linear: u64,
     /// Its length in bytes.
     pub bytes: u8,
-    /// It writes.
+    /// Whether it is a write.
     pub writes: bool,
 }
 
-/// What is told about a guest. The processor that is shown cannot be changed: a guest does not
-/// notice that it is observed.
+/// Receives the events of a guest. It cannot change the processor that it sees, so the guest does not notice
+/// it.
 pub trait Observer: Debug + Send {
-    /// The instruction at [`Cpu::ip`] begins a block: the one before it has, or could have,
-    /// transferred control.
+    /// Called before the instruction at [`Cpu::ip`], which begins a block: the one before it has transferred
+    /// control, or could have.
     fn block(&mut self, cpu: &Cpu) {
         let _ = cpu;
     }
 
-    /// The instruction at [`Cpu::ip`] is about to be executed. It is told again when it starts
-    /// again, with the answer of a device or to continue a repeated string instruction.
+    /// Called before the instruction at [`Cpu::ip`] is executed. It is called again when the instruction
+    /// starts again, with the answer of a device or to continue a repeated string instruction.
     fn instruction(&mut self, cpu: &Cpu, op: &Op) {
         let _ = (cpu, op);
     }
 
-    /// An exception or interrupt is about to be delivered; [`Cpu::ip`] is what will be pushed.
-    /// INT n, INT3 and INTO are none of these but instructions.
-    /// It is told again when its delivery needed a device.
+    /// Called before an exception or interrupt is delivered; [`Cpu::ip`] is the value that will be pushed.
+    /// INT n, INT3 and INTO are instructions and not events. It is called again if the delivery needed a
+    /// device.
     fn event(&mut self, cpu: &Cpu, event: &Event) {
         let _ = (cpu, event);
     }
 
-    /// True when it is to be told of memory accesses.
+    /// Returns whether the observer wants memory accesses.
     fn wants_accesses(&self) -> bool {
         false
     }
 
-    /// The last instruction, or the last delivery of an event, has accessed memory, or has tried to and
-    /// failed. Told in the order of the accesses, once that instruction or delivery is over.
+    /// Called for each memory access of the last instruction or delivery of an event, including attempts that
+    /// failed. The calls come in the order of the accesses, once that instruction or delivery is complete.
     fn access(&mut self, cpu: &Cpu, access: MemoryAccess) {
         let _ = (cpu, access);
     }
 }
 
 impl Cpu {
-    /// Begins or ends to be executed one instruction at a time, and to note memory accesses.
+    /// Begins or ends execution by single instructions for an observer, and the recording of memory accesses.
     pub(crate) fn set_observed(&mut self, observer: Option<&dyn Observer>) {
         self.attention.set(Attention::OBSERVED, observer.is_some());
         let notes_accesses = observer.is_some_and(Observer::wants_accesses);
@@ -98,7 +98,7 @@ impl Cpu {
         }
     }
 
-    /// Notes a memory access for the observer, if there is one that wants it.
+    /// Notes a memory access for the observer, if there is one that wants accesses.
     pub(crate) fn note_access(&mut self, linear: u64, bytes: usize, writes: bool) {
         if self.notes_accesses {
             self.accesses.push(MemoryAccess { linear, bytes: bytes as u8, writes });

@@ -1,4 +1,4 @@
-//! Paging: from linear to guest-physical addresses (SDM vol. 3, chapter 5).
+//! Paging: the translation from linear to guest-physical addresses (SDM vol. 3, chapter 5).
 
 use ring3_core::memory::{Memory, Target};
 
@@ -7,7 +7,7 @@ use crate::cpuid::Features;
 use crate::exception::{Fault, Stopped, vector};
 use crate::tlb::{Rights, Space};
 
-/// What an access wants.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Data is read.
@@ -18,19 +18,19 @@ pub enum Access {
     Fetch,
 }
 
-/// Whose access it is (SDM vol. 3, 5.6).
+/// The originator of an access (SDM vol. 3, 5.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// Code at privilege 3: a user-mode access.
     User,
     /// Code of lower privilege levels: an explicit supervisor-mode access.
     Supervisor,
-    /// The processor, to its tables: an implicit supervisor-mode access, whatever the privilege level.
+    /// The processor, when it accesses its tables: an implicit supervisor-mode access at any privilege level.
     Processor,
 }
 
 impl By {
-    /// Code of the user, or else of the supervisor.
+    /// Returns the originator for user code (`is_user`) or supervisor code.
     #[inline(always)]
     pub(crate) fn code(is_user: bool) -> By {
         if is_user { By::User } else { By::Supervisor }
@@ -49,18 +49,18 @@ mod entry {
     pub(super) const USER: u64 = 1 << 2;
     pub(super) const ACCESSED: u64 = 1 << 5;
     pub(super) const DIRTY: u64 = 1 << 6;
-    /// In a page-directory entry: it maps a large page.
+    /// In a page-directory entry: the entry maps a large page.
     pub(super) const LARGE: u64 = 1 << 7;
-    /// In a page-table entry: memory type, where there is a page attribute table.
+    /// In a page-table entry: a bit of the memory type, on models with a page attribute table.
     pub(super) const PAT: u64 = 1 << 7;
     pub(super) const GLOBAL: u64 = 1 << 8;
-    /// In a large page's entry: memory type, where there is a page attribute table.
+    /// In the entry of a large page: a bit of the memory type, on models with a page attribute table.
     pub(super) const LARGE_PAT: u64 = 1 << 12;
-    /// In an entry of 8 bytes: no instruction is fetched from here.
+    /// In an entry of 8 bytes: instructions cannot be fetched from here.
     pub(super) const NO_EXECUTE: u64 = 1 << 63;
-    /// The address in an entry of 8 bytes, before it is known how many bits addresses have.
+    /// The address in an entry of 8 bytes, before the processor's number of address bits is considered.
     pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-    /// In a page-directory-pointer-table entry: the low bits that are reserved.
+    /// In a page-directory-pointer-table entry: the reserved low bits.
     pub(super) const POINTER_RESERVED: u64 = 0x1e6;
 }
 
@@ -73,69 +73,69 @@ mod code {
     pub(super) const FETCH: u32 = 1 << 4;
 }
 
-/// What the page tables say about a linear page.
+/// The mapping of a linear page by the page tables.
 struct Found {
-    /// Address and content of the page-directory entry, where it is not the leaf.
+    /// Address and content of the page-directory entry, unless this is the leaf.
     directory: Option<(u64, u64)>,
     leaf_address: u64,
     leaf: u64,
     /// Guest-physical address of the page, before address line 20 is masked.
     page: u64,
-    /// The rights of all levels together.
+    /// The combined rights of all levels.
     rights: u64,
-    /// No instruction is fetched from it, by any level.
+    /// Whether any level forbids fetching instructions.
     no_execute: bool,
 }
 
-/// A linear page as an engine may keep it, until it is invalidated ([`Cpu::take_invalidations`]).
+/// A linear page in the form that an engine may keep until it is invalidated ([`Cpu::take_invalidations`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageMapping {
     /// Guest-physical address of the page.
     pub address: u64,
-    /// It can be written at once: it is allowed, and the dirty bit is set.
+    /// Whether it can be written at once: writing is allowed, and the dirty bit is set.
     pub writable: bool,
-    /// It stays over loads of CR3.
+    /// Whether it stays mapped over loads of CR3.
     pub global: bool,
-    /// User code can access it.
+    /// Whether user code can access it.
     pub user: bool,
-    /// The size of the guest's page that it is part of, in bytes; 4 MiB where there is no paging. While address line 20
-    /// is masked, a large page is no longer in one piece, and counts as small ones.
+    /// The size in bytes of the guest's page that contains it, which is 4 MiB without paging. While address
+    /// line 20 is masked, a large page is no longer contiguous and counts as small ones.
     pub size: u32,
 }
 
-/// The entries by which a linear page is mapped, to see whether they have changed.
+/// The entries that map a linear page, by which changes are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEntries {
-    /// The page-directory entry, of a table or of a large page.
+    /// The page-directory entry of a page table or of a large page.
     pub directory: u64,
     /// Guest-physical address and content of the page-table entry, if there is one, and its size in bytes.
     leaf: Option<(u64, u64, usize)>,
 }
 
 impl PageEntries {
-    /// The page is global, where CR4.PGE is set (SDM vol. 3, 4.10.2.4).
+    /// Returns whether the page is global if CR4.PGE is set (SDM vol. 3, 4.10.2.4).
     pub fn are_global(&self) -> bool {
         let last = self.leaf.map_or(self.directory, |(_, leaf, _)| leaf);
         last & entry::GLOBAL != 0
     }
 
-    /// Writes are allowed at all levels (SDM vol. 3, 5.6.1).
+    /// Returns whether all levels allow writes (SDM vol. 3, 5.6.1).
     pub fn are_writable(&self) -> bool {
         let last = self.leaf.map_or(self.directory, |(_, leaf, _)| leaf);
         self.directory & last & entry::WRITABLE != 0
     }
 
-    /// The page-table entry is still what it was, if there is one.
+    /// Returns whether the page-table entry, if there is one, is unchanged in memory.
     pub fn leaf_is_unchanged(&self, memory: &Memory) -> bool {
         let Some((address, leaf, size)) = self.leaf else { return true };
         leaf == if size == 8 { read_u64(memory, address) } else { read_u32(memory, address).into() }
     }
 }
 
-/// Where a linear page is mapped, and what is allowed there.
+/// The guest-physical page to which a linear page is mapped, and the accesses that are allowed.
 struct Mapping {
     page: u64,
-    /// Data can be accessed.
+    /// Whether data can be accessed.
     has_data: bool,
     writable: bool,
     executable: bool,
@@ -146,8 +146,8 @@ struct Mapping {
 }
 
 impl Cpu {
-    /// The guest-physical address of `linear`, with the checks that `access` needs; sets accessed and dirty bits and
-    /// fills the TLB. The exception is #PF, with CR2 set.
+    /// Returns the guest-physical address of `linear`, with the checks that `access` needs. It sets accessed
+    /// and dirty bits and fills the TLB. Its exception is #PF, with CR2 set.
     pub(crate) fn translate(
         &mut self,
         memory: &mut Memory,
@@ -158,11 +158,11 @@ impl Cpu {
         self.page_walks += 1;
         let user = by.is_user();
         let mapping = self.mapping(memory, linear, access, by)?;
-        // While alignment is checked, user data takes the way where that is done; so does data
-        // that a breakpoint watches.
+        // User data while alignment is checked, and data that a breakpoint watches, take the slow path, where
+        // these checks are made.
         let at_once =
             mapping.has_data && !(user && self.checks_alignment || self.watches_page(linear));
-        // An observer sees the accesses that do not find their page in the TLB.
+        // An observer sees only accesses that do not find their page in the TLB.
         if let Target::Place(place) = memory.read_target(mapping.page)
             && !self.notes_accesses
         {
@@ -183,8 +183,9 @@ impl Cpu {
         Ok(mapping.page | linear & 0xfff)
     }
 
-    /// The page of `linear`, which `access` is to, of the user or else of the supervisor, with accessed and dirty bits
-    /// set; none, and nothing is changed, where the access faults, or is to be checked each time.
+    /// Returns the page of `linear` for an access by user code (`user`) or supervisor code, with accessed and
+    /// dirty bits set. Returns None and changes nothing if the access faults, or if each access must be
+    /// checked.
     pub fn map_page(
         &mut self,
         memory: &mut Memory,
@@ -204,9 +205,9 @@ impl Cpu {
         Some(self.page_mapping(&mapping))
     }
 
-    /// The same with the entries that map the page, where `access`, which does not write, would change nothing, as
-    /// accessed bits are set already; none where there is no paging. A processor may have such a page in its TLB before anything has accessed it (SDM
-    /// vol. 3, 5.10.2.3).
+    /// Returns the page and the entries that map it for an `access` other than a write, if the accessed bits
+    /// are already set, so that the access would change nothing. Returns None without paging. A processor may
+    /// have such a page in its TLB before anything has accessed it (SDM vol. 3, 5.10.2.3).
     pub fn page_in_advance(
         &self,
         memory: &Memory,
@@ -246,8 +247,8 @@ impl Cpu {
         }
     }
 
-    /// Where `linear` is mapped: by the page tables, with all checks and with accessed and dirty bits set, or where there is
-    /// no paging to the same address.
+    /// Returns the mapping of `linear`: by the page tables, with all checks and with accessed and dirty bits
+    /// set, or without paging to the same address.
     fn mapping(
         &mut self,
         memory: &mut Memory,
@@ -270,7 +271,7 @@ impl Cpu {
         })
     }
 
-    /// The entries that map `linear` now; none where it is not mapped.
+    /// Returns the entries that map `linear` now, or None if it is not mapped.
     pub fn page_entries(&self, memory: &Memory, linear: u32) -> Option<PageEntries> {
         if !self.cr0.contains(Cr0::PG) {
             return Some(PageEntries { directory: 0, leaf: None });
@@ -289,7 +290,8 @@ impl Cpu {
         }
     }
 
-    /// The page-directory entry for `linear` as it is now, present or not; 0 where there is none.
+    /// Returns the present page-directory entry for `linear`, whether it maps anything or not, or 0 if there
+    /// is none.
     pub fn directory_entry(&self, memory: &Memory, linear: u32) -> u64 {
         if !self.cr0.contains(Cr0::PG) {
             return 0;
@@ -301,10 +303,11 @@ impl Cpu {
         }
     }
 
-    /// Guest-physical address of the page-directory entry for `linear`; none where there is no page directory.
+    /// Returns the guest-physical address of the page-directory entry for `linear`, or None if there is no
+    /// page directory.
     fn directory_address(&self, linear: u64) -> Option<u64> {
         let address = if self.cr4.contains(Cr4::PAE) {
-            // What is reserved was checked when it was loaded.
+            // Reserved bits were checked when the pointer was loaded.
             let pointer = self.pdptes[(linear >> 30 & 3) as usize];
             check_entry(pointer, 0).ok()?;
             pointer & entry::ADDRESS | (linear >> 21 & 0x1ff) << 3
@@ -355,12 +358,12 @@ impl Cpu {
         Ok(Mapping { dirty: leaf & entry::DIRTY != 0, ..mapping })
     }
 
-    /// The page that was found, if it may be accessed so.
+    /// Returns the mapping that was found, if it allows the access.
     fn allowed(&self, found: &Found, access: Access, by: By) -> Option<Mapping> {
         let is_users = found.rights & entry::USER != 0;
         let is_refused = by.is_user() && !is_users;
-        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set, and of pages of the user CR4.SMEP keeps
-        // supervisor code from fetching, and CR4.SMAP from data.
+        // SDM vol. 3, 5.6.1: a supervisor write needs R/W only if CR0.WP is set. For user pages, CR4.SMEP
+        // forbids supervisor code to fetch, and CR4.SMAP forbids it to access data.
         let writable =
             found.rights & entry::WRITABLE != 0 || !by.is_user() && !self.cr0.contains(Cr0::WP);
         let (has_data, has_code) = match by {
@@ -389,7 +392,7 @@ impl Cpu {
         })
     }
 
-    /// The entries that map `linear`, or the error code's bits that say why there are none.
+    /// Returns the entries that map `linear`, or the error code's bits that say why there are none.
     fn find(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
         if self.cr4.contains(Cr4::PAE) {
             self.find_pae(memory, linear)
@@ -398,7 +401,7 @@ impl Cpu {
         }
     }
 
-    /// Two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3).
+    /// Walks the tables of two-level paging with 4 KiB and 4 MiB pages (SDM vol. 3, 5.3).
     fn find_32_bit(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
         let directory_address = self.directory_address(linear).ok_or(0u32)?;
         let directory = u64::from(read_u32(memory, directory_address));
@@ -420,7 +423,7 @@ impl Cpu {
         let leaf_address = directory & 0xffff_f000 | (linear >> 12 & 0x3ff) << 2;
         let leaf_address = leaf_address & self.address_mask;
         let leaf = u64::from(read_u32(memory, leaf_address));
-        // Without CR4.PSE nothing is reserved.
+        // Without CR4.PSE no bit is reserved.
         check_entry(leaf, if has_large_pages { self.unless_pat(entry::PAT) } else { 0 })?;
         Ok(Found {
             directory: Some((directory_address, directory)),
@@ -432,8 +435,8 @@ impl Cpu {
         })
     }
 
-    /// PAE paging: three levels, the first one in registers, with 4 KiB and 2 MiB pages (SDM
-    /// vol. 3, 5.4).
+    /// Walks the tables of PAE paging: three levels, the first one in registers, with 4 KiB and 2 MiB pages
+    /// (SDM vol. 3, 5.4).
     fn find_pae(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
         let directory_address = self.directory_address(linear).ok_or(0u32)?;
         let reserved = self.reserved_in_pae_entry();
@@ -464,13 +467,13 @@ impl Cpu {
         })
     }
 
-    /// `bit`, which says something about memory types only where there is a page attribute table.
+    /// Returns `bit` if it is reserved because there is no page attribute table, and otherwise 0.
     fn unless_pat(&self, bit: u64) -> u64 {
         if self.model.features().contains(Features::PAT) { 0 } else { bit }
     }
 
-    /// The reserved bits in the entry of a 4 MiB page: those for address bits that do not exist
-    /// (SDM vol. 3, 5.3).
+    /// Returns the reserved bits in the entry of a 4 MiB page: those of address bits that do not exist (SDM
+    /// vol. 3, 5.3).
     fn reserved_in_large_page(&self) -> u64 {
         let address_bits = self.model.physical_address_bits();
         let first = if self.model.features().contains(Features::PSE36) {
@@ -481,15 +484,14 @@ impl Cpu {
         bits(first, 21) | self.unless_pat(entry::LARGE_PAT)
     }
 
-    /// The reserved bits in all entries of 8 bytes (SDM vol. 3, 5.4.2).
+    /// Returns the reserved bits in all entries of 8 bytes (SDM vol. 3, 5.4.2).
     fn reserved_in_pae_entry(&self) -> u64 {
         let no_execute = if self.msrs.no_execute { 0 } else { entry::NO_EXECUTE };
         bits(self.model.physical_address_bits(), 62) | no_execute
     }
 
-    /// Loads the four page-directory-pointer-table entries from where `cr3` says, if there is or
-    /// is to be PAE paging with `cr0` and `cr4`. The exception is #GP, and nothing
-    /// is loaded (SDM vol. 3, 5.4.1).
+    /// Loads the four page-directory-pointer-table entries from the address in `cr3`, if `cr0` and `cr4`
+    /// select PAE paging. The exception is #GP, and then nothing is loaded (SDM vol. 3, 5.4.1).
     pub(crate) fn load_pdptes(
         &mut self,
         memory: &Memory,
@@ -519,8 +521,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// The guest-physical address of `linear`, if it is mapped; for looking at a
-    /// guest from outside, which changes nothing and asks for no rights.
+    /// Returns the guest-physical address of `linear`, if it is mapped. This is for examining a guest from
+    /// outside: it changes nothing and checks no rights.
     pub fn probe(&self, memory: &Memory, linear: u64) -> Option<u64> {
         if !self.cr0.contains(Cr0::PG) {
             return Some(linear & self.address_mask);
@@ -536,7 +538,7 @@ impl Cpu {
     }
 }
 
-/// The error code's bits if `entry` is not present, or has a bit of `reserved` set.
+/// Fails with the error code's bits if `entry` is not present, or has a bit of `reserved` set.
 fn check_entry(entry: u64, reserved: u64) -> Result<(), u32> {
     if entry & entry::PRESENT == 0 {
         Err(0)
@@ -547,7 +549,7 @@ fn check_entry(entry: u64, reserved: u64) -> Result<(), u32> {
     }
 }
 
-/// Bits `first` to `last`.
+/// Returns a mask of the bits `first` to `last`.
 const fn bits(first: u32, last: u32) -> u64 {
     (u64::MAX >> (63 - last)) & (u64::MAX << first)
 }
@@ -564,7 +566,7 @@ fn read_u64(memory: &Memory, address: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Writes an entry back in which accessed and dirty bits were set; they are in its first byte.
+/// Writes back an entry in which accessed and dirty bits were set; both are in its first byte.
 fn note(memory: &mut Memory, address: u64, entry: u64) {
     memory.write(address, &[entry as u8]);
 }

@@ -1,4 +1,4 @@
-//! What a stopped processor tells the person in front of it.
+//! Describes a stopped processor for people.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -12,7 +12,7 @@ use crate::exception::{Stop, Stopped};
 use crate::flags::Eflags;
 use crate::segment::{Segment, sreg};
 
-/// Something of a processor that an instruction or an exception needs and that does not exist here.
+/// A processor feature that an instruction or an exception needs and that is not implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing(pub(crate) &'static str);
 
@@ -22,7 +22,7 @@ impl Display for Missing {
     }
 }
 
-/// The registers, and the instruction at EIP, for a person to read.
+/// The registers and the instruction at EIP, as a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuReport(String);
 
@@ -33,16 +33,16 @@ impl Display for CpuReport {
 }
 
 impl Cpu {
-    /// Stops the instruction, and with it the machine: the guest needs what does not exist.
+    /// Stops the instruction, and with it the machine, because the guest needs a feature that does not exist.
     #[cold]
     pub(crate) fn missing(&mut self, missing: Missing) -> Stopped {
         self.stop_for(Stop::Restart(Exit::Missing(missing)))
     }
 
-    /// Describes the processor as it is now.
+    /// Describes the processor in its present state.
     ///
     /// # Panics
-    /// Never: writing to a string does not fail.
+    /// Never panics: writing to a string does not fail.
     pub fn report(&self, memory: &Memory) -> CpuReport {
         let mut text = String::new();
         self.describe(memory, &mut text).expect("writing to a string does not fail");
@@ -85,7 +85,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The instruction at CS:EIP, its bytes and its disassembly.
+    /// Describes the instruction at CS:EIP by its bytes and its disassembly.
     fn describe_instruction(&self, memory: &Memory) -> String {
         match self.disassemble(memory, 1).first() {
             Some(instruction) => format!("at eip: {instruction}\n"),
@@ -93,13 +93,13 @@ impl Cpu {
         }
     }
 
-    /// The instruction at CS:EIP as it is in memory; none where nothing of it can be read.
+    /// Returns the instruction at CS:EIP in memory, or None if no byte of it can be read.
     pub fn next_instruction(&self, memory: &Memory) -> Option<Instruction> {
         let bytes = self.probe_code(memory, MAX_LENGTH);
         (!bytes.is_empty()).then(|| self.decoder_at_ip(&bytes).decode())
     }
 
-    /// Up to `len` bytes from CS:EIP on, as far as they can be read.
+    /// Returns up to `len` bytes from CS:EIP on, as far as they can be read.
     fn probe_code(&self, memory: &Memory, len: usize) -> Vec<u8> {
         let start = self.segment(sreg::CS).base.wrapping_add(self.ip);
         let mut bytes = Vec::new();
@@ -113,13 +113,13 @@ impl Cpu {
         bytes
     }
 
-    /// A decoder of `bytes`, which are at CS:EIP.
+    /// Makes a decoder of `bytes`, which are at CS:EIP.
     fn decoder_at_ip<'a>(&self, bytes: &'a [u8]) -> Decoder<'a> {
         let bitness = if self.code_is_32_bit() { 32 } else { 16 };
         Decoder::with_ip(bitness, bytes, self.ip, decode::OPTIONS)
     }
 
-    /// Up to `count` instructions from CS:EIP on, as they are in memory: address, bytes and disassembly of each.
+    /// Disassembles up to `count` instructions from CS:EIP on: address, bytes and text of each.
     pub fn disassemble(&self, memory: &Memory, count: usize) -> Vec<String> {
         let bytes = self.probe_code(memory, MAX_LENGTH * count);
         let mut decoder = self.decoder_at_ip(&bytes);
@@ -138,7 +138,7 @@ impl Cpu {
     }
 }
 
-/// The names of the flags that are set.
+/// Returns the names of the flags that are set.
 fn flag_names(flags: Eflags) -> String {
     flags.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(" ")
 }

@@ -5,8 +5,8 @@ use std::mem;
 use crate::cpu::{Cpu, Cr0};
 
 impl Cpu {
-    /// RESET: the state after power-on. Instructions go on being counted; the time-stamp counter and the
-    /// A20M# pin are the machine's.
+    /// Performs RESET, which restores the state after power-on. The count of instructions continues, and the
+    /// time-stamp counter's clock and the A20M# pin belong to the machine.
     pub fn reset(&mut self) {
         let mut fresh = Cpu::of_model(self.model);
         fresh.transcendental = self.transcendental;
@@ -19,8 +19,8 @@ impl Cpu {
         *self = fresh;
     }
 
-    /// INIT: as RESET, but the x87, MMX and SSE state, the MSRs and the caching bits of CR0 stay
-    /// as they are.
+    /// Performs INIT: like RESET, except that the x87, MMX and SSE state, the MSRs and the caching bits of
+    /// CR0 do not change.
     pub fn init(&mut self) {
         let caching = self.cr0() & (Cr0::CD | Cr0::NW);
         let fpu = mem::take(&mut self.fpu);

@@ -23,65 +23,65 @@ pub mod sreg {
     pub const GS: u8 = 5;
 }
 
-/// The attribute bits of a descriptor as its second doubleword has them,
-/// shifted right by 8: type, S, DPL, P, and from bit 12 on AVL, L, D/B, G.
+/// The attribute bits of a descriptor's second doubleword, shifted right by 8: type, S, DPL, P, and from bit
+/// 12 on AVL, L, D/B, G.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes(pub u16);
 
 impl Attributes {
     const ACCESSED: u16 = 1;
 
-    /// The four type bits (SDM vol. 3, tables 3-1 and 3-2).
+    /// Returns the four type bits (SDM vol. 3, tables 3-1 and 3-2).
     pub const fn kind(self) -> u8 {
         (self.0 & 15) as u8
     }
 
-    /// A code or data segment, not a system segment or gate (S flag).
+    /// Returns whether this is a code or data segment, not a system segment or gate (S flag).
     pub const fn is_code_or_data(self) -> bool {
         self.0 & 1 << 4 != 0
     }
 
-    /// Descriptor privilege level.
+    /// Returns the descriptor privilege level.
     pub const fn dpl(self) -> u8 {
         (self.0 >> 5 & 3) as u8
     }
 
-    /// Present flag.
+    /// Returns the present flag.
     pub const fn present(self) -> bool {
         self.0 & 1 << 7 != 0
     }
 
-    /// The D/B flag: 32-bit code, or a 32-bit stack.
+    /// Returns the D/B flag: 32-bit code, or a 32-bit stack.
     pub const fn big(self) -> bool {
         self.0 & 1 << 14 != 0
     }
 
-    /// Code segment.
+    /// Returns whether this is a code segment.
     pub const fn is_code(self) -> bool {
         self.is_code_or_data() && self.0 & 8 != 0
     }
 
-    /// Data segment.
+    /// Returns whether this is a data segment.
     pub const fn is_data(self) -> bool {
         self.is_code_or_data() && self.0 & 8 == 0
     }
 
-    /// Conforming code segment.
+    /// Returns whether this is a conforming code segment.
     pub const fn is_conforming(self) -> bool {
         self.is_code() && self.0 & 4 != 0
     }
 
-    /// Data, or code that may be read.
+    /// Returns whether this is a data segment, or a readable code segment.
     pub const fn is_readable(self) -> bool {
         self.is_data() || self.is_code() && self.0 & 2 != 0
     }
 
-    /// Data that may be written.
+    /// Returns whether this is a writable data segment.
     pub const fn is_writable(self) -> bool {
         self.is_data() && self.0 & 2 != 0
     }
 
-    /// Data segment that grows down: offsets up to the limit are outside.
+    /// Returns whether this is an expand-down data segment, in which offsets up to the limit are outside.
     pub const fn expands_down(self) -> bool {
         self.is_data() && self.0 & 4 != 0
     }
@@ -120,7 +120,7 @@ pub mod system {
 pub struct Descriptor(pub u64);
 
 impl Descriptor {
-    /// Type, privilege and the like.
+    /// Returns type, privilege and other attributes.
     pub const fn attributes(self) -> Attributes {
         Attributes((self.0 >> 40 & 0xf0ff) as u16)
     }
@@ -136,7 +136,7 @@ impl Descriptor {
         if self.0 & 1 << 55 != 0 { limit << 12 | 0xfff } else { limit }
     }
 
-    /// A segment register that holds this descriptor under `selector`.
+    /// Returns the contents of a segment register that holds this descriptor under `selector`.
     pub const fn segment(self, selector: u16) -> Segment {
         Segment::new(selector, self.base(), self.limit(), self.attributes())
     }
@@ -152,17 +152,17 @@ impl Selector {
         (self.0 & 3) as u8
     }
 
-    /// It refers to the LDT.
+    /// Returns whether it refers to the LDT.
     pub const fn is_local(self) -> bool {
         self.0 & 4 != 0
     }
 
-    /// A null selector: entry 0 of the GDT with any RPL.
+    /// Returns whether it is a null selector: entry 0 of the GDT with any RPL.
     pub const fn is_null(self) -> bool {
         self.0 & !3 == 0
     }
 
-    /// As it stands in error codes: without the RPL.
+    /// Returns its form in error codes, without the RPL.
     pub const fn error_code(self) -> u32 {
         (self.0 & !3) as u32
     }
@@ -177,21 +177,21 @@ pub struct Segment {
     pub base: u64,
     /// Limit in bytes.
     pub limit: u32,
-    /// Type and privilege; all zero for a null selector, so nothing is allowed.
+    /// Type and privilege. They are all zero for a null selector, so that nothing is allowed.
     pub attributes: Attributes,
-    /// Every offset may be read.
+    /// Whether every offset may be read.
     pub(crate) reads_freely: bool,
-    /// Every offset may be written.
+    /// Whether every offset may be written.
     pub(crate) writes_freely: bool,
 }
 
 impl Segment {
-    /// It can be read and written at every offset, from 0 to FFFFFFFFh.
+    /// Returns whether it can be read and written at every offset, from 0 to FFFFFFFFh.
     pub fn is_free(&self) -> bool {
         self.reads_freely && self.writes_freely
     }
 
-    /// A segment register with that content.
+    /// Makes a segment register with these contents.
     pub const fn new(selector: u16, base: u64, limit: u32, attributes: Attributes) -> Segment {
         let whole = limit == u32::MAX && !attributes.expands_down() && attributes.present();
         Segment {
@@ -204,18 +204,18 @@ impl Segment {
         }
     }
 
-    /// After a null selector was loaded.
+    /// Makes the contents after a null selector was loaded.
     pub const fn null(selector: u16) -> Segment {
         Segment::new(selector, 0, 0, Attributes(0))
     }
 
-    /// As real mode (privilege 0) and virtual-8086 mode (privilege 3) load it:
-    /// base 16 times the selector, 64 KiB.
+    /// Makes the contents that real mode (privilege 0) and virtual-8086 mode (privilege 3) load: base 16
+    /// times the selector, 64 KiB.
     pub const fn real(selector: u16, dpl: u8) -> Segment {
         Segment::new(selector, (selector as u64) << 4, 0xffff, Attributes(0x93 | (dpl as u16) << 5))
     }
 
-    /// True when `size` bytes at `offset` are inside the limit.
+    /// Returns whether `size` bytes at `offset` are inside the limit.
     pub const fn contains(&self, offset: u32, size: u32) -> bool {
         let Some(last) = offset.checked_add(size - 1) else {
             return false;
@@ -228,7 +228,8 @@ impl Segment {
         }
     }
 
-    /// How many bytes from `offset` on are inside the limit, of a segment that is present and does not grow down; 0 for others.
+    /// Returns how many bytes from `offset` on are inside the limit, for a segment that is present and does
+    /// not expand down, or 0 for others.
     pub(crate) fn room(&self, offset: u64) -> usize {
         if !self.attributes.present() || self.attributes.expands_down() {
             return 0;
@@ -247,8 +248,8 @@ pub struct TableRegister {
 }
 
 impl Cpu {
-    /// The linear address of a selector's descriptor; none when it is outside
-    /// of its table or refers to an LDT that is not there.
+    /// Returns the linear address of a selector's descriptor, or None if it is outside its table or refers to
+    /// an LDT that does not exist.
     pub(crate) fn descriptor_address(&self, selector: Selector) -> Option<u64> {
         let (base, limit) = if selector.is_local() {
             if !self.ldtr.attributes.present() {
@@ -262,8 +263,8 @@ impl Cpu {
         (offset + 7 <= limit).then(|| base.wrapping_add(u64::from(offset)) & 0xffff_ffff)
     }
 
-    /// Reads a selector's descriptor; exception `vector` with the selector (and `external`, the
-    /// EXT bit) as error code when it is outside of its table.
+    /// Reads a selector's descriptor. If it is outside its table, this raises exception `vector` with the
+    /// selector (and `external`, the EXT bit) as error code.
     pub(crate) fn read_descriptor(
         &mut self,
         memory: &mut Memory,
@@ -294,8 +295,8 @@ impl Cpu {
         Ok(Descriptor(descriptor.0 | accessed))
     }
 
-    /// MOV or POP to segment register `register` other than CS, and LDS and the
-    /// like: all checks of SDM vol. 2, MOV, "Loading a segment register".
+    /// Loads segment register `register` other than CS, for MOV, POP, LDS and similar instructions, with all
+    /// checks of SDM vol. 2, MOV, "Loading a segment register".
     pub(crate) fn load_segment(
         &mut self,
         memory: &mut Memory,
@@ -307,8 +308,8 @@ impl Cpu {
         } else if self.in_virtual_8086_mode() {
             Segment::real(selector, 3)
         } else {
-            // Real mode changes base and selector only: limit and attributes
-            // stay what protected mode left in them ("unreal mode").
+            // Real mode changes base and selector only; limit and attributes stay as protected mode left them
+            // ("unreal mode").
             let old = self.segment(register);
             Segment::new(selector, u64::from(selector) << 4, old.limit, old.attributes)
         };

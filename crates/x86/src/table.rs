@@ -1,9 +1,8 @@
-//! The instruction table: every instruction form that exists here, by its iced-x86
-//! code (which names mnemonic and operand forms, such as `Add_rm32_r32`), and what executes it.
+//! The instruction table: every instruction form that exists here, identified by its iced-x86 code (which
+//! contains mnemonic and operand forms, such as `Add_rm32_r32`), with its handlers.
 //!
-//! The rows stand in the files of `exec`, each before the handlers that it
-//! names. Dispatch, names in reports and histograms, and the forms that the
-//! tests must cover all come from here.
+//! The rows stand in the files of `exec`, each before the handlers that it names. Dispatch, the names in
+//! reports and histograms, and the list of forms that the tests must cover all come from here.
 
 use std::sync::LazyLock;
 
@@ -15,18 +14,17 @@ use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::exec::pair::{Pairs, Part};
 
-/// Executes an instruction, which is number `at` of `ops`, all decoded instructions, and
-/// then those that come after it: each completes, or the state is as before it and the rest is not
-/// executed.
+/// Executes an instruction, which is number `at` of `ops`, the list of all decoded instructions, and then the
+/// instructions after it. Each one completes, or the state is as before it and the rest is not executed.
 ///
-/// One goes on with the next by itself, so each kind of instruction has an indirect
-/// call of its own, whose target the host predicts far better than that of
-/// a loop's single one. A near branch goes on with the block at its target in the same way.
+/// An instruction continues with the next one itself. So each kind of instruction has an indirect call of its
+/// own, whose target the host predicts far better than that of a loop's single call. A near branch continues
+/// with the block at its target in the same way.
 pub type Exec =
     fn(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Result<(), Stopped>;
 
-/// Goes on with the instruction after number `at`. This call is the last thing that is
-/// done, which compilers turn into a jump; where they don't, there are never very many.
+/// Continues with the instruction after number `at`. This call is the last act of a handler, so that
+/// compilers turn it into a jump; where they do not, there are never very many nested calls.
 #[inline(always)]
 pub(crate) fn go_on(
     cpu: &mut Cpu,
@@ -40,7 +38,7 @@ pub(crate) fn go_on(
     }
 }
 
-/// Executes `op` by `handler`, and goes on.
+/// Executes `op` by `handler`, and continues.
 #[inline(always)]
 pub(crate) fn chain(
     cpu: &mut Cpu,
@@ -54,8 +52,8 @@ pub(crate) fn chain(
     go_on(cpu, memory, ops, at)
 }
 
-/// Executes `op` by `quick`, and goes on; where `quick` stops, it starts again with `slow`, which is made by
-/// [`slow!`]. So what is quick has no calls in it, for which it would have to keep anything.
+/// Executes `op` by `quick`, and continues. If `quick` stops, the instruction starts again with `slow`, which
+/// is made by [`slow!`]. So the quick path contains no calls, for which it would have to save registers.
 #[inline(always)]
 pub(crate) fn chain_quick(
     cpu: &mut Cpu,
@@ -88,13 +86,12 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// A near branch, or the end of a block that has none, that does not know where the instruction is
-/// to which it goes.
+/// A near branch, or the end of a block without one, whose target in the decoded code is not known yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlinked {
-    /// Its number.
+    /// The number of the instruction.
     pub(crate) at: usize,
-    /// Which way it goes.
+    /// The way that it goes.
     pub(crate) way: Way,
 }
 
@@ -107,8 +104,9 @@ pub(crate) enum Way {
     NotTaken,
 }
 
-/// The block to which `op`, number `at`, goes, by its link for `way`, if that is known and as many instructions
-/// may be executed; it is then to be executed next. Links stay in the page, whose limits the engine has checked.
+/// Returns the block to which `op`, number `at`, goes, by its link for `way`, if the link exists and all
+/// instructions of the block may be executed. The block must then be executed next. Links stay in the page,
+/// whose limits the engine has checked.
 #[inline(always)]
 pub(crate) fn linked<'a>(
     cpu: &mut Cpu,
@@ -129,8 +127,8 @@ pub(crate) fn linked<'a>(
     Some((at, block))
 }
 
-/// The block at EIP, if it is known and as many instructions may be executed; it is then to be
-/// executed next.
+/// Returns the block at EIP, if it is known and all of its instructions may be executed. The block must then
+/// be executed next.
 #[inline(always)]
 fn known<'a>(cpu: &mut Cpu, ops: &'a [Op]) -> Option<(usize, &'a Op)> {
     let at = cpu.known_jump()?;
@@ -142,7 +140,7 @@ fn known<'a>(cpu: &mut Cpu, ops: &'a [Op]) -> Option<(usize, &'a Op)> {
     Some((at, block))
 }
 
-/// Goes on with the block at EIP, if that is possible.
+/// Continues with the block at EIP, if possible.
 #[inline(always)]
 pub(crate) fn go_to(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op]) -> Result<(), Stopped> {
     match known(cpu, ops) {
@@ -151,8 +149,8 @@ pub(crate) fn go_to(cpu: &mut Cpu, memory: &mut Memory, ops: &[Op]) -> Result<()
     }
 }
 
-/// Goes on with the block at EIP after a branch, number `at`. In the same page the engine finds it and makes a link,
-/// unless it is too far away.
+/// Continues with the block at EIP after a branch, number `at`. If the target is in the same page, the engine
+/// finds it and makes a link, unless it is too far away.
 #[inline(never)]
 pub(crate) fn go_or_link(
     cpu: &mut Cpu,
@@ -169,7 +167,7 @@ pub(crate) fn go_or_link(
     go_to(cpu, memory, ops)
 }
 
-/// Ends a block after an instruction that does not branch, because the engine must look around.
+/// Ends a block after an instruction that does not branch, because the engine must check for events.
 #[allow(clippy::unnecessary_wraps)] // It is an [`Exec`].
 pub(crate) fn leave(
     _: &mut Cpu,
@@ -181,8 +179,8 @@ pub(crate) fn leave(
     Ok(())
 }
 
-/// Ends a block that is long enough, or before an instruction that must begin one; also a branch that is
-/// not taken.
+/// Ends a block that is long enough, or one before an instruction that must begin a block; it also serves a
+/// branch that is not taken.
 #[inline(always)]
 pub(crate) fn next_block(
     cpu: &mut Cpu,
@@ -204,8 +202,8 @@ macro_rules! exec {
     };
 }
 
-/// Makes an [`Exec`] of a handler that begins again where a quick one has stopped. It stays a function of its own:
-/// as a part of the quick one it would make that save registers.
+/// Makes an [`Exec`] of a handler that starts an instruction again after its quick handler has stopped. It
+/// stays a function of its own: inside the quick one it would make that save registers.
 macro_rules! slow {
     ($handler:expr) => {{
         #[inline(never)]
@@ -223,7 +221,7 @@ macro_rules! slow {
     }};
 }
 
-/// Makes an [`Exec`] of a handler and of the [`Exec`] for where it stops.
+/// Makes an [`Exec`] of a quick handler and of the [`Exec`] to use where it stops.
 macro_rules! quick {
     ($quick:expr, $slow:expr) => {
         |cpu, memory, op, ops, at| {
@@ -232,7 +230,7 @@ macro_rules! quick {
     };
 }
 
-/// Makes an [`Exec`] of a handler of an instruction after which the engine looks around.
+/// Makes an [`Exec`] of a handler of an instruction after which the engine checks for events.
 macro_rules! last {
     ($handler:expr) => {
         |cpu, memory, op, _, at| $crate::table::finish(cpu, memory, op, at, $handler)
@@ -254,26 +252,27 @@ macro_rules! near {
 pub struct Form {
     /// Mnemonic and operands.
     pub code: Code,
-    /// What executes it when its ModRM operand is in memory.
+    /// Its handler when its ModRM operand is in memory.
     pub memory: Exec,
-    /// The same for [`Op::is_flat`] operands.
+    /// Its handler for an [`Op::is_flat`] operand in memory.
     pub flat: Exec,
-    /// What executes it when its ModRM operand is a register, or it has none.
+    /// Its handler when its ModRM operand is a register, or it has none.
     pub register: Exec,
-    /// The same where [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat) makes it quicker.
+    /// A quicker handler for [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat) code, when no operand is
+    /// in memory.
     pub(crate) flat_stack: Option<Exec>,
-    /// No instruction can be executed after it without looking at the state
-    /// again: it transfers control, or changes mode, mapping or interrupt flag.
+    /// Whether the state must be checked again after it before any other instruction: it transfers control,
+    /// or changes the mode, mappings or the interrupt flag.
     pub ends_block: bool,
-    /// What executes it does not go on with the instruction after it.
+    /// Whether its handler does not continue with the instruction after it.
     pub branches: bool,
-    /// For a conditional jump by link: the number of its condition.
+    /// For a conditional jump that uses links: the number of its condition.
     pub(crate) condition: Option<u8>,
-    /// For a comparison or the like: what executes it together with such a jump.
+    /// For a comparison or similar instruction: the handlers for it and such a jump together.
     pub(crate) pairs: Option<&'static Pairs>,
-    /// What it is to [`pair`](crate::exec::pair) with an [`Op::is_flat`] operand.
+    /// Its part in a [`pair`](crate::exec::pair) with an [`Op::is_flat`] operand.
     pub(crate) flat_part: Option<Part>,
-    /// The same without an operand in memory.
+    /// Its part in a pair without an operand in memory.
     pub(crate) register_part: Option<Part>,
 }
 
@@ -282,10 +281,10 @@ pub struct Form {
 pub struct FormId(u16);
 
 impl FormId {
-    /// No form: an invalid instruction, or one that is not in the table.
+    /// The number that means no form: an invalid instruction, or one that is not in the table.
     pub const NONE: FormId = FormId(u16::MAX);
 
-    /// The form's row.
+    /// Returns the row of the form.
     pub fn form(self) -> Option<&'static Form> {
         TABLE.forms.get(usize::from(self.0))
     }
@@ -293,7 +292,7 @@ impl FormId {
 
 struct Table {
     forms: Vec<Form>,
-    /// By code: its row.
+    /// For each code, the number of its row.
     by_code: Vec<FormId>,
 }
 
@@ -307,12 +306,12 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table { forms: rows.0, by_code }
 });
 
-/// All forms.
+/// Returns all forms.
 pub fn forms() -> &'static [Form] {
     &TABLE.forms
 }
 
-/// The row of `code`.
+/// Returns the row of `code`.
 pub fn find(code: Code) -> Option<(FormId, &'static Form)> {
     let id = TABLE.by_code[code as usize];
     id.form().map(|form| (id, form))
@@ -327,7 +326,7 @@ impl Rows {
         self.add_with_flat(code, memory, memory, register);
     }
 
-    /// The same with a handler of its own for flat operands.
+    /// Adds such a form with a handler of its own for flat operands.
     pub(crate) fn add_with_flat(&mut self, code: Code, memory: Exec, flat: Exec, register: Exec) {
         let ends_block = code.flow_control() != FlowControl::Next;
         self.0.push(Form {
@@ -368,40 +367,41 @@ impl Rows {
         }
     }
 
-    /// The forms of `codes`, added before.
+    /// Returns the forms of `codes`, added before.
     fn added(&mut self, codes: &[Code]) -> impl Iterator<Item = &mut Form> {
         self.0.iter_mut().filter(|form| codes.contains(&form.code))
     }
 
-    /// Says what executes `codes`, added before, with a flat stack when no operand is in memory.
+    /// Sets the handler of `codes`, added before, for a flat stack when no operand is in memory.
     pub(crate) fn with_flat_stack(&mut self, codes: &[Code], exec: Exec) {
         for form in self.added(codes) {
             form.flat_stack = Some(exec);
         }
     }
 
-    /// Gives the jumps `codes`, added before, their condition's number.
+    /// Sets the number of the condition of the jumps `codes`, added before.
     pub(crate) fn condition(&mut self, codes: &[Code], condition: u8) {
         for form in self.added(codes) {
             form.condition = Some(condition);
         }
     }
 
-    /// Says what `code`, added before, is to [`pair`](crate::exec::pair) with a flat operand and without one in memory.
+    /// Sets the parts of `code`, added before, in a [`pair`](crate::exec::pair) with a flat operand and
+    /// without one in memory.
     pub(crate) fn parts(&mut self, code: Code, flat: Option<Part>, register: Option<Part>) {
         for form in self.added(&[code]) {
             (form.flat_part, form.register_part) = (flat, register);
         }
     }
 
-    /// Says what executes the comparisons `codes`, added before, together with a jump.
+    /// Sets the handlers of the comparisons `codes`, added before, together with a jump.
     pub(crate) fn pair(&mut self, codes: &[Code], pairs: &'static Pairs) {
         for form in self.added(codes) {
             form.pairs = Some(pairs);
         }
     }
 
-    /// Marks forms after which a block ends though they do not branch.
+    /// Marks forms after which a block ends although they do not branch.
     pub(crate) fn end_block(&mut self, codes: &[Code]) {
         for form in self.added(codes) {
             form.ends_block = true;
@@ -460,14 +460,14 @@ macro_rules! wide {
     };
 }
 
-/// Rows for forms that `handler` executes as it is.
+/// Rows for forms that `handler` executes without parameters.
 macro_rules! plain {
     ($rows:ident, [$($code:ident)+], $handler:expr) => {
         $rows.add_all(&[$(iced_x86::Code::$code),+], $crate::table::exec!($handler));
     };
 }
 
-/// Rows for forms that `handler` executes as it is, and `quick` first where the stack is flat.
+/// Rows for forms that `handler` executes without parameters, and `quick` first where the stack is flat.
 macro_rules! plain_flat_stack {
     ($rows:ident, [$($code:ident)+], $quick:expr, $handler:expr) => {{
         const SLOW: $crate::table::Exec = $crate::table::slow!($handler);
@@ -476,14 +476,14 @@ macro_rules! plain_flat_stack {
     }};
 }
 
-/// Rows for branches that have no ModRM operand: an [`Exec`] that does not go on.
+/// Rows for branches without a ModRM operand: an [`Exec`] that does not continue.
 macro_rules! branches {
     ($rows:ident, [$($code:ident)+], $exec:expr) => {
         $rows.add_branches(&[$(iced_x86::Code::$code),+], $exec, $exec, $exec);
     };
 }
 
-/// Rows for branches with operand size word and doubleword that `handler` executes whole.
+/// Rows for branches with operand size word and doubleword that `handler` executes completely.
 macro_rules! wide_branches {
     ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:tt)*) => {
         $crate::table::branches!($rows, [$word], $crate::table::last!($handler::<u16 $(, $parameter)*>));

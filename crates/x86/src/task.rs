@@ -1,8 +1,8 @@
-//! Task switches in hardware (SDM vol. 3, chapter 9).
+//! Hardware task switches (SDM vol. 3, chapter 9).
 //!
-//! Up to the point where the old task is saved, a task switch is part of the instruction or
-//! event that causes it, and leaves the state as it was when something fails. After it the new
-//! task runs, and what its segments lack is its own exception ([`Stop::TaskFault`]).
+//! Until the old task is saved, a task switch is part of the instruction or event that causes it, and leaves
+//! the state as it was if anything fails. After that the new task runs, and a fault in loading its segments
+//! is an exception of the new task ([`Stop::TaskFault`]).
 
 use ring3_core::memory::Memory;
 
@@ -15,28 +15,28 @@ use crate::paging::{Access, By};
 use crate::report::Missing;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, sreg, system};
 
-/// What causes a task switch.
+/// The cause of a task switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// JMP: the old task ends.
     Jump,
     /// CALL, an interrupt or an exception: the old task waits for the new one's IRET.
     Call,
-    /// IRET: the new task ends, the one it was called from goes on.
+    /// IRET: the new task ends, and the task that called it continues.
     Return,
 }
 
-/// Where a TSS holds what (SDM vol. 3, figures 9-2 and 9-10), by its size.
+/// The offsets of the fields of a TSS (SDM vol. 3, figures 9-2 and 9-10), by its size.
 struct Layout {
-    /// Bytes of a register, and of the distance between two of them.
+    /// Size of a register's field in bytes.
     slot: u64,
-    /// EIP, EFLAGS, and the general registers in their order.
+    /// Offset of EIP, which EFLAGS and the general registers in their order follow.
     ip: u64,
-    /// ES, CS, SS, DS and, with 32 bits, FS and GS.
+    /// Offset of ES, CS, SS, DS and, with 32 bits, FS and GS.
     segments: u64,
     segment_count: u8,
     ldt: u64,
-    /// The limit that it needs at least.
+    /// The smallest limit that it may have.
     limit: u32,
 }
 
@@ -44,25 +44,25 @@ const LAYOUT16: Layout =
     Layout { slot: 2, ip: 0x0e, segments: 0x22, segment_count: 4, ldt: 0x2a, limit: 0x2b };
 const LAYOUT32: Layout =
     Layout { slot: 4, ip: 0x20, segments: 0x48, segment_count: 6, ldt: 0x60, limit: 0x67 };
-/// CR3 and the T flag in a 32-bit TSS.
+/// Offsets of CR3 and the T flag in a 32-bit TSS.
 const CR3: u64 = 0x1c;
 const TRAP: u64 = 0x64;
 
-/// Set in the type of a TSS descriptor for a 32-bit one, and for a busy one.
+/// The bits in the type of a TSS descriptor for a 32-bit TSS, and for a busy one.
 const KIND_32_BIT: u8 = 8;
 const KIND_BUSY: u8 = 2;
 /// The busy flag in a descriptor.
 const BUSY: u64 = (KIND_BUSY as u64) << 40;
 
-/// What a TSS says about its task.
+/// The contents of a TSS.
 struct Task {
     ip: u32,
     flags: u32,
     registers: [u32; 8],
-    /// By segment register.
+    /// The selectors in the order of the segment registers.
     selectors: [u16; 6],
     ldt: u16,
-    /// Of a 32-bit TSS.
+    /// CR3, of a 32-bit TSS.
     cr3: Option<u32>,
     trap: bool,
 }
@@ -74,7 +74,7 @@ impl Layout {
 }
 
 impl Cpu {
-    /// JMP or CALL to the TSS or task gate `selector`, whose privilege was checked.
+    /// Performs JMP or CALL to the TSS or task gate `selector`, whose privilege was checked.
     pub(crate) fn far_task_switch(
         &mut self,
         memory: &mut Memory,
@@ -88,7 +88,7 @@ impl Cpu {
         self.switch_to(memory, selector, cause, vector::GP, 0)
     }
 
-    /// To the TSS that a task gate refers to. `external` is the EXT bit of error codes.
+    /// Switches to the TSS that a task gate refers to. `external` is the EXT bit of error codes.
     pub(crate) fn switch_through_gate(
         &mut self,
         memory: &mut Memory,
@@ -100,8 +100,8 @@ impl Cpu {
         self.switch_to(memory, selector, cause, vector::GP, external)
     }
 
-    /// An interrupt or exception through a task gate in the IDT. The error code goes to the
-    /// new task's stack (SDM vol. 3, 7.12.2).
+    /// Delivers an interrupt or exception through a task gate in the IDT. The error code goes to the new
+    /// task's stack (SDM vol. 3, 7.12.2).
     pub(crate) fn deliver_to_task(
         &mut self,
         memory: &mut Memory,
@@ -120,14 +120,13 @@ impl Cpu {
         Ok(())
     }
 
-    /// IRET with NT set: back to the task in the link field of the TSS.
+    /// Performs IRET with NT set, which returns to the task in the link field of the TSS.
     pub(crate) fn return_to_task(&mut self, memory: &mut Memory) -> Result<(), Stopped> {
         let link = Selector(self.read_system(memory, self.tr.base)?);
         self.switch_to(memory, link, Cause::Return, vector::TS, 0)
     }
 
-    /// Switches to the task whose TSS `selector` refers to. A selector that is no good raises
-    /// exception `invalid`.
+    /// Switches to the task whose TSS `selector` refers to. An unusable selector raises exception `invalid`.
     fn switch_to(
         &mut self,
         memory: &mut Memory,
@@ -136,7 +135,7 @@ impl Cpu {
         invalid: u8,
         external: u32,
     ) -> Result<(), Stopped> {
-        // No instruction of this block comes after a task switch.
+        // A task switch ends its block, so no decoded instruction follows it.
         self.guard_code = false;
         let code = selector.error_code() | external;
         if selector.is_null() || selector.is_local() {
@@ -178,7 +177,7 @@ impl Cpu {
         self.load_task(memory, &task, cause, external).map_err(|_| self.fault_in_new_task())
     }
 
-    /// What was raised after the switch is an exception of the new task.
+    /// Makes an exception that was raised after the switch one of the new task.
     pub(crate) fn fault_in_new_task(&mut self) -> Stopped {
         if let Stop::Fault(fault) | Stop::TaskFault(fault) = self.stop {
             return self.stop_for(Stop::TaskFault(fault));
@@ -213,12 +212,12 @@ impl Cpu {
             trap = self.read_system::<u8>(memory, base.wrapping_add(TRAP))? & 1 != 0;
         }
         let [ip, flags, registers @ ..] = slots;
-        // A 16-bit task's upper halves of registers are nobody's; processors set them.
+        // The upper halves of registers are undefined in a 16-bit task; processors set them.
         let registers = registers.map(|value| if is_32_bit { value } else { value | 0xffff_0000 });
         Ok(Task { ip, flags, registers, selectors, ldt, cr3, trap })
     }
 
-    /// Everything that the switch writes can be written: from here on it does not fail.
+    /// Checks that everything that the switch writes can be written, so that it does not fail from here on.
     fn check_switch(
         &mut self,
         memory: &mut Memory,
@@ -293,8 +292,8 @@ impl Cpu {
         self.write_system(memory, address + 5, byte)
     }
 
-    /// Makes `task` the running one. The selectors are loaded first and their descriptors then,
-    /// in the order of SDM vol. 3, table 9-1.
+    /// Makes `task` the running one. It loads the selectors first and then their descriptors, in the order of
+    /// SDM vol. 3, table 9-1.
     fn load_task(
         &mut self,
         memory: &mut Memory,
@@ -316,7 +315,7 @@ impl Cpu {
         if cause == Cause::Call {
             self.change_eflags(Eflags::NT, Eflags::NT);
         }
-        // Local breakpoints are the old task's (SDM vol. 3, 19.2.4).
+        // Local breakpoints belong to the old task (SDM vol. 3, 19.2.4).
         self.disable_local_breakpoints();
         if task.trap {
             self.note_debug_conditions(crate::debug::TASK_SWITCH);
@@ -332,7 +331,7 @@ impl Cpu {
         }
         let cpl = task.selectors[usize::from(sreg::CS)] & 3;
         for (register, selector) in (0..).zip(task.selectors) {
-            // Nothing can be done with it yet, but the privilege is already the new one.
+            // The segment is still unusable, but the privilege is already the new one.
             self.set_segment(register, Segment::new(selector, 0, 0, Attributes(cpl << 5)));
         }
         self.load_task_ldt(memory, task.ldt, external)?;
@@ -369,7 +368,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The code and the stack segment, whose checks depend on each other.
+    /// Loads the code and the stack segment, whose checks depend on each other.
     fn load_task_code(
         &mut self,
         memory: &mut Memory,
@@ -442,7 +441,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The descriptor of a segment of the new task: a null selector is #TS, too.
+    /// Returns the descriptor of a segment of the new task. A null selector raises #TS, too.
     fn task_descriptor(
         &mut self,
         memory: &mut Memory,

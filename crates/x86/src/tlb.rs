@@ -1,28 +1,28 @@
-//! The translation lookaside buffer: what makes memory accesses cheap.
+//! The translation lookaside buffer, which makes memory accesses cheap.
 //!
-//! An entry is found by the low bits of the linear page number. For each kind of access it has the page's
-//! address only if that access needs nothing but the address: it is allowed, accessed and dirty bits are
-//! set, and the page has a place in memory (for writes: the same one, without decoded code). So one compare
-//! answers all.
+//! An entry is found by the low bits of the linear page number. It holds the page's address separately for
+//! each kind of access, and only if that access needs no further checks: it is allowed, accessed and dirty
+//! bits are set, and the page has a place in memory (for writes: the same one, without decoded code). So one
+//! compare answers all questions.
 
 use std::mem;
 
-/// Entries for each privilege; a power of two.
+/// Number of entries for each privilege; a power of two.
 const ENTRIES: usize = 1024;
 const PAGE_MASK: u64 = !0xfff;
-/// The address of no page.
+/// An address that no page has.
 const NO_PAGE: u64 = u64::MAX;
 
-/// One page.
+/// The entry of one page.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The linear address of the page, if data can be read there at once.
     read: u64,
-    /// The same for writing.
+    /// The linear address of the page, if data can be written there at once.
     write: u64,
-    /// The same for fetching instructions.
+    /// The linear address of the page, if instructions can be fetched there at once.
     fetch: u64,
-    /// What is added to a linear address in the page to have its place in
+    /// The number to add to a linear address in the page to get its place in
     /// [`Memory`](ring3_core::memory::Memory).
     to_place: u64,
 }
@@ -33,17 +33,17 @@ const EMPTY: Entry = Entry { read: NO_PAGE, write: NO_PAGE, fetch: NO_PAGE, to_p
 #[derive(Debug, Clone)]
 struct Entries {
     pages: Box<[Entry; ENTRIES]>,
-    /// A bit for each entry: it may not be empty. Mostly few are used between two flushes.
+    /// A bit for each entry that may not be empty. Usually few entries are used between two flushes.
     used: [u64; ENTRIES / 64],
-    /// A bit for each entry: the mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
+    /// A bit for each entry whose mapping stays over loads of CR3 (SDM vol. 3, 5.10.2.4).
     global: [u64; ENTRIES / 64],
-    /// A bit for each entry: the user may access the page, and it may not be empty.
+    /// A bit for each entry that may not be empty and whose page the user may access.
     users: [u64; ENTRIES / 64],
 }
 
 impl Default for Entries {
     fn default() -> Self {
-        // By way of the heap: on the stack they are large.
+        // This is made on the heap, since it is large for the stack.
         let pages = vec![EMPTY; ENTRIES].try_into().expect("so many");
         let none = [0; ENTRIES / 64];
         Entries { pages, used: none, global: none, users: none }
@@ -91,7 +91,7 @@ impl Entries {
         }
     }
 
-    /// Changes those that may not be empty.
+    /// Calls `change` for the entries that may not be empty.
     fn change_used(&mut self, mut change: impl FnMut(&mut Entry)) {
         for (pages, used) in self.pages.chunks_exact_mut(64).zip(self.used) {
             for number in bits(used) {
@@ -101,14 +101,14 @@ impl Entries {
     }
 }
 
-/// For whose accesses the entries are.
+/// The privilege for whose accesses entries are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     is_user: bool,
 }
 
 impl Space {
-    /// For accesses of the user, or of the supervisor.
+    /// Returns the space for accesses of the user, or of the supervisor.
     pub fn of(is_user: bool) -> Space {
         Space { is_user }
     }
@@ -122,12 +122,12 @@ const LARGE_SHIFT: u32 = 22;
 pub struct Tlb {
     /// The entries of the running code's privilege.
     current: Entries,
-    /// Those of the other one.
+    /// The entries of the other privilege.
     other: Entries,
-    /// Whose `current` are.
+    /// The space of `current`.
     space: Space,
-    /// A bit for every 4 MiB of the linear addresses: a large page there may have entries, one
-    /// for each 4 KiB of it that were used.
+    /// A bit for every 4 MiB of the linear addresses in which a large page may have entries: one for each 4
+    /// KiB of it that were accessed.
     large: [u64; 16],
 }
 
@@ -143,7 +143,7 @@ impl Default for Tlb {
 }
 
 impl Tlb {
-    /// From now on the running code has the privilege of `space`.
+    /// Switches to the privilege of `space` for the running code.
     pub fn enter(&mut self, space: Space) {
         if self.space != space {
             self.space = space;
@@ -151,13 +151,13 @@ impl Tlb {
         }
     }
 
-    /// The entry where `linear` would be for the running code.
+    /// Returns the entry in which `linear` would be for the running code.
     #[inline(always)]
     pub fn current(&self, linear: u64) -> &Entry {
         &self.current.pages[index(linear)]
     }
 
-    /// The entry where `linear` would be in `space`.
+    /// Returns the entry in which `linear` would be in `space`.
     #[inline(always)]
     pub fn entry(&self, space: Space, linear: u64) -> &Entry {
         if space == self.space { self.current(linear) } else { &self.other.pages[index(linear)] }
@@ -172,7 +172,8 @@ impl Tlb {
         self.other.change_used(&mut change);
     }
 
-    /// Fills the entry of the linear page `linear` (any address in it): it is at `place`, the first of a page.
+    /// Fills the entry of the page that contains the linear address `linear`, and that is at `place`, the
+    /// first one of a page.
     pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
         self.entries(space).set(index(linear), Entry::new(linear, place, rights), rights);
         if rights.large {
@@ -181,38 +182,39 @@ impl Tlb {
         }
     }
 
-    /// The entry where `linear` would be for accesses of the supervisor may be that of a page that the user may access too.
+    /// Returns whether the entry in which `linear` would be for supervisor accesses may belong to a page that
+    /// the user may access too.
     pub fn may_be_users(&self, linear: u64) -> bool {
         let is_current = self.space == Space::of(false);
         let entries = if is_current { &self.current } else { &self.other };
         entries.is_users(index(linear))
     }
 
-    /// Drops the pages that the user may access too, for accesses of the supervisor.
+    /// Drops the supervisor's entries of pages that the user may access too.
     pub fn flush_user_pages(&mut self) {
         self.entries(Space::of(false)).flush_user_pages();
     }
 
-    /// Drops everything.
+    /// Drops all entries.
     pub fn flush(&mut self) {
         self.current.flush();
         self.other.flush();
         self.large = [0; 16];
     }
 
-    /// Drops everything of one privilege.
+    /// Drops all entries of one privilege.
     pub fn flush_space(&mut self, space: Space) {
         self.entries(space).flush();
     }
 
-    /// Drops all that is not global.
+    /// Drops all entries that are not global.
     pub fn flush_non_global(&mut self) {
         self.current.flush_non_global();
         self.other.flush_non_global();
     }
 
-    /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1). True
-    /// when it may have been one.
+    /// Drops the page of `linear`, with all its entries if it is a large one (SDM vol. 3, 5.10.4.1). Returns
+    /// whether it may have been one.
     pub fn flush_page(&mut self, linear: u64) -> bool {
         let (word, bit) = large_page(linear);
         if self.large[word] & bit == 0 {
@@ -239,7 +241,7 @@ impl Tlb {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Returns the numbers of the bits that are set.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let number = word.trailing_zeros() as usize;
@@ -248,13 +250,13 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The number of the entry of `linear`.
+/// Returns the number of the entry of `linear`.
 #[inline(always)]
 fn index(linear: u64) -> usize {
     (linear >> 12) as usize % ENTRIES
 }
 
-/// Where [`Tlb::large`] has the 4 MiB of `linear`: the word, and the bit in it.
+/// Returns the word and the bit of the 4 MiB of `linear` in [`Tlb::large`].
 fn large_page(linear: u64) -> (usize, u64) {
     let number = linear >> LARGE_SHIFT & 0x3ff;
     (number as usize / 64, 1 << (number % 64))
@@ -272,50 +274,50 @@ impl Entry {
         }
     }
 
-    /// It has a page that is in the same 4 MiB as `linear`.
+    /// Returns whether it holds a page in the same 4 MiB as `linear`.
     fn is_in_large_page(&self, linear: u64) -> bool {
         let in_it = |page: u64| page != NO_PAGE && page >> LARGE_SHIFT == linear >> LARGE_SHIFT;
         in_it(self.read) || in_it(self.write) || in_it(self.fetch)
     }
 
-    /// Writes go at once to the page at `place`.
+    /// Returns whether it lets writes to the page at `place` through at once.
     fn writes_to(&self, place: usize) -> bool {
         self.write != NO_PAGE && self.place(self.write) == place
     }
 
-    /// The place of `linear`, which is in the page.
+    /// Returns the place of `linear`, which is in the page.
     #[inline(always)]
     fn place(&self, linear: u64) -> usize {
         linear.wrapping_add(self.to_place) as usize
     }
 
-    /// The place of `linear`, if `size` bytes of data can be read there at once.
+    /// Returns the place of `linear`, if `size` bytes of data can be read there at once.
     #[inline(always)]
     pub fn for_read(&self, linear: u64, size: usize) -> Option<usize> {
         (self.read == last_page(linear, size)).then_some(self.place(linear))
     }
 
-    /// The place of `linear`, if `size` bytes of data can be written there at once.
+    /// Returns the place of `linear`, if `size` bytes of data can be written there at once.
     #[inline(always)]
     pub fn for_write(&self, linear: u64, size: usize) -> Option<usize> {
         (self.write == last_page(linear, size)).then_some(self.place(linear))
     }
 
-    /// The place of `linear`, if instructions can be fetched there at once.
+    /// Returns the place of `linear`, if instructions can be fetched there at once.
     #[inline(always)]
     pub fn for_fetch(&self, linear: u64) -> Option<usize> {
         (self.fetch == last_page(linear, 1)).then_some(self.place(linear))
     }
 }
 
-/// The page where the last of `size` bytes at `linear` is. Where they cross into the next one, it is not that of
-/// the entry of `linear`.
+/// Returns the page of the last of `size` bytes at `linear`. If they cross into the next page, this differs
+/// from the page in the entry of `linear`.
 #[inline(always)]
 fn last_page(linear: u64, size: usize) -> u64 {
     (linear + (size as u64 - 1)) & PAGE_MASK
 }
 
-/// What an entry allows without further thought.
+/// The accesses that an entry allows without further checks.
 #[derive(Debug, Clone, Copy)]
 pub struct Rights {
     /// Reading data.
@@ -324,10 +326,10 @@ pub struct Rights {
     pub write: bool,
     /// Fetching instructions.
     pub fetch: bool,
-    /// Staying over loads of CR3.
+    /// Whether the entry stays over loads of CR3.
     pub global: bool,
-    /// The user may access the page.
+    /// Whether the user may access the page.
     pub user: bool,
-    /// The page is part of a 4 MiB page.
+    /// Whether the page is part of a 4 MiB page.
     pub large: bool,
 }

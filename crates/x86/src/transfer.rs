@@ -10,18 +10,18 @@ use crate::segment::{Descriptor, Segment, Selector, sreg, system};
 use crate::task::Cause;
 use crate::virtual_8086::InterruptFlag;
 
-/// What a far return has popped.
+/// The values that a far return has popped.
 struct Return {
     ip: u64,
     selector: Selector,
     /// EFLAGS, for IRET.
     flags: Option<Eflags>,
-    /// Bytes popped so far, and bytes of parameters to be dropped.
+    /// Number of bytes popped so far, and of bytes of parameters to be dropped.
     popped: u64,
     parameters: u64,
 }
 
-/// What the selector of a far jump or call refers to.
+/// The target that the selector of a far jump or call refers to.
 enum Target {
     Code(Descriptor),
     CallGate(CallGate),
@@ -32,30 +32,30 @@ enum Target {
 #[derive(Clone, Copy)]
 struct CallGate {
     descriptor: Descriptor,
-    /// It is a 32-bit gate.
+    /// Whether it is a 32-bit gate.
     wide: bool,
 }
 
 impl CallGate {
-    /// The code segment.
+    /// Returns the selector of the code segment.
     fn selector(self) -> Selector {
         Selector((self.descriptor.0 >> 16) as u16)
     }
 
-    /// The entry point.
+    /// Returns the offset of the entry point.
     fn offset(self) -> u64 {
         let low = self.descriptor.0 & 0xffff;
         if self.wide { low | self.descriptor.0 >> 32 & 0xffff_0000 } else { low }
     }
 
-    /// Words or doublewords to be copied to an inner stack.
+    /// Returns the number of words or doublewords to be copied to an inner stack.
     fn parameters(self) -> u64 {
         self.descriptor.0 >> 32 & 0x1f
     }
 }
 
 impl Cpu {
-    /// JMP ptr16:16/32 or m16:16/32.
+    /// Performs JMP ptr16:16/32 or m16:16/32.
     pub(crate) fn far_jump(
         &mut self,
         memory: &mut Memory,
@@ -78,7 +78,7 @@ impl Cpu {
         }
     }
 
-    /// CALL ptr16:16/32 or m16:16/32; `wide` tells the operand size.
+    /// Performs CALL ptr16:16/32 or m16:16/32; `wide` is the operand size.
     pub(crate) fn far_call(
         &mut self,
         memory: &mut Memory,
@@ -115,7 +115,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// A far transfer in real or virtual-8086 mode.
+    /// Performs a far transfer in real or virtual-8086 mode.
     fn real_far_transfer(&mut self, selector: u16, offset: u64) -> Result<(), Stopped> {
         if offset > u64::from(self.segment(sreg::CS).limit) {
             return Err(self.general_protection(0));
@@ -125,8 +125,8 @@ impl Cpu {
         Ok(())
     }
 
-    /// What the selector of a far jump or call in protected mode refers to, with the checks that
-    /// concern gates and tasks.
+    /// Returns the target that the selector of a far jump or call in protected mode refers to, with the
+    /// checks for gates and tasks.
     fn far_target(&mut self, memory: &mut Memory, selector: Selector) -> Result<Target, Stopped> {
         if selector.is_null() {
             return Err(self.general_protection(0));
@@ -151,8 +151,8 @@ impl Cpu {
         Ok(target)
     }
 
-    /// Checks that a far jump or call may go to a code segment without a gate: the privilege
-    /// stays the same.
+    /// Checks that a far jump or call may go to a code segment without a gate, which does not change the
+    /// privilege.
     fn direct_target(&mut self, selector: Selector, descriptor: Descriptor) -> Result<(), Stopped> {
         let attributes = descriptor.attributes();
         let cpl = self.cpl();
@@ -165,7 +165,7 @@ impl Cpu {
         if allowed { Ok(()) } else { Err(self.general_protection(selector.error_code())) }
     }
 
-    /// The code segment that a call gate leads to: at the same privilege or, for CALL, an inner one.
+    /// Returns the code segment of a call gate: at the same privilege or, for CALL, at an inner one.
     fn gate_target(
         &mut self,
         memory: &mut Memory,
@@ -193,7 +193,7 @@ impl Cpu {
         Ok(descriptor)
     }
 
-    /// JMP through a call gate: the privilege stays the same (SDM vol. 2, JMP).
+    /// Performs JMP through a call gate, which does not change the privilege (SDM vol. 2, JMP).
     fn jump_through_gate(&mut self, memory: &mut Memory, gate: CallGate) -> Result<(), Stopped> {
         let descriptor = self.gate_target(memory, gate, false)?;
         let code = self.present_code(memory, gate.selector(), descriptor, gate.offset())?;
@@ -202,8 +202,9 @@ impl Cpu {
         Ok(())
     }
 
-    /// CALL through a call gate (SDM vol. 3, 6.8.4 and 6.8.5). The size of what is pushed is the
-    /// gate's. To an inner privilege the stack is that of the TSS, and gets the parameters too.
+    /// Performs CALL through a call gate (SDM vol. 3, 6.8.4 and 6.8.5). The gate determines the size of the
+    /// values pushed. A call to an inner privilege uses the stack in the TSS, to which it copies the
+    /// parameters.
     fn call_through_gate(&mut self, memory: &mut Memory, gate: CallGate) -> Result<(), Stopped> {
         let descriptor = self.gate_target(memory, gate, true)?;
         let attributes = descriptor.attributes();
@@ -233,7 +234,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The last checks on a code segment: present, and `offset` inside of it.
+    /// Makes the last checks on a code segment: it must be present and contain `offset`.
     fn present_code(
         &mut self,
         memory: &mut Memory,
@@ -250,7 +251,7 @@ impl Cpu {
         Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
     }
 
-    /// RETF, dropping `parameters` bytes of parameters.
+    /// Performs RETF, dropping `parameters` bytes of parameters.
     pub(crate) fn far_return(
         &mut self,
         memory: &mut Memory,
@@ -270,7 +271,7 @@ impl Cpu {
         self.return_to(memory, &target, wide)
     }
 
-    /// IRET and IRETD.
+    /// Performs IRET and IRETD.
     pub(crate) fn interrupt_return(
         &mut self,
         memory: &mut Memory,
@@ -311,7 +312,7 @@ impl Cpu {
         self.return_to(memory, &target, wide)
     }
 
-    /// The protected-mode part of RETF and IRET: to the same or an outer privilege.
+    /// Performs the protected-mode part of RETF and IRET, to the same or an outer privilege.
     fn return_to(
         &mut self,
         memory: &mut Memory,
@@ -364,7 +365,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The stack segment of the outer privilege level `cpl` that a return goes to.
+    /// Returns the stack segment of the outer privilege level `cpl` to which a return goes.
     fn outer_stack(
         &mut self,
         memory: &mut Memory,
@@ -385,8 +386,8 @@ impl Cpu {
         Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
     }
 
-    /// After a return to privilege `cpl`: segment registers that hold segments of
-    /// an inner level become null (SDM vol. 2, RET).
+    /// Clears segment registers after a return to privilege `cpl`: those that hold segments of an inner level
+    /// become null (SDM vol. 2, RET).
     fn drop_inner_segments(&mut self, cpl: u8) {
         for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
             let attributes = self.segment(register).attributes;
@@ -397,7 +398,7 @@ impl Cpu {
         }
     }
 
-    /// IRETD with VM set in the popped flags (SDM vol. 3, 21.2.5).
+    /// Performs IRETD with VM set in the popped flags (SDM vol. 3, 21.2.5).
     fn return_to_virtual_8086(
         &mut self,
         memory: &mut Memory,
@@ -422,12 +423,12 @@ impl Cpu {
         Ok(())
     }
 
-    /// The word or doubleword `slot` slots below the top of the stack.
+    /// Returns the word or doubleword `slot` slots below the top of the stack.
     fn peek_slot(&mut self, memory: &mut Memory, slot: u64, wide: bool) -> Result<u32, Stopped> {
         if wide { self.peek(memory, slot) } else { self.peek::<u16>(memory, slot).map(u32::from) }
     }
 
-    /// The flags that POPF may change at the current privilege (SDM vol. 2, POPF, table 4-16).
+    /// Returns the flags that POPF may change at the current privilege (SDM vol. 2, POPF, table 4-16).
     pub(crate) fn flags_mask(&self, wide: bool) -> Eflags {
         let mut mask = Eflags::STATUS | Eflags::TF | Eflags::DF | Eflags::NT;
         if wide {
@@ -442,7 +443,8 @@ impl Cpu {
         mask
     }
 
-    /// The flags that IRET may change: those of POPF, and RF; at privilege 0 the virtual interrupt flags.
+    /// Returns the flags that IRET may change: those of POPF, and RF; at privilege 0 also the virtual
+    /// interrupt flags.
     fn return_flags_mask(&self, wide: bool) -> Eflags {
         let mut mask = self.flags_mask(wide);
         if wide {

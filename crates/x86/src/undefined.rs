@@ -1,9 +1,8 @@
-//! What the manual leaves undefined: the flags, and now and then the destination, that
-//! an instruction may leave as it likes (SDM vol. 2, "Flags Affected" of each instruction; the
-//! same in AMD's manual, vol. 3).
+//! The results that the manual leaves undefined: flags, and sometimes the destination, which an instruction
+//! may set in any way (SDM vol. 2, "Flags Affected" of each instruction; the same in AMD's manual, vol. 3).
 //!
-//! Processors differ there, between makers and between generations, so tests that compare
-//! with a real one, or engines with each other, do not look at it:
+//! Processors differ in them, between makers and between generations. So tests that compare with a real
+//! processor, or engines with each other, ignore them:
 //!
 //! ```
 //! use iced_x86::{Decoder, DecoderOptions};
@@ -20,27 +19,29 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register, RflagsBits}
 
 use crate::flags::Eflags;
 
-/// Whose processors ours is like where the manual leaves flags undefined. A translator executes much on the
-/// host's, and what it leaves there comes into guest memory with interrupts: for the same run on both engines
-/// the interpreter leaves the same.
+/// The vendor whose processors' results ours leaves in flags that the manual does not define. A translator
+/// executes much code on the host's processor, whose results reach guest memory when interrupts push the
+/// flags. The interpreter leaves the same results, so that runs on both engines are the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Vendor {
-    /// Shifts clear AF, and those and rotates have OF as after their first bit; ROL and ROR of a register by
-    /// a number keep it. A multiplication has SF and PF of the product's low half, and clears ZF and AF. A
-    /// division changes nothing. BSF and BSR have PF of the number that they find, and clear CF, OF, SF and
-    /// AF.
+    /// Shifts clear AF. Shifts and rotates leave OF as after their first bit, except that ROL and ROR of a
+    /// register by a number do not change it. A multiplication sets SF and PF by the product's low half, and
+    /// clears ZF and AF. A division changes nothing. BSF and BSR set PF by the number that they find, and
+    /// clear CF, OF, SF and AF.
     #[default]
     Intel,
-    /// Shifts set AF. A multiplication changes CF and OF alone. A division sets AF, and clears SF, ZF and PF.
+    /// Shifts set AF. A multiplication changes only CF and OF. A division sets AF, and clears SF, ZF and PF.
     ///
     /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode,
-    /// unless an unmasked exception waits (APM vol. 5, FXSAVE). A translator keeps the host's registers so.
-    /// FNSTENV and FNSAVE, which AMD's processors have store them always, do the same here.
+    /// unless an unmasked exception is pending (APM vol. 5, FXSAVE). This is how a translator saves the
+    /// host's registers. FNSTENV and FNSAVE store zeros here as well, although they always store the
+    /// addresses on AMD's processors.
     Amd,
 }
 
 impl Vendor {
-    /// The vendor of the host's processor: that of most, where it is another one or none of the x86 family.
+    /// Returns the vendor of the host's processor. For other vendors and other architectures it is the most
+    /// frequent one.
     #[cfg(target_arch = "x86_64")]
     pub fn of_host() -> Vendor {
         let basic = std::arch::x86_64::__cpuid(0);
@@ -51,51 +52,51 @@ impl Vendor {
         }
     }
 
-    /// The same on other hosts, which have no translator.
+    /// Returns the most frequent maker on other hosts, which have no translator.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn of_host() -> Vendor {
         Vendor::default()
     }
 }
 
-/// What an instruction leaves undefined.
+/// The results that an instruction leaves undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undefined {
-    /// These flags.
+    /// The undefined flags.
     pub flags: Eflags,
-    /// The first operand.
+    /// Whether the first operand is undefined.
     pub destination: bool,
 }
 
-/// The condition under which a row of the table holds.
+/// The condition under which a row of the table applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Always.
     Always,
-    /// The count of a shift or rotate, of which five bits count, is not 0.
+    /// The count of a shift or rotate, of which five bits are used, is not 0.
     Counts,
     /// The count is neither 0 nor 1.
     CountsMoreThanOne,
-    /// The count is that of the operand's bits, or more.
+    /// The count is at least the operand's number of bits.
     CountsAllBits,
-    /// The count is more than that of the operand's bits.
+    /// The count is greater than the operand's number of bits.
     CountsMoreThanAllBits,
     /// The operand is a word.
     Word,
 }
 
-/// A row of the table: some instructions, and what they leave undefined.
+/// A row of the table: some instructions, and the results that they leave undefined.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// The instructions.
     pub mnemonics: &'static [Mnemonic],
-    /// When.
+    /// When the row applies.
     pub when: When,
-    /// These flags.
+    /// The undefined flags.
     pub flags: Eflags,
-    /// The first operand as well.
+    /// Whether the first operand is undefined as well.
     pub destination: bool,
-    /// Why, or what real processors do.
+    /// Why it is undefined, or what real processors do.
     pub reason: &'static str,
 }
 
@@ -106,7 +107,7 @@ const ZF: Eflags = Eflags::ZF;
 const SF: Eflags = Eflags::SF;
 const OF: Eflags = Eflags::OF;
 
-/// A row about flags alone.
+/// Makes a row about flags alone.
 const fn flags(
     mnemonics: &'static [Mnemonic],
     when: When,
@@ -116,7 +117,7 @@ const fn flags(
     Row { mnemonics, when, flags, destination: false, reason }
 }
 
-/// A row about the first operand and all status flags.
+/// Makes a row about the first operand and all status flags.
 const fn everything(mnemonics: &'static [Mnemonic], when: When, reason: &'static str) -> Row {
     Row { mnemonics, when, flags: Eflags::STATUS, destination: true, reason }
 }
@@ -214,7 +215,7 @@ pub static TABLE: &[Row] = &[
     },
 ];
 
-/// What `instruction` leaves undefined when it completes, with `cl` in CL.
+/// Returns the results that `instruction` leaves undefined when it completes, with `cl` in CL.
 pub fn undefined(instruction: &Instruction, cl: u8) -> Undefined {
     let mut undefined = Undefined { flags: Eflags::empty(), destination: false };
     for row in TABLE {
@@ -226,25 +227,25 @@ pub fn undefined(instruction: &Instruction, cl: u8) -> Undefined {
     undefined
 }
 
-/// Which flags are undefined after `instruction` was executed, if `before` were before it. CL was `cl`
-/// before, and EIP is `eip` after it. Where that cannot be told they count as defined.
+/// Returns which flags are undefined after `instruction` was executed, if `before` were undefined before it.
+/// CL was `cl` before it, and EIP is `eip` after it. Flags count as defined where this cannot be determined.
 pub fn undefined_after(instruction: &Instruction, cl: u8, eip: u32, before: Eflags) -> Eflags {
     let goes_on = instruction.flow_control() == FlowControl::Next;
     if goes_on && eip != instruction.next_ip32() {
-        // An exception or interrupt came, and a handler's instruction was executed.
+        // An exception or interrupt came, and an instruction of the handler was executed.
         return Eflags::empty();
     }
     let counts_by_cl = instruction.op_count() > 1
         && instruction.op_kind(instruction.op_count() - 1) == OpKind::Register
         && instruction.op_register(instruction.op_count() - 1) == Register::CL;
     if counts_by_cl && cl & 31 == 0 {
-        // Shifts by nothing change no flags; MOV and others that have CL there do not either.
+        // Shifts by nothing change no flags; neither do MOV and other instructions with CL in that position.
         return before;
     }
     (before - modified(instruction)) | undefined(instruction, cl).flags
 }
 
-/// The status flags that an instruction writes.
+/// Returns the status flags that an instruction writes.
 fn modified(instruction: &Instruction) -> Eflags {
     const BITS: [(u32, Eflags); 6] = [
         (RflagsBits::CF, Eflags::CF),
@@ -272,7 +273,7 @@ impl When {
     }
 }
 
-/// The count of a shift or rotate: its last operand, modulo 32.
+/// Returns the count of a shift or rotate: its last operand, modulo 32.
 fn count(instruction: &Instruction, cl: u8) -> u32 {
     let last = instruction.op_count().saturating_sub(1);
     let count = match instruction.op_kind(last) {
@@ -283,7 +284,7 @@ fn count(instruction: &Instruction, cl: u8) -> u32 {
     u32::from(count & 31)
 }
 
-/// Bits of the first operand.
+/// Returns the number of bits of the first operand.
 fn operand_bits(instruction: &Instruction) -> u32 {
     let bytes = match instruction.op0_kind() {
         OpKind::Register => instruction.op0_register().size(),
@@ -302,8 +303,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::interpreter::Interpreter;
 
-    /// The status flags that `code` leaves, which executes as many instructions, on a processor of that
-    /// vendor.
+    /// Returns the status flags after `instructions` instructions of `code`, on a processor of vendor `vendor`.
     fn left(vendor: Vendor, code: &[u8], instructions: u64) -> Eflags {
         let mut memory = Memory::new(1 << 20).unwrap();
         memory.load_image(0x7c00, code).unwrap();
@@ -317,13 +317,13 @@ mod tests {
         cpu.eflags() & Eflags::STATUS
     }
 
-    /// Read off processors of both makers.
+    /// The expected values were read on processors of both makers.
     #[test]
     fn what_is_undefined_is_left_as_the_makers_do() {
         let (intel, amd) = (Vendor::Intel, Vendor::Amd);
         let shr = [0xd1, 0xe8];
         assert_eq!((left(intel, &shr, 1), left(amd, &shr, 1)), (PF, PF | AF));
-        // CMP AL, AL; SHLD AX, AX, 10: C003h, where bit 6 has left last.
+        // CMP AL, AL; SHLD AX, AX, 10: C003h; bit 6 was shifted out last.
         let shld = [0x38, 0xc0, 0x0f, 0xa4, 0xc0, 10];
         let same = CF | PF | SF;
         assert_eq!((left(intel, &shld, 2), left(amd, &shld, 2)), (same, same | AF));
@@ -341,7 +341,8 @@ mod tests {
         assert_eq!(left(intel, &bsf, 2), PF);
     }
 
-    /// What is undefined after the instructions of `code`, each of which goes on with the next one.
+    /// Returns the flags that are undefined after the instructions of `code`, each of which continues with
+    /// the next one.
     fn after_all(code: &[u8], cl: u8) -> Eflags {
         let decoder = Decoder::with_ip(32, code, 0x1000, DecoderOptions::NONE);
         decoder.into_iter().fold(Eflags::empty(), |before, instruction| {

@@ -1,8 +1,8 @@
-//! Virtual interrupts: what CR4.VME gives to virtual-8086 mode, and CR4.PVI to protected mode at
-//! privilege 3 (SDM vol. 3, 21.3 and 21.4).
+//! Virtual interrupts, which CR4.VME adds to virtual-8086 mode, and CR4.PVI to protected mode at privilege 3
+//! (SDM vol. 3, 21.3 and 21.4).
 //!
-//! With IOPL below 3, the instructions that use IF use VIF instead, and INT n may go
-//! directly to the 8086 program's own vector table.
+//! With IOPL below 3, the instructions that use IF use VIF instead, and INT n may go directly to the 8086
+//! program's own vector table.
 
 use ring3_core::memory::Memory;
 
@@ -12,24 +12,24 @@ use crate::exception::Stopped;
 use crate::flags::Eflags;
 use crate::segment::{Segment, sreg};
 
-/// Where a 32-bit TSS holds the offset of its I/O permission bit map (SDM vol. 3, figure 9-2). The
-/// interrupt redirection bit map is right before that bit map.
+/// Offset in a 32-bit TSS of the field with the offset of its I/O permission bit map (SDM vol. 3, figure
+/// 9-2). The interrupt redirection bit map is directly before that bit map.
 const BIT_MAP_OFFSET: u64 = 0x66;
 const REDIRECTION_BYTES: u64 = 32;
 
-/// Who owns the interrupt flag that an instruction uses.
+/// The interrupt flag that an instruction uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterruptFlag {
     /// IF itself.
     Real,
-    /// VIF stands for it.
+    /// VIF instead of IF.
     Virtual,
-    /// The instruction is #GP(0).
+    /// None: the instruction raises #GP(0).
     Forbidden,
 }
 
 impl Cpu {
-    /// For CLI and STI (SDM vol. 2, CLI, table 3-6).
+    /// Returns the flag for CLI and STI (SDM vol. 2, CLI, table 3-6).
     pub(crate) fn flag_of_cli(&self) -> InterruptFlag {
         let virtualized = if self.in_virtual_8086_mode() {
             self.cr4.contains(Cr4::VME)
@@ -43,8 +43,8 @@ impl Cpu {
         }
     }
 
-    /// For PUSHF, POPF and IRET, of doublewords where `wide`. Outside of virtual-8086 mode they may
-    /// always be used.
+    /// Returns the flag for PUSHF, POPF and IRET, of doublewords if `wide`. Outside virtual-8086 mode they
+    /// may always be used.
     pub(crate) fn flag_of_popf(&self, wide: bool) -> InterruptFlag {
         if !self.in_virtual_8086_mode() || self.iopl() == 3 {
             InterruptFlag::Real
@@ -55,15 +55,16 @@ impl Cpu {
         }
     }
 
-    /// FLAGS as PUSHF and INT n push them when VIF stands for IF: with it, and IOPL 3.
+    /// Returns FLAGS as PUSHF and INT n push them when VIF replaces IF: with VIF in the place of IF, and IOPL
+    /// 3.
     pub(crate) fn virtual_flags_image(&self) -> u16 {
         let mut image = Eflags::from_bits_retain(self.eflags_image()) | Eflags::IOPL;
         image.set(Eflags::IF, self.has_flag(Eflags::VIF));
         image.bits() as u16
     }
 
-    /// #GP(0) unless POPF or IRET may load `flags` when VIF stands for IF: TF must stay clear, and
-    /// a pending virtual interrupt is the monitor's to deliver.
+    /// Raises #GP(0) unless POPF or IRET may load `flags` when VIF replaces IF: TF must stay clear, and the
+    /// monitor must deliver a pending virtual interrupt.
     pub(crate) fn check_virtual_flags(&mut self, flags: Eflags) -> Result<(), Stopped> {
         let delivers = flags.contains(Eflags::IF) && self.has_flag(Eflags::VIP);
         if delivers || flags.contains(Eflags::TF) {
@@ -72,7 +73,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// Loads FLAGS, which were checked, with VIF for IF.
+    /// Loads FLAGS, which were checked, with VIF in the place of IF.
     pub(crate) fn load_virtual_flags(&mut self, flags: Eflags) {
         let mut flags = flags;
         flags.set(Eflags::VIF, flags.contains(Eflags::IF));
@@ -80,8 +81,8 @@ impl Cpu {
         self.change_eflags(flags, mask);
     }
 
-    /// INT n in virtual-8086 mode with VME: true when the redirection bit map sent it to the
-    /// program's own handler (SDM vol. 3, 21.3.3, methods 5 and 6).
+    /// Performs INT n in virtual-8086 mode with VME. Returns whether the redirection bit map has sent it to
+    /// the program's own handler (SDM vol. 3, 21.3.3, methods 5 and 6).
     pub(crate) fn redirect_interrupt(
         &mut self,
         memory: &mut Memory,

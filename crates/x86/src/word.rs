@@ -1,5 +1,5 @@
-//! Operand sizes: byte, word and doubleword as one trait, so that an
-//! instruction is written once for all of them.
+//! Operand sizes: one trait for byte, word and doubleword, so that an instruction is written once for all of
+//! them.
 
 use ring3_core::memory::Memory;
 
@@ -14,15 +14,15 @@ pub trait Word: Copy + Eq + std::fmt::Debug + 'static {
     /// All bits.
     const MASK: u64 = u64::MAX >> (64 - Self::BITS);
 
-    /// The low bits of `value`.
+    /// Returns the low bits of `value`.
     fn truncate(value: u64) -> Self;
-    /// Zero-extended to 64 bits.
+    /// Returns the value, zero-extended to 64 bits.
     fn zero_extend(self) -> u64;
-    /// Sign-extended to 64 bits.
+    /// Returns the value, sign-extended to 64 bits.
     fn sign_extend(self) -> u64;
-    /// Reads it at `address` of RAM (see [`Memory::load`]).
+    /// Reads a value at place `address` (see [`Memory::load`]).
     fn load(memory: &Memory, address: usize) -> Self;
-    /// Writes it at `address` of RAM (see [`Memory::store`]).
+    /// Writes the value at place `address` (see [`Memory::store`]).
     fn store(self, memory: &mut Memory, address: usize);
 }
 

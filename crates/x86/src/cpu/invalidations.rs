@@ -1,21 +1,23 @@
-//! What software has invalidated in the TLB (SDM vol. 3, 5.10.4), for engines that keep more than a TLB.
+//! Records the translations that software has invalidated in the TLB (SDM vol. 3, 5.10.4), for engines that
+//! keep more than a TLB.
 
-/// Pages kept one by one; beyond them everything counts as invalidated, which is always allowed (SDM vol. 3, 5.10.2).
+/// The most pages that are recorded individually. Beyond them everything counts as invalidated, which is
+/// always allowed (SDM vol. 3, 5.10.2).
 const MAX_PAGES: usize = 32;
 
-/// What is no longer known of the page tables.
+/// The translations that may be out of date.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Invalidations {
-    /// All of it: paging itself has changed, or global pages were flushed.
+    /// All translations: paging itself has changed, or global pages were flushed.
     pub all: bool,
-    /// All that is not global: CR3 was loaded.
+    /// All translations that are not global: CR3 was loaded.
     pub non_global: bool,
-    /// These linear addresses, each with the whole page that it is in, large ones included.
+    /// The pages of these linear addresses, including large pages as a whole.
     pub pages: Vec<u32>,
 }
 
 impl Invalidations {
-    /// Nothing was invalidated.
+    /// Returns whether nothing was invalidated.
     pub fn is_empty(&self) -> bool {
         !self.all && !self.non_global && self.pages.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Modes and privilege, the control registers, and what follows from their changes.
+//! Modes, privilege and control registers, and the effects of their changes.
 
 use crate::cpu::invalidations::Invalidations;
 use crate::cpu::{Attention, Cpu, Cr0, Cr4};
@@ -27,9 +27,9 @@ impl Cpu {
         }
     }
 
-    /// CPL is the DPL of SS in protected mode (SDM vol. 3, 25.4.1: the two are always equal),
-    /// 3 in virtual-8086 and 0 in real mode. It is not the RPL of CS, which between MOV to CR0 and
-    /// the far jump into protected mode is part of a real-mode address.
+    /// Updates CPL. It is the DPL of SS in protected mode (SDM vol. 3, 25.4.1: the two are always equal), 3
+    /// in virtual-8086 mode and 0 in real mode. It is not the RPL of CS, which is part of a real-mode address
+    /// between MOV to CR0 and the far jump into protected mode.
     pub(super) fn update_cpl(&mut self) {
         self.cpl = if !self.cr0.contains(Cr0::PE) {
             0
@@ -51,8 +51,8 @@ impl Cpu {
         self.fetch_tag = bits << 32 | self.fetch_generation << 36;
     }
 
-    /// Alignment is checked where the TLB does not help, so that it costs nothing while it is
-    /// off: entries for the user give no rights while it is on.
+    /// Updates whether alignment is checked. The check is made where the TLB does not allow an access, so
+    /// that it costs nothing while it is off: while it is on, TLB entries give the user no rights.
     fn update_alignment_check(&mut self) {
         let checks = self.is_user() && self.cr0.contains(Cr0::AM) && self.has_flag(Eflags::AC);
         if checks != self.checks_alignment {
@@ -61,7 +61,7 @@ impl Cpu {
         }
     }
 
-    /// EFLAGS.AC is set.
+    /// Returns whether EFLAGS.AC is set.
     pub fn has_alignment_flag(&self) -> bool {
         self.has_flag(Eflags::AC)
     }
@@ -73,63 +73,66 @@ impl Cpu {
         self.forget_open_pages();
     }
 
-    /// Supervisor code that is open to pages of the user no longer, as EFLAGS.AC is clear, has them in the TLB no longer.
+    /// Drops the TLB entries of user pages if supervisor code may no longer access them because EFLAGS.AC is
+    /// clear.
     pub(super) fn forget_open_pages(&mut self) {
         if self.supervisor_is_kept_from_users() {
             self.tlb.flush_user_pages();
         }
     }
 
-    /// Supervisor code is kept from data in pages of the user now: CR4.SMAP is set and EFLAGS.AC is not (SDM vol. 3, 5.6.1).
+    /// Returns whether supervisor code may not access data in user pages: CR4.SMAP is set and EFLAGS.AC is
+    /// clear (SDM vol. 3, 5.6.1).
     pub fn supervisor_is_kept_from_users(&self) -> bool {
         self.cr4.contains(Cr4::SMAP) && !self.has_flag(Eflags::AC)
     }
 
-    /// The code that runs is the user's, and its accesses must be aligned: CR0.AM and EFLAGS.AC are set.
+    /// Returns whether the accesses of the running code must be aligned: it is user code, and CR0.AM and
+    /// EFLAGS.AC are set.
     pub fn alignment_is_checked(&self) -> bool {
         self.checks_alignment
     }
 
-    /// EFLAGS as PUSHF pushes it.
+    /// Returns EFLAGS as PUSHF pushes it.
     pub fn pushed_flags(&self) -> u32 {
         self.eflags_image() & !(Eflags::RF | Eflags::VM).bits()
     }
 
-    /// Sets IF, without what STI does beside.
+    /// Sets IF, without the other effects of STI.
     pub fn set_interrupt_flag(&mut self, value: bool) {
         self.system_flags.set(Eflags::IF, value);
     }
 
-    /// Protected mode, not virtual-8086 mode.
+    /// Returns whether the processor is in protected mode and not in virtual-8086 mode.
     #[inline(always)]
     pub fn in_protected_mode(&self) -> bool {
         self.cr0.contains(Cr0::PE) && !self.has_flag(Eflags::VM)
     }
 
-    /// Virtual-8086 mode.
+    /// Returns whether the processor is in virtual-8086 mode.
     pub fn in_virtual_8086_mode(&self) -> bool {
         self.cr0.contains(Cr0::PE) && self.has_flag(Eflags::VM)
     }
 
-    /// Accesses are user accesses for paging.
+    /// Returns whether accesses are user accesses for paging.
     #[inline(always)]
     pub fn is_user(&self) -> bool {
         self.cpl == 3
     }
 
-    /// Code is 32-bit by default (CS.D).
+    /// Returns whether code is 32-bit by default (CS.D).
     #[inline(always)]
     pub(crate) fn code_is_32_bit(&self) -> bool {
         self.segments[sreg::CS as usize].attributes.big()
     }
 
-    /// How code is decoded now.
+    /// Returns the mode in which code is decoded now.
     #[inline(always)]
     pub fn code_mode(&self) -> CodeMode {
         CodeMode { is_32_bit: self.code_is_32_bit(), is_flat: self.is_flat }
     }
 
-    /// The bits of ESP that count: all 32, or 16 with a 16-bit stack segment.
+    /// Returns the mask of the bits of ESP that are used: all 32, or 16 with a 16-bit stack segment.
     #[inline(always)]
     pub(crate) fn stack_mask(&self) -> u64 {
         if self.segments[sreg::SS as usize].attributes.big() { 0xffff_ffff } else { 0xffff }
@@ -157,13 +160,13 @@ impl Cpu {
         if changed.intersects(Cr0::PE | Cr0::AM) {
             self.update_cpl();
         }
-        // Without paging, addresses mean what they mean at any privilege.
+        // Without paging, addresses have the same meaning at any privilege.
         if changed.contains(Cr0::PG) || changed.contains(Cr0::WP) && value.contains(Cr0::PG) {
             self.translation_changed();
         }
     }
 
-    /// Sets CR3, as MOV to CR3 does: what is not global leaves the TLB.
+    /// Sets CR3 and flushes the entries that are not global from the TLB, as MOV to CR3 does.
     pub fn set_cr3(&mut self, value: u64) {
         self.cr3 = value;
         self.tlb.flush_non_global();
@@ -178,8 +181,8 @@ impl Cpu {
         self.translation_changed();
     }
 
-    /// Sets CR4 without the checks that MOV to CR4 makes first. The TLB is emptied where a bit changes on which it depends what page tables
-    /// mean (SDM vol. 3, 5.10.4.1).
+    /// Sets CR4 without the checks that MOV to CR4 makes first. It empties the TLB if a bit changes that
+    /// affects the meaning of page tables (SDM vol. 3, 5.10.4.1).
     pub fn set_cr4(&mut self, value: Cr4) {
         const OF_PAGING: Cr4 =
             Cr4::PSE.union(Cr4::PAE).union(Cr4::PGE).union(Cr4::SMEP).union(Cr4::SMAP);
@@ -191,9 +194,9 @@ impl Cpu {
     }
 
     /// Drives the A20M# pin. While address line 20 is not `high`, bit 20 is 0 in each guest-physical address
-    /// that leaves the processor, for data, instructions and page tables alike: below 2 MiB addresses wrap round
-    /// at 1 MiB as on the 8086 (SDM vol. 3, 21.1.1). It is high at power-on, and a reset of the processor leaves it
-    /// as it is. To be called between two instructions.
+    /// that leaves the processor, for data, instructions and page tables alike: below 2 MiB addresses wrap
+    /// round at 1 MiB as on the 8086 (SDM vol. 3, 21.1.1). The line is high at power-on, and a reset of the
+    /// processor does not change it. Call this only between two instructions.
     pub fn set_a20(&mut self, high: bool) {
         if high != self.a20() {
             self.address_mask = if high { u64::MAX } else { !ADDRESS_LINE_20 };
@@ -201,7 +204,7 @@ impl Cpu {
         }
     }
 
-    /// Address line 20 is not masked.
+    /// Returns whether address line 20 is high, that is, not masked.
     pub fn a20(&self) -> bool {
         self.address_mask == u64::MAX
     }
@@ -213,33 +216,34 @@ impl Cpu {
         self.forget_jumps();
     }
 
-    /// STI was executed while IF was clear: no interrupt comes before the next instruction is over (SDM vol. 2, STI).
+    /// Holds interrupts back until the next instruction is complete, as STI does if IF was clear (SDM vol. 2,
+    /// STI).
     pub fn hold_interrupts(&mut self) {
         self.attention |= Attention::SHADOW;
     }
 
-    /// The page at `place` has come to hold code that another engine than the interpreter has decoded: writes there must
-    /// be noticed.
+    /// Notes that an engine other than the interpreter has decoded code in the page at `place`, so that
+    /// writes to this page must be noticed.
     pub fn protect_code(&mut self, place: usize) {
         self.tlb.protect(place);
     }
 
-    /// What was invalidated since the last call.
+    /// Returns the invalidations since the last call.
     pub fn take_invalidations(&mut self) -> Invalidations {
         std::mem::take(&mut self.invalidations)
     }
 
-    /// True where [`Cpu::take_invalidations`] has something to tell.
+    /// Returns whether [`Cpu::take_invalidations`] would return any.
     pub fn has_invalidations(&self) -> bool {
         !self.invalidations.is_empty()
     }
 
-    /// INVLPG.
+    /// Invalidates a page, as INVLPG does.
     pub(crate) fn invalidate_page(&mut self, linear: u64) {
         if self.a20() {
             self.invalidations.note_page(linear);
         } else {
-            // Of a large page, engines have its parts.
+            // Engines keep a large page in parts.
             self.invalidations.note_all();
         }
         let was_large = self.tlb.flush_page(linear);
@@ -248,15 +252,17 @@ impl Cpu {
         }
     }
 
-    /// What is fetched at an address may have changed, or what was decoded there was dropped.
+    /// Notes that the bytes fetched at an address may have changed, or code that was decoded there was
+    /// dropped.
     pub(crate) fn forget_jumps(&mut self) {
         self.set_fetch_generation(self.fetch_generation + 1);
         self.jumps.forget_fetches();
     }
 
-    /// Goes on with another generation of what is fetched.
+    /// Sets the generation of fetched code.
     pub(crate) fn set_fetch_generation(&mut self, generation: u64) {
-        // The tag has not all bits of it: what is kept from long ago is not to be taken for new.
+        // The tag does not contain all bits of the generation, so old entries must not be mistaken for new
+        // ones.
         if generation << 36 == 0 {
             self.jumps = Jumps::default();
         }
@@ -264,27 +270,27 @@ impl Cpu {
         self.update_fetch_tag();
     }
 
-    /// `linear` with all else that tells what is executed there: how it is decoded, the
-    /// privilege, and [`Cpu::fetch_generation`].
+    /// Returns `linear` together with the other values that determine what is executed there: how code is
+    /// decoded, the privilege, and [`Cpu::fetch_generation`].
     #[inline(always)]
     pub(crate) fn fetch_key(&self, linear: u64) -> u64 {
         linear | self.fetch_tag
     }
 
-    /// Code is fetched from the page of `linear`.
+    /// Notes that code is fetched from the page of `linear`.
     pub(crate) fn note_fetch(&mut self, linear: u64) {
         self.jumps.note_fetch(linear);
     }
 
-    /// The block at `linear` begins with decoded instruction number `at`.
+    /// Notes that the block at `linear` begins with decoded instruction number `at`.
     pub(crate) fn note_jump(&mut self, linear: u64, at: usize) {
-        // Where CS has a limit, somebody must look at it.
+        // If CS has a limit, it must be checked at each jump.
         if self.segment(sreg::CS).limit == u32::MAX {
             self.jumps.note(self.fetch_key(linear), at);
         }
     }
 
-    /// The number of the first decoded instruction of the block at EIP, if it is known.
+    /// Returns the number of the first decoded instruction of the block at EIP, if it is known.
     #[inline(always)]
     pub(crate) fn known_jump(&self) -> Option<usize> {
         let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;

@@ -44,7 +44,7 @@ struct State {
     event: Option<Event>,
     shadow: bool,
     ss_loaded: bool,
-    /// Answers to exits of the instruction that starts again.
+    /// Answers to the exits of an instruction that will start again.
     #[serde(default)]
     answers: Vec<u64>,
     instructions: u64,
@@ -55,9 +55,9 @@ fn high() -> bool {
 }
 
 impl Cpu {
-    /// The whole architectural state.
+    /// Saves the whole architectural state.
     ///
-    /// It is exact between two runs of the engine, unless the last exit still waits for its answer.
+    /// The state is exact between two runs of the engine, unless the last exit still waits for its answer.
     pub fn save(&self) -> SavedState {
         let state = State {
             gpr: self.gpr[..16].to_vec(),
@@ -90,7 +90,7 @@ impl Cpu {
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
 
-    /// Takes a saved state over. On an error the processor is unchanged.
+    /// Restores a saved state. On an error the processor is unchanged.
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         if state.gpr.len() != 16 || state.segments.len() != 6 {

@@ -6,7 +6,7 @@ use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::word::Word;
 
 impl Cpu {
-    /// Why the instruction that just stopped did.
+    /// Returns why the last instruction stopped.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -36,27 +36,27 @@ impl Cpu {
         self.fault(Fault::new(vector::UD))
     }
 
-    /// #GP(0) unless the privilege level is 0.
+    /// Raises #GP(0) unless the privilege level is 0.
     pub(crate) fn require_cpl0(&mut self) -> Result<(), Stopped> {
         if self.cpl == 0 { Ok(()) } else { Err(self.general_protection(0)) }
     }
 
     // Exits and answers -------------------------------------------------
 
-    /// Answers the exit that the engine came back with: what was read, or
-    /// anything for a write.
+    /// Answers the last exit of the engine, with the value read, or with any value for a write.
     pub fn answer(&mut self, value: u64) {
         self.device_access = None;
         self.answers.values.push(value);
         self.attention |= Attention::ANSWERED;
     }
 
-    /// An instruction has begun and starts again with its answers: the processor is not between two instructions.
+    /// Returns whether an instruction has begun and will start again with its answers, so that the processor
+    /// is not between two instructions.
     pub fn has_answers(&self) -> bool {
         self.attention.contains(Attention::ANSWERED)
     }
 
-    /// Asks the machine: the answer if it is there, else the instruction stops.
+    /// Asks the machine. Returns the answer if it is already there, and otherwise stops the instruction.
     pub(crate) fn ask(&mut self, question: Exit) -> Result<u64, Stopped> {
         if let Some(answer) = self.answers.values.get(self.answers.used) {
             self.answers.used += 1;
@@ -66,12 +66,12 @@ impl Cpu {
         Err(self.stop_for(Stop::Restart(question)))
     }
 
-    /// An instruction starts again: it will ask its questions from the first on.
+    /// Begins an instruction again, which will ask its questions from the first one on.
     pub(crate) fn rewind_answers(&mut self) {
         self.answers.used = 0;
     }
 
-    /// The instruction is over, its answers with it.
+    /// Drops the answers at the end of their instruction.
     pub(crate) fn forget_answers(&mut self) {
         self.answers.values.clear();
         self.answers.used = 0;
@@ -93,23 +93,24 @@ impl Cpu {
         Ok(())
     }
 
-    /// The time-stamp counter.
+    /// Returns the time-stamp counter.
     pub(crate) fn time_stamp(&mut self) -> Result<u64, Stopped> {
         let now = match &self.clock {
-            // Only an instruction that is executed alone knows how many came before it.
+            // Only while an instruction is executed alone is the count of instructions before it known.
             Some(clock) if !self.guard_code => clock.now(self.instructions).as_nanos(),
             _ => self.ask(Exit::TimeStamp)?,
         };
         Ok(now.wrapping_sub(self.msrs.time_stamp_offset))
     }
 
-    /// IGNNE# goes active: x87 and MMX instructions ignore the exception that is pending. Where there is none nothing
-    /// happens, and when it has been cleared the next one counts again, as the circuit in SDM vol. 1, D.2.1.2 does it.
+    /// Activates IGNNE#: x87 and MMX instructions ignore the pending exception. Without one this has no
+    /// effect. After the exception has been cleared, the next one is reported again, as in the circuit of SDM
+    /// vol. 1, D.2.1.2.
     pub fn ignore_numeric_error(&mut self) {
         self.fpu.ignore_pending_exception();
     }
 
-    /// True while the processor waits for an interrupt: in HLT, or after [`Exit::NumericError`].
+    /// Returns whether the processor waits for an interrupt, in HLT or after [`Exit::NumericError`].
     pub fn is_halted(&self) -> bool {
         self.halted
     }

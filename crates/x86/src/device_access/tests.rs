@@ -6,19 +6,19 @@ use crate::interpreter::Interpreter;
 use crate::segment::{Attributes, Segment};
 
 const PORT: u16 = 0x1f0;
-/// A device in memory.
+/// The address of a device in memory.
 const DEVICE: u32 = 0xa_0000;
 
-/// What a run did.
+/// The results of a run.
 struct Run {
     cpu: Cpu,
     memory: Memory,
     exit: Exit,
-    /// What was written to ports.
+    /// The values written to ports.
     written: Vec<u32>,
-    /// How many accesses were finished without the engine.
+    /// Number of accesses that were finished without the engine.
     finished: u32,
-    /// How many elements were moved with others at once.
+    /// Number of elements that were moved together with others.
     moved: u64,
 }
 
@@ -29,13 +29,13 @@ impl PartialEq for Run {
     }
 }
 
-/// Runs `code` until the HLT after it, or until something else ends it, and finishes accesses without the engine where that is possible
-/// and wanted.
+/// Runs `code` until the HLT after it, or until another event ends it. It finishes accesses without the
+/// engine if that is possible and `quick` is true.
 fn run(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool) -> Run {
     run_moving(code, prepare, quick, 0)
 }
 
-/// The same, with a device that moves up to `many` elements at once.
+/// Runs like [`run`], with a device that moves up to `many` elements at once.
 fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize) -> Run {
     let mut memory = Memory::new(1 << 20).unwrap();
     memory.load_image(0x7c00, code).unwrap();
@@ -109,7 +109,7 @@ fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize)
 
 #[test]
 fn iterations_do_what_the_engine_does() {
-    // INSB, INSW, and with prefixes INSD and 32-bit addresses; the same of OUTS; then HLT.
+    // INSB, INSW, and with prefixes INSD and 32-bit addresses; the same for OUTS; then HLT.
     let codes: [&[u8]; 8] = [
         &[0xf3, 0x6c, 0xf4],
         &[0xf3, 0x6d, 0xf4],
@@ -152,7 +152,7 @@ fn plain_accesses_do_what_the_engine_does() {
     assert_eq!((ours.finished, ours.written.len(), &ours.exit), (6, 3, &Exit::Halt));
 }
 
-/// DS and ES are at the device.
+/// Points DS and ES to the device.
 fn at_device(cpu: &mut Cpu) {
     let segment = Segment::new(0xa000, DEVICE.into(), 0xffff, Attributes(0x93));
     cpu.set_segment(sreg::DS, segment);
@@ -161,14 +161,14 @@ fn at_device(cpu: &mut Cpu) {
 
 #[test]
 fn moves_to_and_from_devices_do_what_the_engine_does() {
-    // MOV [BX], AL; MOV AL, [BX]; MOV [BX], AX; MOV AX, [BX]; with prefixes the same of EAX; MOV [BX], numbers of each size; MOVZX of AX
-    // and EAX from a byte, and of EAX from a word; HLT.
+    // MOV [BX], AL; MOV AL, [BX]; MOV [BX], AX; MOV AX, [BX]; with prefixes the same with EAX; MOV [BX],
+    // numbers of each size; MOVZX of AX and EAX from a byte, and of EAX from a word; HLT.
     let code = [
         0x88, 0x07, 0x8a, 0x07, 0x89, 0x07, 0x8b, 0x07, 0x66, 0x89, 0x07, 0x66, 0x8b, 0x07, 0xc6,
         0x07, 0x12, 0xc7, 0x07, 0x34, 0x12, 0x66, 0xc7, 0x07, 0x78, 0x56, 0x34, 0x12, 0x0f, 0xb6,
         0x07, 0x66, 0x0f, 0xb6, 0x07, 0x66, 0x0f, 0xb7, 0x07, 0xf4,
     ];
-    // In one page, and across two.
+    // The access is in one page, and across two.
     for (offset, finished) in [(0x123, 12), (0xfff, 5)] {
         let prepare = |cpu: &mut Cpu| {
             at_device(cpu);
@@ -191,7 +191,7 @@ fn a_repeated_write_to_a_device_does_what_the_engine_does() {
         &[0xf3, 0x67, 0xab, 0xf4],
     ];
     for code in codes {
-        // Within a page, from one to the next, and beyond the end of the segment.
+        // Elements within a page, from one page to the next, and beyond the end of the segment.
         for (index, backward) in
             [(0x4000, false), (0x0fe1, false), (0x1010, true), (0x0006, true), (0xffe0, false)]
         {
@@ -221,7 +221,7 @@ fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
         cpu.set_gpr(reg::DX, PORT.into());
         cpu.set_gpr(reg::CX, 40);
         cpu.set_gpr(reg::DI, 0x4000);
-        // The first iteration finds the place in memory for the second one.
+        // The first iteration brings the place in memory of the second one into the TLB.
         let exit = engine.run(&mut cpu, &mut memory, 1);
         assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
         cpu.answer(7);

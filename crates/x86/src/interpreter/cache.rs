@@ -5,25 +5,25 @@ use crate::decode::{self, CodeMode, Op};
 use crate::exec::pair;
 use crate::table;
 
-/// Instructions in a block at most.
+/// The most instructions in a block.
 pub(super) const BLOCK_LENGTH: usize = 64;
-/// Pages of decoded code at most, and instructions (64 MiB); then all of it is dropped.
+/// The most pages of decoded code, and the most instructions (64 MiB). Beyond them all code is dropped.
 const MAX_PAGES: usize = 8192;
 const MAX_OPS: usize = 2 << 20;
-/// No page of decoded code.
+/// The number that means no page of decoded code.
 pub(super) const NO_PAGE: u32 = u32::MAX;
-/// No block starts here.
+/// The entry that means no block.
 const NO_BLOCK: u32 = 0;
 
-/// Where the blocks of one guest-physical page start, in one mode: a hash table by offset in the page,
-/// probed linearly. A slot holds one more than the number of the block's first instruction, which
-/// knows its offset.
+/// The starts of the blocks of one guest-physical page, in one mode: a hash table by offset in the page, with
+/// linear probing. A slot holds the number of the block's first instruction plus one; the instruction itself
+/// contains its offset.
 #[derive(Debug)]
 pub(super) struct CodePage(Box<[u32; START_SLOTS]>);
 
-/// Slots for block starts in a page: one for each four bytes.
+/// Slots for block starts in a page: one for every four bytes.
 const START_SLOTS: usize = 1024;
-/// Slots that are looked at for one block.
+/// The number of slots that are searched for one block.
 const START_PROBES: usize = 8;
 
 impl Default for CodePage {
@@ -33,12 +33,12 @@ impl Default for CodePage {
 }
 
 impl CodePage {
-    /// The slots where a block that starts at `offset` can be noted.
+    /// Returns the slots in which a block that starts at `offset` can be noted.
     fn slots(offset: usize) -> impl Iterator<Item = usize> {
         (offset / 4..offset / 4 + START_PROBES).map(|slot| slot % START_SLOTS)
     }
 
-    /// The number of the first instruction of the block that starts at `offset`.
+    /// Returns the number of the first instruction of the block that starts at `offset`.
     #[inline]
     pub(super) fn block_at(&self, ops: &[Op], offset: usize) -> Option<usize> {
         for slot in Self::slots(offset) {
@@ -53,8 +53,8 @@ impl CodePage {
         None
     }
 
-    /// Notes that the block at `offset` starts with instruction number `first`. Blocks that start inside of others
-    /// can be more than there is room for; they take the place of an older one.
+    /// Notes that the block at `offset` starts with instruction number `first`. There can be more blocks than
+    /// slots, since blocks may start inside others; a new block then replaces an older one.
     pub(super) fn note(&mut self, offset: usize, first: usize) {
         let free = Self::slots(offset).find(|slot| self.0[*slot] == NO_BLOCK);
         self.0[free.unwrap_or(offset / 4)] = first as u32 + 1;
@@ -64,23 +64,23 @@ impl CodePage {
 /// All decoded code.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    /// The instructions of all blocks, with what ends a block where no branch does. What was dropped stays
-    /// until all is.
+    /// The instructions of all blocks, with an entry that ends the block where no branch does. Dropped
+    /// instructions stay until all are dropped.
     pub(super) ops: Vec<Op>,
     pub(super) pages: Vec<CodePage>,
-    /// Numbers in `pages` that are free.
+    /// The free numbers in `pages`.
     free: Vec<u32>,
     /// By mode, then by page of memory: the number in `pages`.
     by_frame: [Vec<u32>; CodeMode::COUNT],
 }
 
 impl Cache {
-    /// There is so much that all of it is to be dropped.
+    /// Returns whether there is so much code that all of it must be dropped.
     pub(super) fn is_full(&self) -> bool {
         self.pages.len() - self.free.len() >= MAX_PAGES || self.ops.len() >= MAX_OPS
     }
 
-    /// The number of the page of decoded code for page `frame` of memory.
+    /// Returns the number of the page of decoded code for page `frame` of memory.
     pub(super) fn page(&mut self, frame: usize, mode: CodeMode) -> u32 {
         let by_frame = &mut self.by_frame[mode.index()];
         if by_frame.len() <= frame {
@@ -95,7 +95,7 @@ impl Cache {
         by_frame[frame]
     }
 
-    /// Drops what was decoded in page `frame` of memory.
+    /// Drops the code that was decoded in page `frame` of memory.
     pub(super) fn drop_frame(&mut self, frame: usize) {
         for by_frame in &mut self.by_frame {
             let Some(slot) = by_frame.get_mut(frame).filter(|slot| **slot != NO_PAGE) else {
@@ -108,9 +108,9 @@ impl Cache {
     }
 }
 
-/// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one
-/// ends the block or there are `most`, and appends them to `ops`. Gives the block's length in bytes; 0 when not even
-/// the first instruction is complete.
+/// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one ends the block
+/// or there are `most`, and appends them to `ops`. Returns the block's length in bytes, or 0 if even the
+/// first instruction is incomplete.
 pub(super) fn decode_block(
     ops: &mut Vec<Op>,
     bytes: &[u8],

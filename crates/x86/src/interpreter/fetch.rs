@@ -1,4 +1,4 @@
-//! What the interpreter executes next: decoded code, by CS:EIP.
+//! Finds the decoded code at CS:EIP that the interpreter executes next.
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, Target};
 
@@ -10,7 +10,7 @@ use crate::exception::Stopped;
 use crate::paging::{Access, By};
 use crate::segment::sreg;
 
-/// Where the last instruction was fetched from, to find the next one quickly.
+/// The page from which the last instruction was fetched, to find the next one quickly.
 #[derive(Debug)]
 pub(super) struct FetchPage {
     /// The [`Cpu::fetch_key`] of its linear address.
@@ -23,7 +23,7 @@ pub(super) struct FetchPage {
 
 pub(super) const NOWHERE: FetchPage = FetchPage { key: u64::MAX, place: 0, page: NO_PAGE };
 
-/// An instruction that crosses a page boundary or is not in memory, kept by its bytes.
+/// An instruction that crosses a page boundary or is not in memory, found again by its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crossing {
     bytes: [u8; MAX_LENGTH],
@@ -31,10 +31,10 @@ pub(super) struct Crossing {
     op: Op,
 }
 
-/// Crossing instructions kept; a power of two.
+/// Number of crossing instructions that are kept; a power of two.
 pub(super) const CROSSINGS: usize = 256;
 
-/// What is executed next.
+/// The code to execute next.
 pub(super) enum Next {
     /// The block whose first instruction has this number.
     Block(usize),
@@ -43,7 +43,7 @@ pub(super) enum Next {
 }
 
 impl Interpreter {
-    /// What is at CS:EIP.
+    /// Finds the code at CS:EIP.
     pub(super) fn find(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Result<Next, Stopped> {
         let code = cpu.segment(sreg::CS);
         let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
@@ -70,7 +70,7 @@ impl Interpreter {
         Ok(next)
     }
 
-    /// Makes `fetch` the page of `linear`; false if there is neither RAM nor ROM.
+    /// Makes `fetch` the page of `linear`. Returns false if there is neither RAM nor ROM.
     #[inline(never)]
     fn find_page(
         &mut self,
@@ -91,7 +91,7 @@ impl Interpreter {
         Ok(true)
     }
 
-    /// Decodes what is at `linear`, as a block where that is possible.
+    /// Decodes the code at `linear`, as a block if possible.
     #[inline(never)]
     fn decode_at(
         &mut self,
@@ -108,7 +108,7 @@ impl Interpreter {
         let mode = cpu.code_mode();
         let ops = &mut self.cache.ops;
         let first = ops.len();
-        // What is executed for another engine is mostly one instruction.
+        // The other engine usually wants one instruction.
         let most = match &self.dropped {
             Some(_) => cpu.deadline.saturating_sub(cpu.instructions).clamp(1, BLOCK_LENGTH as u64),
             None => BLOCK_LENGTH as u64,
@@ -125,8 +125,8 @@ impl Interpreter {
         Ok(Next::Block(first))
     }
 
-    /// Decodes an instruction that is in two pages, or not in memory: `place` is where it begins, and `inside` of its bytes are inside of
-    /// CS's limit.
+    /// Decodes an instruction that spans two pages or is not in memory. `place` is where it begins, and
+    /// `inside` of its bytes are within CS's limit.
     fn decode_alone(
         &mut self,
         cpu: &mut Cpu,
@@ -165,7 +165,8 @@ impl Interpreter {
     }
 }
 
-/// How many bytes of code there are from EIP to the limit of CS; a fetch beyond it is #GP(0).
+/// Returns how many bytes of code there are from EIP to the limit of CS. A fetch beyond the limit raises
+/// #GP(0).
 fn bytes_inside(cpu: &mut Cpu, limit: u64) -> Result<usize, Stopped> {
     match (limit + 1).checked_sub(cpu.ip) {
         Some(inside @ 1..) => Ok(usize::try_from(inside).unwrap_or(usize::MAX)),
@@ -173,7 +174,7 @@ fn bytes_inside(cpu: &mut Cpu, limit: u64) -> Result<usize, Stopped> {
     }
 }
 
-/// The place of an instruction byte; none where a device is, or nothing.
+/// Returns the place of an instruction byte, or None if a device or nothing is there.
 fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<Option<usize>, Stopped> {
     let user = cpu.is_user();
     if let Some(place) = cpu.tlb.current(linear).for_fetch(linear) {
@@ -186,8 +187,8 @@ fn fetch_place(cpu: &mut Cpu, memory: &mut Memory, linear: u64) -> Result<Option
     })
 }
 
-/// Copies instruction bytes from `place`, which do not leave its page. Where nobody answers a fetch the bus has ones, and devices answer
-/// none: their registers are no code, and reading them would change them.
+/// Copies instruction bytes from `place`, which do not leave its page. A fetch without memory reads ones.
+/// This includes addresses of devices: their registers are not code, and reading them would change them.
 fn copy_code(memory: &Memory, place: Option<usize>, bytes: &mut [u8]) {
     match place {
         Some(place) => {

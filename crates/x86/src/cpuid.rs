@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 bitflags! {
-    /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of
-    /// leaf 80000001h in bits 95 to 64, and of leaf 7 the lower 24 bits of EBX in bits 119 to 96 and the lower 8 bits of ECX in
-    /// bits 127 to 120.
+    /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of leaf
+    /// 80000001h in bits 95 to 64, and of leaf 7 the lower 24 bits of EBX in bits 119 to 96 and the lower 8
+    /// bits of ECX in bits 127 to 120.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u128 {
         /// x87 FPU.

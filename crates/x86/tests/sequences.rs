@@ -1,7 +1,8 @@
 //! Instructions that follow each other do the same in blocks as one at a time: handlers for two and three of
 //! them, links, the table of jumps, and deadlines anywhere between them change nothing.
 //!
-//! The differential tests against the real processor execute each instruction alone, so this is what they do not see.
+//! The differential tests against the real processor execute each instruction alone, so this is what they do
+//! not see.
 
 mod common;
 

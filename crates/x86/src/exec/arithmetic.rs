@@ -101,13 +101,13 @@ pub(super) fn forms(rows: &mut Rows) {
 
 /// An operation of two operands.
 trait Binary {
-    /// The result and the flags.
+    /// Returns the result and the flags.
     fn apply<W: Word>(status: Status, a: W, b: W) -> (W, Status);
 }
 
 /// An operation of one operand.
 trait Unary {
-    /// The result and the flags.
+    /// Returns the result and the flags.
     fn apply<W: Word>(status: Status, a: W) -> (W, Status);
 }
 
@@ -239,7 +239,7 @@ fn compare_rm<P: Place, W: Word, O: Binary>(cpu: &mut Cpu, memory: &mut Memory, 
     Ok(())
 }
 
-/// TEST, which has the same result whichever operand is the first.
+/// Performs TEST, whose result does not depend on the order of its operands.
 pub(super) fn test<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     compare_rm::<P, W, And>(cpu, memory, op)
 }
@@ -280,7 +280,7 @@ fn exchange_add<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     })?;
     cpu.set(op.reg, old);
     if P::IS_REGISTER {
-        // XADD of a register with itself leaves the sum there (SDM vol. 2, XADD).
+        // XADD of a register with itself leaves the sum in it (SDM vol. 2, XADD).
         cpu.set(op.rm, sum);
     }
     Ok(())
@@ -290,7 +290,7 @@ fn compare_exchange<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &
     let expected = cpu.get::<W>(reg::AX);
     let new = cpu.get::<W>(op.reg);
     let mut found = expected;
-    // The processor writes in either case, the old value if they differ (SDM vol. 2, CMPXCHG).
+    // The processor writes in both cases, and writes the old value if they differ (SDM vol. 2, CMPXCHG).
     P::modify::<W>(cpu, memory, op, |status, value| {
         found = value;
         let status = Sub::apply(status, expected, value).1;

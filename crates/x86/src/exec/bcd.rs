@@ -35,7 +35,7 @@ fn das(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// DAA and DAS: corrects the low digit by 6 and the high digit by 60h.
+/// Performs DAA and DAS, which correct the low digit by 6 and the high digit by 60h.
 fn adjust_packed(cpu: &mut Cpu, correct: fn(u8, u8) -> u8) {
     let old: u8 = cpu.get(reg::AX);
     let half_carry = old & 15 > 9 || cpu.status.half_carry();
@@ -61,7 +61,7 @@ fn aas(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// AAA and AAS: carries out of a decimal digit go to AH.
+/// Performs AAA and AAS, in which carries out of a decimal digit go to AH.
 fn adjust_unpacked(cpu: &mut Cpu, correct: fn(u16) -> u16) {
     let old: u16 = cpu.get(reg::AX);
     let carry = old & 15 > 9 || cpu.status.half_carry();

@@ -1,4 +1,4 @@
-//! Bit and byte instructions (SDM vol. 1, 7.3.7): BT and its kin, BSF, BSR, SETcc; BSWAP.
+//! Bit and byte instructions (SDM vol. 1, 7.3.7): BT, BTS, BTR and BTC, BSF, BSR, SETcc; BSWAP.
 
 use iced_x86::Code;
 use ring3_core::memory::Memory;
@@ -54,9 +54,9 @@ pub(super) fn forms(rows: &mut Rows) {
     wide!(rows, [Bswap_r16 Bswap_r32], byte_swap);
 }
 
-/// What happens to the bit that is tested.
+/// The change to the bit that is tested.
 trait Change {
-    /// The operand with the bits of `mask` changed.
+    /// Returns the operand with the bits of `mask` changed.
     fn apply(value: u64, mask: u64) -> u64;
 }
 
@@ -82,7 +82,7 @@ impl Change for Complement {
     }
 }
 
-/// CF becomes bit `number` of `value`; the other flags stay.
+/// Sets CF to bit `number` of `value`, and leaves the other flags unchanged.
 fn test<W: Word>(cpu: &mut Cpu, value: W, number: u64) {
     let bit = value.zero_extend() >> (number & u64::from(W::BITS - 1)) & 1 != 0;
     cpu.status = cpu.status.with_carry(bit);
@@ -125,8 +125,9 @@ fn change_register<W: Word, C: Change>(cpu: &mut Cpu, memory: &mut Memory, op: &
     change::<Reg, W, C>(cpu, memory, op, number)
 }
 
-/// With a register as bit number and an operand in memory, the operand is a bit string
-/// that reaches beyond the word on both sides (SDM vol. 2, 3.1.1.9, "Bit(BitBase, BitOffset)").
+/// Finds the word and the bit of a bit string. With a register as bit number and an operand in memory, the
+/// operand is a bit string that extends beyond the word on both sides (SDM vol. 2, 3.1.1.9, "Bit(BitBase,
+/// BitOffset)").
 fn bit_string<W: Word>(cpu: &Cpu, op: &Op) -> (Op, u64) {
     let number = cpu.get::<W>(op.reg).sign_extend() as i64;
     let words = number.div_euclid(i64::from(W::BITS));
@@ -157,8 +158,8 @@ fn scan_reverse<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     Ok(())
 }
 
-/// ZF tells that no bit is set; the destination then stays as it is, as on all real processors. The other
-/// flags are undefined ([`Vendor`]).
+/// Stores the result of BSF or BSR. ZF says that no bit is set; the destination then does not change, as on
+/// all real processors. The other flags are undefined ([`Vendor`]).
 fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
     let none = source.zero_extend() == 0;
     let number = if none { 0 } else { number };
@@ -172,7 +173,7 @@ fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
     cpu.status = status.with_zero(none);
 }
 
-/// With a 16-bit operand the result is undefined; processors clear it.
+/// Performs BSWAP. With a 16-bit operand the result is undefined; processors clear it.
 fn byte_swap<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     if W::BITS == 16 {
         cpu.set(op.rm, 0u16);

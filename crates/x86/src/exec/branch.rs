@@ -81,7 +81,7 @@ pub(super) fn forms(rows: &mut Rows) {
     conditional!(rows, Jle_rel8_16 Jle_rel16 Jle_rel8_32 Jle_rel32_32, 14 IfLessOrEqual);
     conditional!(rows, Jg_rel8_16 Jg_rel16 Jg_rel8_32 Jg_rel32_32, 15 IfGreater);
 
-    // The count register has the address size, the target the operand size.
+    // The count register has the address size, and the target the operand size.
     branches!(rows, [Loop_rel8_16_CX], near!(loop_if::<u16, u16, Always>));
     branches!(rows, [Loop_rel8_32_CX], near!(loop_if::<u32, u16, Always>));
     branches!(rows, [Loop_rel8_16_ECX], near!(loop_if::<u16, u32, Always>));
@@ -110,7 +110,7 @@ pub(super) fn forms(rows: &mut Rows) {
 
 /// A condition on the status flags (SDM vol. 1, appendix B).
 pub(crate) trait Condition {
-    /// True when it holds.
+    /// Returns whether it holds.
     fn holds(status: Status) -> bool;
 }
 
@@ -148,7 +148,7 @@ conditions! {
     Always: |_| true;
 }
 
-/// Jumps to `target` of CS; beyond the limit it is #GP(0).
+/// Jumps to `target` of CS. A target beyond the limit raises #GP(0).
 #[inline(always)]
 fn jump_to(cpu: &mut Cpu, target: u64) -> Done {
     check_target(cpu, target)?;
@@ -164,7 +164,7 @@ fn check_target(cpu: &mut Cpu, target: u64) -> Done {
     Ok(())
 }
 
-/// The target of a relative branch with operand size `W`.
+/// Returns the target of a relative branch with operand size `W`.
 #[inline(always)]
 fn relative_target<W: Word>(cpu: &Cpu, op: &Op) -> u64 {
     cpu.ip.wrapping_add(u64::from(op.imm)) & W::MASK
@@ -178,7 +178,7 @@ fn jump_if<W: Word, C: Condition>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Don
     if C::holds(cpu.status) { jump_to(cpu, relative_target::<W>(cpu, op)) } else { Ok(()) }
 }
 
-/// A jump in 32-bit code, which goes on with the block at its target where that is known.
+/// Performs a jump in 32-bit code, and continues with the block at its target if that is known.
 #[inline(always)]
 fn jump_by_link(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
     if let Some((at, block)) = linked(cpu, op, ops, at, Way::Taken) {
@@ -208,7 +208,7 @@ pub(super) fn jump_if_by_link<C: Condition>(
     }
 }
 
-/// A call in 32-bit code.
+/// Performs a call in 32-bit code.
 #[inline(always)]
 pub(super) fn call_by_link(
     cpu: &mut Cpu,
@@ -283,8 +283,8 @@ pub(super) fn quick_return(
     begin_again(cpu, memory, op, at, near_return::<u32>)
 }
 
-/// Executes `op` by `handler` where a quick handler of a branch has stopped. It stays a function of its own, as
-/// those of [`slow!`](crate::table::slow) do.
+/// Executes `op` by `handler` after a quick handler of a branch has stopped. It stays a function of its own,
+/// for the same reason as those of [`slow!`](crate::table::slow).
 #[inline(never)]
 fn begin_again(
     cpu: &mut Cpu,
@@ -319,7 +319,7 @@ fn call_to<W: Word>(cpu: &mut Cpu, memory: &mut Memory, target: u64) -> Done {
     Ok(())
 }
 
-/// The immediate is the number of bytes of parameters; 0 in the form without one.
+/// Performs RET. The immediate is the number of bytes of parameters; it is 0 in the form without one.
 fn near_return<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let target = cpu.peek::<W>(memory, 0)?.zero_extend();
     jump_to(cpu, target)?;
@@ -336,7 +336,7 @@ fn far_call<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     cpu.far_call(memory, op.disp as u16, u64::from(op.imm) & W::MASK, W::BITS == 32)
 }
 
-/// The far pointer in memory: selector and offset.
+/// Returns the far pointer in memory: selector and offset.
 fn far_pointer<W: Word>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -415,12 +415,12 @@ fn interrupt_on_overflow(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// INT1 (ICEBP): a trap that no gate's privilege keeps out.
+/// Performs INT1 (ICEBP): a trap for which no gate's privilege is checked.
 fn debug_trap(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     interrupt(cpu, memory, vector::DB, Source::Exception)
 }
 
-/// The bounds are signed (SDM vol. 2, BOUND).
+/// Performs BOUND, whose bounds are signed (SDM vol. 2, BOUND).
 fn bound<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let index = cpu.get::<W>(op.reg).sign_extend() as i64;
     let lower = P::read::<W>(cpu, memory, op)?.sign_extend() as i64;

@@ -83,7 +83,7 @@ pub(super) fn forms(rows: &mut Rows) {
         exec!(store_segment::<Mem, u16>),
         exec!(store_segment::<Reg, u16>),
     );
-    // To memory it stores a word whatever the operand size (SDM vol. 2, MOV).
+    // To memory it stores a word at any operand size (SDM vol. 2, MOV).
     rows.add(
         Code::Mov_r32m16_Sreg,
         exec!(store_segment::<Mem, u16>),
@@ -132,14 +132,14 @@ fn exchange<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> D
     Ok(())
 }
 
-/// With a register operand the instruction is invalid, and decoding says so.
+/// Performs LEA. With a register operand the instruction is invalid, which decoding detects.
 fn load_effective_address<P: Place, W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     let address = op.effective_address(cpu);
     cpu.set(op.reg, W::truncate(address));
     Ok(())
 }
 
-/// The same with a flat operand.
+/// Performs LEA with a flat operand.
 pub(super) fn flat_address(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     cpu.set(op.reg, Flat::address(cpu, op) as u32);
     Ok(())
@@ -193,7 +193,7 @@ fn xlat(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// The source is read whatever the condition (SDM vol. 2, CMOVcc).
+/// Performs CMOVcc, which reads the source even if the condition is false (SDM vol. 2, CMOVcc).
 fn conditional_move<P: Place, W: Word, C: Condition>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -227,7 +227,7 @@ fn load_segment<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) 
     Ok(())
 }
 
-/// The segment register that LDS and the like load.
+/// The segment register that LDS or a similar instruction loads.
 trait SegmentRegister {
     /// Its number.
     const NUMBER: u8;

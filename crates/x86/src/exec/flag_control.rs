@@ -28,8 +28,8 @@ pub(super) fn forms(rows: &mut Rows) {
     hints(rows);
 }
 
-/// The opcodes 0F 0D, and 0F 18 to 0F 1F, which are kept for hints since the P6 (SDM vol. 2, table A-3): on processors that do not
-/// know a hint it is a NOP, and so compilers put ENDBR32 into programs for all of them.
+/// The opcodes 0F 0D, and 0F 18 to 0F 1F, which are reserved for hints since the P6 (SDM vol. 2, table A-3).
+/// On processors that do not know a hint it is a NOP. So compilers put ENDBR32 into programs for all of them.
 fn hints(rows: &mut Rows) {
     plain!(rows, [Reservednop_rm16_r16_0F18 Reservednop_rm16_r16_0F19 Reservednop_rm16_r16_0F1A], nop);
     plain!(rows, [Reservednop_rm16_r16_0F1B Reservednop_rm16_r16_0F1C Reservednop_rm16_r16_0F1D], nop);
@@ -79,8 +79,8 @@ fn cli(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// Interrupts are taken after one more instruction, if they were disabled (SDM vol. 2, STI). A
-/// virtual interrupt that is pending is the monitor's to deliver.
+/// Performs STI. Interrupts are taken after one more instruction, if they were disabled (SDM vol. 2, STI).
+/// The monitor must deliver a pending virtual interrupt.
 fn sti(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     match cpu.flag_of_cli() {
         InterruptFlag::Real if !cpu.has_flag(Eflags::IF) => {
@@ -96,7 +96,7 @@ fn sti(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// CLAC and STAC, which are #UD for all but privilege 0 (SDM vol. 2).
+/// Performs CLAC and STAC, which raise #UD unless the privilege level is 0 (SDM vol. 2).
 fn change_access<const AC: bool>(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     if cpu.cpl() != 0 {
         return Err(cpu.undefined_opcode());
@@ -105,7 +105,7 @@ fn change_access<const AC: bool>(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done 
     Ok(())
 }
 
-/// The flags that LAHF and SAHF move: all status flags but OF.
+/// The flags that LAHF and SAHF move: all status flags except OF.
 const LOW_FLAGS: Eflags = Eflags::STATUS.difference(Eflags::OF);
 
 fn lahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
@@ -120,7 +120,7 @@ fn sahf(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// AL becomes FFh if CF is set, 0 if not; undocumented, in all processors.
+/// Performs SALC: AL becomes FFh if CF is set, and 0 if not. It is undocumented, and all processors have it.
 fn salc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     let value = if cpu.status.carry() { 0xff } else { 0u8 };
     cpu.set(reg::AX, value);

@@ -1,10 +1,9 @@
 //! The semantics of the instructions, a file a chapter of the manual.
 //!
-//! A handler reads its operands, computes, and changes the state only when
-//! nothing can fail any more. Operands that ModRM names are a [`Place`]: in
-//! memory or in a register, decided when the instruction is decoded.
+//! A handler reads its operands, computes, and changes the state only when nothing can fail any more. An
+//! operand that ModRM specifies is a [`Place`], in memory or in a register. Decoding decides which.
 
-// All handlers have one type, those that cannot fail too.
+// All handlers have the same type, including those that cannot fail.
 #![allow(clippy::unnecessary_wraps)]
 
 mod arithmetic;
@@ -54,21 +53,21 @@ pub(crate) fn forms(rows: &mut Rows) {
     simd::forms(rows);
 }
 
-/// What a handler returns.
+/// The result of a handler.
 pub(crate) type Done = Result<(), Stopped>;
 
-/// #UD: the bytes are no instruction of this processor.
+/// Raises #UD, because the bytes are not an instruction of this processor.
 pub(crate) fn undefined_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Err(cpu.undefined_opcode())
 }
 
-/// #GP: the instruction has more bytes than an instruction can have (SDM vol. 2, 2.3.11).
+/// Raises #GP, because the instruction has more bytes than an instruction can have (SDM vol. 2, 2.3.11).
 pub(crate) fn overlong_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Err(cpu.general_protection(0))
 }
 
 impl Op {
-    /// The effective address of the memory operand (SDM vol. 1, 3.7.5).
+    /// Returns the effective address of the memory operand (SDM vol. 1, 3.7.5).
     #[inline(always)]
     pub(crate) fn effective_address(&self, cpu: &Cpu) -> u64 {
         let address = (cpu.gpr(self.base) as u32)
@@ -77,28 +76,28 @@ impl Op {
         u64::from(address & self.address_mask())
     }
 
-    /// The immediate operand in the size of the instruction.
+    /// Returns the immediate operand in the size of the instruction.
     #[inline(always)]
     pub(crate) fn immediate<W: Word>(&self) -> W {
         W::truncate(u64::from(self.imm))
     }
 }
 
-/// The operand that ModRM.rm names.
+/// The operand that ModRM.rm specifies.
 pub(crate) trait Place {
-    /// It is a general register.
+    /// Whether it is a general register.
     const IS_REGISTER: bool;
 
-    /// The same operand, read and written in all cases.
+    /// The same kind of operand without the restrictions of [`Quick`].
     type Any: Place;
 
-    /// Reads it.
+    /// Reads the operand.
     fn read<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped>;
 
-    /// Writes it.
+    /// Writes the operand.
     fn write<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: W) -> Done;
 
-    /// Reads it, and writes what `change` makes of it and of the status flags.
+    /// Reads the operand, and writes the value that `change` computes from it and from the status flags.
     fn modify<W: Word>(
         cpu: &mut Cpu,
         memory: &mut Memory,
@@ -172,16 +171,16 @@ impl Place for Mem {
     }
 }
 
-/// The operand is in memory, at an address that `A` computes, and the TLB knows all about it. Where
-/// that is not so, it stops without a reason, and the instruction is to be executed with [`Mem`].
+/// The operand is in memory, at an address that `A` computes, and the TLB allows the access without further
+/// checks. Otherwise the instruction stops without a reason and must be executed with [`Mem`].
 pub(crate) struct Quick<A>(PhantomData<A>);
 
-/// How a linear address is computed for [`Quick`] operands.
+/// The computation of linear addresses for [`Quick`] operands.
 pub(crate) trait Address {
-    /// The linear address, where the segment lets everything there be read.
+    /// Returns the linear address, if every offset in the segment may be read.
     fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped>;
 
-    /// The linear address, where the segment lets everything there be written.
+    /// Returns the linear address, if every offset in the segment may be written.
     fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped>;
 }
 
@@ -204,12 +203,11 @@ impl Address for Segmented {
     }
 }
 
-/// A base register and a displacement in a flat segment, which most operands are: [`Op::is_flat`]
-/// says when.
+/// A base register and a displacement in a flat segment, as in most operands; see [`Op::is_flat`].
 pub(crate) struct Flat;
 
 impl Flat {
-    /// The effective address, which is the linear one.
+    /// Returns the effective address, which is also the linear one.
     #[inline(always)]
     pub(crate) fn address(cpu: &Cpu, op: &Op) -> u64 {
         u64::from((cpu.gpr(op.base) as u32).wrapping_add(op.disp))

@@ -1,6 +1,7 @@
 //! Model-specific registers (SDM vol. 4) and performance counters.
 //!
-//! A register exists where CPUID offers what it belongs to; any other one is #GP.
+//! A register exists if CPUID offers the feature to which it belongs. Access to any other register raises
+//! #GP.
 
 use ring3_core::memory::Memory;
 
@@ -21,7 +22,7 @@ pub(super) fn forms(rows: &mut Rows) {
     ending!(rows, [Wrmsr]);
 }
 
-/// The registers that there are.
+/// The registers that exist.
 #[derive(Debug, Clone, Copy)]
 enum Msr {
     TimeStampCounter,
@@ -41,13 +42,13 @@ enum Msr {
     Mca(McaRegister),
 }
 
-/// The register of number `number` on processors of this model.
+/// Returns the register with this number on processors of model `model`.
 fn find(model: Model, number: u32) -> Option<Msr> {
     let features = model.features();
     let (msr, exists) = match number {
         0x10 => (Msr::TimeStampCounter, features.contains(Features::TSC)),
         0x17 => (Msr::PlatformId, model.family() >= 6),
-        // The Pentium has an APIC, but switches it by a pin.
+        // The Pentium has an APIC, but a pin switches it off.
         0x1b => (Msr::ApicBase, features.contains(Features::APIC) && model.family() >= 6),
         0x8b => (Msr::BiosSignId, model.family() >= 6),
         0x10a => (Msr::ArchCapabilities, model.tells_of_flaws()),
@@ -67,14 +68,14 @@ fn find(model: Model, number: u32) -> Option<Msr> {
     exists.then_some(msr)
 }
 
-/// Bits of IA32_ARCH_CAPABILITIES (SDM vol. 4, table 2-2): flaws that are not there. The interpreter does not speculate,
-/// and where code runs on the host's processor supervisor pages are not mapped while it is user code
-/// (RDCL_NO), and VERW, which would clear the buffers behind the others, does not reach the host: MDS_NO, TAA_NO,
-/// SBDR_SSDP_NO, FBSDP_NO, PSDP_NO and RFDS_NO.
+/// Bits of IA32_ARCH_CAPABILITIES (SDM vol. 4, table 2-2), for flaws that do not exist here. The interpreter
+/// does not speculate. Where code runs on the host's processor, supervisor pages are not mapped while it is
+/// user code (RDCL_NO). VERW, which would clear the buffers behind the other flaws, does not reach the host:
+/// MDS_NO, TAA_NO, SBDR_SSDP_NO, FBSDP_NO, PSDP_NO and RFDS_NO.
 const ARCH_CAPABILITIES: u64 = 1 << 0 | 1 << 5 | 1 << 8 | 1 << 13 | 1 << 14 | 1 << 15 | 1 << 27;
 
-/// Bits of IA32_MISC_ENABLE: fast string operations are on; there is no branch trace store and no
-/// precise event-based sampling. None of them can be changed here.
+/// Bits of IA32_MISC_ENABLE: fast string operations are on, and branch trace store and precise event-based
+/// sampling are unavailable. None of the bits can be changed here.
 const MISC_ENABLE: u64 = 1 << 0 | 1 << 11 | 1 << 12;
 /// IA32_EFER.
 const EFER: u32 = 0xc000_0080;
@@ -128,7 +129,7 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             cpu.ask(Exit::ApicBase { value })?;
             cpu.msrs.apic_base = value;
         }
-        // An update of microcode, whatever it is, is none for this processor, and is not loaded (SDM vol. 3, 11.11.6).
+        // No microcode update fits this processor, so none is loaded (SDM vol. 3, 11.11.6).
         Msr::BiosUpdateTrigger | Msr::BiosSignId => {}
         Msr::TscAux if value >> 32 == 0 => cpu.msrs.tsc_aux = value as u32,
         Msr::Mtrr(register) => {
@@ -171,17 +172,17 @@ fn apic_base_bits(model: Model) -> u64 {
     1 << 8 | 1 << 11 | address
 }
 
-/// UC, WC, WT, WP, WB and UC- (SDM vol. 3, table 13-10).
+/// Returns whether `kind` is UC, WC, WT, WP, WB or UC- (SDM vol. 3, table 13-10).
 fn is_memory_type(kind: u8) -> bool {
     matches!(kind, 0 | 1 | 4..=7)
 }
 
-/// Nothing is counted: the counters that a model has stand at 0.
+/// Performs RDPMC. The counters that a model has always read 0, because nothing is counted.
 fn rdpmc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     if cpu.cr0.contains(Cr0::PE) && !cpu.cr4.contains(Cr4::PCE) {
         cpu.require_cpl0()?;
     }
-    // Bit 31 asks for a quick answer of 32 bits (SDM vol. 2, RDPMC), of the Pentium 4 only.
+    // Bit 31 asks for a quick answer of 32 bits (SDM vol. 2, RDPMC). It exists only on the Pentium 4.
     let quick = if cpu.model == Model::Pentium4 { 1 << 31 } else { 0 };
     if cpu.get::<u32>(reg::CX) & !quick >= cpu.model.performance_counters() {
         return Err(cpu.general_protection(0));

@@ -22,7 +22,7 @@ pub(super) fn forms(rows: &mut Rows) {
     rm_sizes!(rows, [Idiv_rm8 Idiv_rm16 Idiv_rm32], divide_signed);
 }
 
-/// The double-width accumulator: AX, DX:AX or EDX:EAX.
+/// Returns the double-width accumulator: AX, DX:AX or EDX:EAX.
 fn accumulator<W: Word>(cpu: &Cpu) -> u64 {
     if W::BITS == 8 {
         cpu.get::<u16>(reg::AX).into()
@@ -38,8 +38,8 @@ fn set_accumulator<W: Word>(cpu: &mut Cpu, high: u64, low: u64) {
     cpu.set(high_register, W::truncate(high));
 }
 
-/// CF and OF say that the product does not fit into the low half. The other flags are
-/// undefined ([`Vendor`]).
+/// Sets the flags after a multiplication. CF and OF say that the product does not fit into the low half. The
+/// other flags are undefined ([`Vendor`]).
 fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
     cpu.status = match cpu.vendor {
         Vendor::Intel => Status::new(low, overflow, overflow, false).with_zero(false),
@@ -47,11 +47,11 @@ fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
     };
 }
 
-/// All flags are undefined after a division.
+/// Sets the flags after a division, all of which are undefined.
 fn set_quotient_status(cpu: &mut Cpu) {
     if cpu.vendor == Vendor::Amd {
         let (carry, overflow) = (cpu.status.carry(), cpu.status.overflow());
-        // A result without ZF, SF and PF.
+        // A result for which ZF, SF and PF are clear.
         cpu.status = Status::new(1_u32, carry, overflow, true);
     }
 }
@@ -89,7 +89,7 @@ fn multiply_immediate<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op:
     Ok(())
 }
 
-/// The whole product, and whether its low half alone has another value.
+/// Returns the whole product, and whether its low half alone has another value.
 fn signed_product<W: Word>(a: W, b: W) -> (u64, bool) {
     let product = a.sign_extend().wrapping_mul(b.sign_extend());
     (product, W::truncate(product).sign_extend() != product)

@@ -1,9 +1,9 @@
-//! Two or three instructions that stand together all the time, executed by one handler: a comparison, or another
-//! instruction that sets flags, and the conditional jump after it; and moves, stack operations and what
-//! often comes after them.
+//! Handlers that execute two or three instructions which are often adjacent: a comparison, or another
+//! instruction that sets flags, with the conditional jump after it; and moves and stack operations with
+//! instructions that often follow them.
 //!
-//! What one mispredicted indirect call costs the host is as much as all of them. They stay instructions of
-//! their own, in the count and where something stops.
+//! A mispredicted indirect call costs the host as much as all of these together. They still count as separate
+//! instructions, and the execution can stop between them.
 
 use std::marker::PhantomData;
 
@@ -18,20 +18,20 @@ use crate::exec::branch::{
 use crate::exec::{Done, Flat, Mem, Quick, Reg, arithmetic, data, stack};
 use crate::table::{Exec, go_on, slow};
 
-/// What executes a comparison and the jump after it, by the number that the jump's condition has in
-/// its opcode (SDM vol. 1, appendix B).
+/// The handlers of a comparison and the jump after it, by the number of the jump's condition in its opcode
+/// (SDM vol. 1, appendix B).
 #[derive(Debug)]
 pub(crate) struct Pairs {
-    /// When the comparison's ModRM operand is in memory.
+    /// For a comparison whose ModRM operand is in memory.
     pub(crate) memory: [Exec; 16],
-    /// The same for [`Op::is_flat`] operands.
+    /// For a comparison whose memory operand is [`Op::is_flat`].
     pub(crate) flat: [Exec; 16],
-    /// When it is a register.
+    /// For a comparison whose ModRM operand is a register.
     pub(crate) register: [Exec; 16],
 }
 
-/// Lets the last of `block` execute `second` as well, the instruction after it, if there is a handler for
-/// both, and the one before the last all three.
+/// Makes the last instruction of `block` also execute `second`, the instruction after it, if there is a
+/// handler for both, and the one before the last execute all three.
 pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
     let Some((first, before)) = block.split_last_mut() else { return };
     if let Some(condition) = second.form.form().and_then(|form| form.condition) {
@@ -52,7 +52,7 @@ pub(crate) fn join(block: &mut [Op], second: &Op, mode: CodeMode) {
     }
 }
 
-/// Lets `first` execute `second`, if there is a handler for both.
+/// Makes `first` also execute `second`, if there is a handler for both.
 fn join_parts(first: &mut Op, second: Option<Part>, mode: CodeMode) {
     if let Some(second) = second
         && let Some(followers) = part(first, mode).and_then(|part| FOLLOWERS.get(part as usize))
@@ -61,7 +61,7 @@ fn join_parts(first: &mut Op, second: Option<Part>, mode: CodeMode) {
     }
 }
 
-/// What `op` is to others; nothing where segments are not flat.
+/// Returns the part that `op` can be in a pair, or None if segments are not flat.
 fn part(op: &Op, mode: CodeMode) -> Option<Part> {
     let form = op.form.form().filter(|_| mode.is_flat)?;
     if !op.has_memory_operand() {
@@ -73,7 +73,8 @@ fn part(op: &Op, mode: CodeMode) -> Option<Part> {
     }
 }
 
-/// What `op` and a jump after it are together to the instruction before them, by the number of the jump's condition.
+/// Returns the part that `op` and a jump after it are together for the instruction before them, by the number
+/// of the jump's condition.
 fn test_and_jump(op: &Op, condition: u8) -> Option<Part> {
     let is_test = op.form.form().is_some_and(|form| form.code == Code::Test_rm32_r32);
     match condition {
@@ -83,14 +84,14 @@ fn test_and_jump(op: &Op, condition: u8) -> Option<Part> {
     }
 }
 
-/// What stands together with others. The first of them can have any after them.
+/// The instructions that can be parts of a pair. Each of the first six can be followed by any of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     /// MOV from a flat memory operand.
     Load,
-    /// MOV to one.
+    /// MOV to a flat memory operand.
     Store,
-    /// MOV to the register that ModRM.rm names.
+    /// MOV to the register that ModRM.rm specifies.
     Copy,
     /// PUSH of a register.
     Push,
@@ -108,7 +109,7 @@ pub(crate) enum Part {
     TestAndJumpIfNotEqual,
 }
 
-/// The handlers of two parts, by their numbers.
+/// The handlers of two parts, by the numbers of the parts.
 static FOLLOWERS: [[Exec; 10]; 6] = [
     followers::<Load>(),
     followers::<Store>(),
@@ -152,16 +153,16 @@ fn two<F: First, S: Second>(
 
 /// A part that others can follow.
 trait First {
-    /// Executes it, or stops.
+    /// Executes it, or stops without an effect.
     fn quick(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done;
 
-    /// Executes it, where `quick` has stopped, and goes on.
+    /// Executes it after `quick` has stopped, and continues.
     const SLOW: Exec;
 }
 
 /// A part that can follow others.
 trait Second {
-    /// Executes it and goes on.
+    /// Executes it and continues.
     fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done;
 }
 
@@ -228,8 +229,8 @@ impl<C: Condition> Second for TestAndJump<C> {
     }
 }
 
-/// Executes `op` by `compare`, which sets flags, and the jump after it; where `compare` stops, `slow` begins again and
-/// executes `op` alone.
+/// Executes `op` by `compare`, which sets flags, and the jump after it. If `compare` stops, `slow` starts
+/// again and executes `op` alone.
 #[inline(always)]
 pub(crate) fn compare_and_jump<C: Condition>(
     cpu: &mut Cpu,
@@ -249,7 +250,7 @@ pub(crate) fn compare_and_jump<C: Condition>(
     }
 }
 
-/// The handlers for `compare` and a jump, by condition.
+/// Makes the handlers for `compare` and a jump, by condition.
 macro_rules! by_condition {
     ($compare:expr, $slow:expr) => {
         $crate::exec::pair::by_condition!($compare, $slow,
@@ -265,7 +266,7 @@ macro_rules! by_condition {
     };
 }
 
-/// Says that comparisons, whose rows were added before, can be executed with the jump after them:
+/// Declares that comparisons, whose rows were added before, can be executed with the jump after them:
 /// `handler` is generic in place and word.
 macro_rules! pairs {
     ($rows:ident, $size:ty, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {{

@@ -1,4 +1,4 @@
-//! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and who may use which port.
+//! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and the permission to use a port.
 
 use ring3_core::memory::Memory;
 
@@ -20,11 +20,12 @@ pub(super) fn forms(rows: &mut Rows) {
     sizes!(rows, [Out_DX_AL Out_DX_AX Out_DX_EAX], output);
 }
 
-/// Where a 32-bit TSS holds the offset of its I/O permission bit map (SDM vol. 3, figure 9-2).
+/// Offset in a 32-bit TSS of the field with the offset of its I/O permission bit map (SDM vol. 3, figure
+/// 9-2).
 const BIT_MAP_OFFSET: u64 = 0x66;
 
-/// #GP(0) unless the running code may use `size` ports from `port` on: by its
-/// privilege, or by the I/O permission bit map of the TSS (SDM vol. 1, 19.5).
+/// Raises #GP(0) unless the running code may use `size` ports from `port` on, because of its privilege or the
+/// I/O permission bit map of the TSS (SDM vol. 1, 19.5).
 pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: usize) -> Done {
     let protected = cpu.cr0.contains(Cr0::PE);
     if !protected || !cpu.in_virtual_8086_mode() && cpu.cpl() <= cpu.iopl() {
@@ -37,7 +38,7 @@ pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: us
     }
     let bit_map: u16 = cpu.read_system(memory, tss.base.wrapping_add(BIT_MAP_OFFSET))?;
     let offset = u64::from(bit_map) + u64::from(port / 8);
-    // Two bytes are read whatever the port, so both must be inside the limit.
+    // Two bytes are read for any port, so both must be inside the limit.
     if offset + 1 > u64::from(tss.limit) {
         return Err(cpu.general_protection(0));
     }

@@ -1,6 +1,7 @@
 //! Shifts and rotates (SDM vol. 1, 7.3.6).
 //!
-//! OF is defined for counts of 1 only, and AF is not after shifts: there processors differ ([`Vendor`]).
+//! OF is defined only for counts of 1, and AF is undefined after shifts. Processors differ in these flags
+//! ([`Vendor`]).
 
 use ring3_core::memory::Memory;
 
@@ -50,16 +51,18 @@ const COUNT_MASK: u32 = 31;
 
 /// A shift or rotate by `count`, 1 to 31.
 trait Shift {
-    /// It is no rotate, which leaves AF as it was.
+    /// Whether it is a shift. A rotate leaves AF unchanged.
     const SHIFTS: bool = false;
-    /// It rotates CF too, which is one bit more.
+    /// Whether it rotates CF too, which is one bit more.
     const HAS_CARRY: bool = false;
 
-    /// The result and the flags.
+    /// Returns the result and the flags.
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status);
 
-    /// OF as Intel's processors leave it after more than one bit: as it is after the first. It stays where
-    /// all comes to its place again, and where ROL and ROR rotate a register by a number in the instruction.
+    /// Returns OF as Intel's processors leave it after more than one bit, which is its value after the first
+    /// bit. It does not change if all bits return to their places, and if ROL or ROR rotates a register by an
+    /// immediate count.
+    /// ROR rotate a register by a number in the instruction.
     #[inline(always)]
     fn overflow_of_first<W: Word>(
         status: Status,
@@ -78,10 +81,10 @@ trait Shift {
 
 /// A double-precision shift by `count`, 1 to 31.
 trait DoubleShift {
-    /// The result and the flags.
+    /// Returns the result and the flags.
     fn apply<W: Word>(status: Status, value: W, filler: W, count: u32) -> (W, Status);
 
-    /// OF as AMD's processors leave it, by the result and CF.
+    /// Returns OF as AMD's processors leave it, by the result and CF.
     fn overflows<W: Word>(result: W, carry: bool) -> bool;
 }
 
@@ -95,17 +98,17 @@ struct Sar;
 struct Shld;
 struct Shrd;
 
-/// The highest bit.
+/// Returns the highest bit.
 fn top<W: Word>(value: W) -> bool {
     value.zero_extend() & W::SIGN != 0
 }
 
-/// The highest two bits differ.
+/// Returns whether the highest two bits differ.
 fn top_two_differ<W: Word>(value: W) -> bool {
     top(W::truncate(value.zero_extend() ^ value.zero_extend() << 1))
 }
 
-/// Bit `number` of `value`.
+/// Returns bit `number` of `value`.
 fn bit(value: u64, number: u32) -> bool {
     value >> number & 1 != 0
 }
@@ -135,7 +138,7 @@ impl Shift for Rcl {
     const HAS_CARRY: bool = true;
 
     fn apply<W: Word>(status: Status, value: W, count: u32) -> (W, Status) {
-        // A rotate of one bit more than the operand has: CF on top of it.
+        // This rotates one bit more than the operand has, with CF on top of it.
         let bits = W::BITS + 1;
         let count = count % bits;
         if count == 0 {
@@ -201,8 +204,8 @@ impl Shift for Sar {
 
 impl DoubleShift for Shld {
     fn apply<W: Word>(_: Status, value: W, filler: W, count: u32) -> (W, Status) {
-        // With 16 bits and counts over 16 the filler is shifted through; what
-        // follows it is undefined, here the operand again.
+        // With 16 bits and counts over 16 the filler is shifted through. The bits that follow it are
+        // undefined, and are those of the operand here.
         let (old, filler) = (value.zero_extend(), filler.zero_extend());
         let wide =
             u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
@@ -241,7 +244,7 @@ fn by_cl<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     shift::<P, W, S>(cpu, memory, op, count, false)
 }
 
-/// A count of zero changes no flags.
+/// Performs a shift or rotate. A count of zero changes no flags.
 #[inline(always)]
 fn shift<P: Place, W: Word, S: Shift>(
     cpu: &mut Cpu,

@@ -1,13 +1,13 @@
-//! MMX, and what SSE to SSE4.2 have beside floating-point arithmetic (SDM vol. 1, chapters 9 to 12):
-//! moves, packed integers, shuffles, strings and the state.
+//! MMX, and the instructions of SSE to SSE4.2 other than floating-point arithmetic (SDM vol. 1, chapters 9 to
+//! 12): moves, packed integers, shuffles, strings and the state.
 //!
-//! A vector is a [`Vector`]: an MMX or an XMM register, or as much in memory. What an
-//! instruction does to it is a closure in its row of the table, mostly one about a single
-//! [`Lane`] or two of them: `u8::wrapping_add` is PADDB.
+//! A vector is a [`Vector`]: an MMX or an XMM register, or as many bits in memory. The operation of an
+//! instruction is a closure in its row of the table, usually on a single [`Lane`] or two of them:
+//! `u8::wrapping_add` is PADDB.
 //!
-//! A handler follows the order of the processor: first whether the extension may be used
-//! (#UD, #NM) and, with MMX, whether the x87 has an exception pending; then memory
-//! faults; then the operation, which cannot fail.
+//! A handler follows the order of the processor: first it checks whether the extension may be used (#UD, #NM)
+//! and, with MMX, whether an x87 exception is pending; then come memory faults; then the operation, which
+//! cannot fail.
 
 mod arithmetic;
 mod float;
@@ -42,7 +42,7 @@ pub(super) fn forms(rows: &mut Rows) {
     general::forms(rows);
 }
 
-/// Rows for an MMX and an XMM form: `change` makes the new destination of destination and source.
+/// Rows for an MMX and an XMM form: `change` computes the new destination from destination and source.
 macro_rules! both {
     ($rows:ident, [$mm:ident $xmm:ident], $change:expr) => {
         $crate::exec::simd::row!($rows, u64, [$mm], combine, $change);
@@ -50,7 +50,7 @@ macro_rules! both {
     };
 }
 
-/// The same where `change` is about lanes, one of the destination and one of the source.
+/// Rows for an MMX and an XMM form whose `change` takes lanes, one of the destination and one of the source.
 macro_rules! lanes {
     ($rows:ident, [$mm:ident $xmm:ident], $change:expr) => {
         $crate::exec::simd::both!($rows, [$mm $xmm], |a, b| {
@@ -64,7 +64,7 @@ macro_rules! lanes {
     };
 }
 
-/// Rows for forms on vectors of the type given, executed by `handler` with `parameter`.
+/// Rows for forms on vectors of the given type, executed by `handler` with `parameter`.
 macro_rules! row {
     ($rows:ident, $vector:ty, [$($code:ident)+], $handler:ident, $parameter:expr) => {$(
         $rows.add(iced_x86::Code::$code, $crate::table::exec!(|cpu, memory, op| {
@@ -83,11 +83,11 @@ use {both, lanes, row};
 
 /// An element of a vector.
 trait Lane: Copy + 'static {
-    /// Its size.
+    /// Its size in bits.
     const BITS: usize;
-    /// Of the low bits of `bits`.
+    /// Makes a lane of the low bits of `bits`.
     fn of(bits: u64) -> Self;
-    /// Sign- or zero-extended to 64 bits.
+    /// Returns the lane, sign- or zero-extended to 64 bits.
     fn bits(self) -> u64;
 }
 
@@ -111,18 +111,18 @@ macro_rules! lane {
 
 lane! { u8, u64; u16, u64; u32, u64; u64, u64; i8, i64; i16, i64; i32, i64; i64, i64; }
 
-/// What an MMX or an XMM register holds.
+/// The contents of an MMX or an XMM register.
 trait Vector: Copy + 'static {
-    /// Its size.
+    /// Its size in bits.
     const BITS: usize;
 
-    /// Zero-extended.
+    /// Returns the vector, zero-extended.
     fn wide(self) -> u128;
-    /// Of the low bits of `bits`.
+    /// Makes a vector of the low bits of `bits`.
     fn of(bits: u128) -> Self;
-    /// The exceptions of an instruction on such registers that come before any memory access.
+    /// Checks for the exceptions of an instruction on such registers that come before any memory access.
     fn begin(cpu: &mut Cpu) -> Done;
-    /// What such an instruction changes beside its destination, once it cannot fail any more.
+    /// Makes the changes of such an instruction besides its destination, once it cannot fail any more.
     fn enter(cpu: &mut Cpu);
     /// Reads register `number`.
     fn get(cpu: &Cpu, number: u8) -> Self;
@@ -133,7 +133,7 @@ trait Vector: Copy + 'static {
     /// Writes the memory operand.
     fn store(self, cpu: &mut Cpu, memory: &mut Memory, op: &Op, aligned: bool) -> Done;
 
-    /// Lane `index`.
+    /// Returns lane `index`.
     #[inline(always)]
     fn lane<L: Lane>(self, index: usize) -> L {
         L::of((self.wide() >> (index * L::BITS)) as u64)
@@ -238,12 +238,12 @@ impl Vector for u128 {
     }
 }
 
-/// The vector operand that ModRM.rm names.
+/// The vector operand that ModRM.rm specifies.
 trait Source {
-    /// Reads it.
+    /// Reads the operand.
     fn vector<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<V, Stopped>;
 
-    /// Reads its low bits, all that an instruction needs of it.
+    /// Reads its low bits, if an instruction needs no others.
     fn low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped>;
 }
 
@@ -283,7 +283,7 @@ impl Source for Reg {
     }
 }
 
-/// A vector of lanes, from what makes each of them by its index.
+/// Makes a vector; `lane` makes each lane by its index.
 #[inline(always)]
 fn vector<V: Vector, L: Lane>(mut lane: impl FnMut(usize) -> L) -> V {
     let mask = u64::MAX >> (64 - L::BITS);
@@ -292,19 +292,19 @@ fn vector<V: Vector, L: Lane>(mut lane: impl FnMut(usize) -> L) -> V {
     V::of(bits)
 }
 
-/// Lane by lane.
+/// Combines two vectors lane by lane.
 #[inline(always)]
 fn zip<V: Vector, L: Lane>(a: V, b: V, change: impl Fn(L, L) -> L) -> V {
     vector(|index| change(a.lane(index), b.lane(index)))
 }
 
-/// The same with a vector alone.
+/// Changes one vector lane by lane.
 #[inline(always)]
 fn map<V: Vector, L: Lane>(a: V, change: impl Fn(L) -> L) -> V {
     vector(|index| change(a.lane(index)))
 }
 
-/// The destination becomes what `change` makes of it and of the source.
+/// Sets the destination to the value that `change` computes from it and from the source.
 #[inline(always)]
 fn combine<S: Source, V: Vector>(
     cpu: &mut Cpu,
@@ -319,7 +319,8 @@ fn combine<S: Source, V: Vector>(
     Ok(())
 }
 
-/// The same with an immediate operand.
+/// Sets the destination to the value that `change` computes from it, from the source and from the immediate
+/// operand.
 #[inline(always)]
 fn combine_by<S: Source, V: Vector>(
     cpu: &mut Cpu,
@@ -330,7 +331,7 @@ fn combine_by<S: Source, V: Vector>(
     combine::<S, V>(cpu, memory, op, |a, b| change(a, b, immediate(op)))
 }
 
-/// The destination becomes what `change` makes of it and of the source's low bits.
+/// Sets the destination to the value that `change` computes from it and from the source's low bits.
 #[inline(always)]
 fn combine_low<S: Source, V: Vector, W: Word>(
     cpu: &mut Cpu,
@@ -345,7 +346,7 @@ fn combine_low<S: Source, V: Vector, W: Word>(
     Ok(())
 }
 
-/// The immediate byte.
+/// Returns the immediate byte.
 fn immediate(op: &Op) -> usize {
     usize::from(op.immediate::<u8>())
 }

@@ -55,12 +55,12 @@ pub(super) fn forms(rows: &mut Rows) {
     wide!(rows, [Popw_DS Popd_DS], pop_segment, { sreg::DS });
     wide!(rows, [Popw_FS Popd_FS], pop_segment, { sreg::FS });
     wide!(rows, [Popw_GS Popd_GS], pop_segment, { sreg::GS });
-    // The interrupt flag, the trap flag or the interrupt shadow may have changed, or the segments
-    // that decoded code takes for flat.
+    // The interrupt flag, the trap flag, the interrupt shadow or the segments that decoded code assumes to be
+    // flat may have changed.
     ending!(rows, [Popfw Popfd Popw_SS Popd_SS Popw_DS Popd_DS Popw_ES Popd_ES]);
 }
 
-/// PUSH ESP pushes the old value (SDM vol. 2, PUSH).
+/// Performs PUSH. PUSH ESP pushes the old value (SDM vol. 2, PUSH).
 pub(super) fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let value = P::read::<W>(cpu, memory, op)?;
     cpu.push(memory, value)
@@ -71,8 +71,8 @@ pub(super) fn push_at_once<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op
     cpu.push_at_once(memory, value)
 }
 
-/// An address with ESP is computed after ESP was incremented, and POP ESP
-/// keeps what it popped (SDM vol. 2, POP).
+/// Performs POP. An address with ESP is computed after ESP was incremented, and POP ESP keeps the popped
+/// value (SDM vol. 2, POP).
 pub(super) fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let old = cpu.gpr(reg::SP);
     let value = cpu.pop::<W>(memory)?;
@@ -124,7 +124,7 @@ fn pop_all<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// RF and VM are pushed as 0.
+/// Performs PUSHF. RF and VM are pushed as 0.
 fn push_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     match cpu.flag_of_popf(W::BITS == 32) {
         InterruptFlag::Real => {}
@@ -151,7 +151,7 @@ fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     let value = cpu.pop::<W>(memory)?;
     let mut mask = cpu.flags_mask(W::BITS == 32);
     if W::BITS == 32 {
-        // POPF clears RF (SDM vol. 2, POPF); in virtual-8086 mode IOPL stays.
+        // POPF clears RF (SDM vol. 2, POPF). In virtual-8086 mode IOPL does not change.
         mask |= Eflags::RF;
     }
     let flags = Eflags::from_bits_truncate(value.zero_extend() as u32) - Eflags::RF;
@@ -159,7 +159,7 @@ fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// The stack frame of a procedure at nesting level `op.disp` (SDM vol. 2, ENTER).
+/// Performs ENTER: makes the stack frame of a procedure at nesting level `op.disp` (SDM vol. 2, ENTER).
 fn enter<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let (size, level) = (u64::from(op.imm & 0xffff), op.disp & 31);
     let (old, frame) = (cpu.gpr(reg::SP), cpu.gpr(reg::BP));
@@ -188,7 +188,7 @@ fn enter_frame<W: Word>(
         cpu.push(memory, W::truncate(new_frame))?;
     }
     let top = cpu.stack_pointer().wrapping_sub(size) & cpu.stack_mask();
-    // The new top of the stack must be writable, though nothing is written yet.
+    // The new top of the stack must be writable, although nothing is written yet.
     cpu.check_writable(memory, sreg::SS, top, W::BYTES)?;
     cpu.set_stack_pointer(top);
     cpu.set(reg::BP, W::truncate(new_frame));
@@ -226,7 +226,7 @@ fn push_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory,
 fn pop_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     let selector = cpu.peek::<W>(memory, 0)?.zero_extend() as u16;
     let released = cpu.stack_pointer().wrapping_add(W::BYTES as u64);
-    // ESP counts in the size of the old stack segment.
+    // The pop changes ESP in the size of the old stack segment.
     let mask = cpu.stack_mask();
     cpu.load_segment(memory, REGISTER, selector)?;
     cpu.set_gpr(reg::SP, cpu.gpr(reg::SP) & !mask | released & mask);

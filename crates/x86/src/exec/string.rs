@@ -1,7 +1,7 @@
 //! String instructions (SDM vol. 1, 7.3.9): MOVS, CMPS, SCAS, LODS, STOS, and INS and OUTS.
 //!
-//! A repeated instruction is as many instructions as it has iterations: each
-//! one completes, with the registers changed, before the next one begins.
+//! A repeated instruction counts as many instructions as it has iterations: each one completes, with the
+//! registers changed, before the next one begins.
 
 use ring3_core::memory::Memory;
 
@@ -26,16 +26,16 @@ pub(super) fn forms(rows: &mut Rows) {
     sizes!(rows, [Outsb_DX_m8 Outsw_DX_m16 Outsd_DX_m32], output_string);
 }
 
-/// What one iteration leaves to be decided.
+/// The effect of an iteration on the repetition.
 #[derive(PartialEq, Eq)]
 enum Iteration {
     /// It changes no flags.
     Plain,
-    /// It compared, and REPE and REPNE look at ZF.
+    /// It has compared, so REPE and REPNE check ZF.
     Compared,
 }
 
-/// The bits of an index or count register that the address size selects.
+/// Returns the bits of an index or count register that the address size selects.
 #[inline(always)]
 fn masked(cpu: &Cpu, op: &Op, register: u8) -> u64 {
     cpu.gpr(register) & u64::from(op.address_mask())
@@ -51,7 +51,7 @@ fn set_masked(cpu: &mut Cpu, op: &Op, register: u8, value: u64) {
     }
 }
 
-/// Moves an index register on by `count` elements of size `W` in the direction of DF.
+/// Advances an index register by `count` elements of size `W` in the direction of DF.
 #[inline(always)]
 fn step<W: Word>(cpu: &mut Cpu, op: &Op, register: u8, count: u64) {
     let distance = count.wrapping_mul(W::BYTES as u64);
@@ -64,7 +64,7 @@ fn step<W: Word>(cpu: &mut Cpu, op: &Op, register: u8, count: u64) {
     set_masked(cpu, op, register, new);
 }
 
-/// Executes `iteration` once, or as the repeat prefix says.
+/// Executes `iteration` once, or as often as the repeat prefix says.
 #[inline(always)]
 fn repeat(
     cpu: &mut Cpu,
@@ -75,7 +75,7 @@ fn repeat(
     repeat_in_batches(cpu, memory, op, |_, _| false, iteration)
 }
 
-/// The same where `many` can do some of the iterations at once, but for the last one.
+/// Repeats like [`repeat`], where `many` can do some of the iterations at once, except for the last one.
 #[inline(always)]
 fn repeat_in_batches(
     cpu: &mut Cpu,
@@ -106,14 +106,14 @@ fn repeat_in_batches(
         if count == 1 || !goes_on {
             return Ok(());
         }
-        // The engine counts the last iteration as it counts any instruction.
+        // The engine counts the last iteration like any instruction.
         cpu.instructions += 1;
         pause(cpu, memory)?;
     }
 }
 
-/// Between two iterations: leaves the instruction where the engine must look around, which
-/// may find that the instruction has overwritten itself.
+/// Leaves the instruction between two iterations if the engine must check for events. The engine may find
+/// that the instruction has overwritten itself.
 #[inline(always)]
 fn pause(cpu: &mut Cpu, memory: &Memory) -> Done {
     if cpu.instructions >= cpu.deadline || !cpu.attention.is_empty() || memory.has_stale_code() {
@@ -147,9 +147,10 @@ fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 /// Fewer iterations than this are done one by one.
 const WORTH_A_BATCH: u64 = 4;
 
-/// How many iterations can be done at once whose index registers, with that many bytes from there on that need nothing else,
-/// are `indices`: until those bytes or the offsets of the address size end, or the deadline comes, and one less than
-/// the count, so that the instruction ends in the ordinary way.
+/// Returns how many iterations can be done at once. `indices` are their index registers, with the number of
+/// bytes from there on that can be accessed without further checks. The batch ends with those bytes, with the
+/// offsets within the address size, or at the deadline, and one iteration before the count, so that the
+/// instruction ends in the ordinary way.
 fn batch<W: Word>(cpu: &Cpu, op: &Op, indices: &[(u8, usize)]) -> Option<u64> {
     if cpu.has_flag(Eflags::DF) || !cpu.attention.is_empty() {
         return None;
@@ -164,12 +165,13 @@ fn batch<W: Word>(cpu: &Cpu, op: &Op, indices: &[(u8, usize)]) -> Option<u64> {
     (count >= WORTH_A_BATCH).then_some(count)
 }
 
-/// Does many iterations of MOVS within one page of source and target, if that can be done.
+/// Does many iterations of MOVS within one page of source and target, if possible.
 fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
     let Some((to, room)) = cpu.plain_target(sreg::ES, masked(cpu, op, reg::DI)) else {
         return false;
     };
-    // The two pages may have the same entry of the TLB, and what was written last has left that of the target.
+    // The two pages may have the same entry of the TLB, which now holds the target's page because it was
+    // written last.
     let offset = masked(cpu, op, reg::SI);
     let Some((from, readable)) = cpu.find_plain_source(memory, op.segment, offset) else {
         return false;
@@ -185,7 +187,7 @@ fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
     true
 }
 
-/// Does many iterations of STOS within one page, if that can be done.
+/// Does many iterations of STOS within one page, if possible.
 fn store_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
     let Some((to, room)) = cpu.plain_target(sreg::ES, masked(cpu, op, reg::DI)) else {
         return false;
@@ -204,7 +206,7 @@ fn store_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
     true
 }
 
-/// Accounts for `count` iterations that wrote at ES:EDI.
+/// Updates the registers and counts for `count` iterations that wrote at ES:EDI.
 fn finish_batch<W: Word>(cpu: &mut Cpu, op: &Op, count: u64) {
     step::<W>(cpu, op, reg::DI, count);
     set_masked(cpu, op, reg::CX, masked(cpu, op, reg::CX) - count);
@@ -245,7 +247,7 @@ fn compare<W: Word>(cpu: &mut Cpu, a: W, b: W) {
     cpu.status = Status::sub(a, b, difference);
 }
 
-/// The permission to use the port is checked even if the count is zero.
+/// Checks the permission to use the port, which happens even if the count is zero.
 fn check_idle_port<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     if op.repeat != Repeat::None && masked(cpu, op, reg::CX) == 0 {
         check_port(cpu, memory, cpu.get(reg::DX), W::BYTES)?;
@@ -259,7 +261,7 @@ fn input_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
         let port = cpu.get(reg::DX);
         check_port(cpu, memory, port, W::BYTES)?;
         let target = masked(cpu, op, reg::DI);
-        // What is read from a device is gone: it must have a place to go first.
+        // A value that is read from a device cannot be read again, so the target is checked first.
         cpu.check_writable(memory, sreg::ES, target, W::BYTES)?;
         let value = cpu
             .read_port::<W>(port)

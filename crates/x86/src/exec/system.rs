@@ -1,5 +1,5 @@
-//! System instructions (SDM vol. 3, 2.8): control and debug registers, descriptor tables, MSRs, time,
-//! CPUID, HLT, SYSENTER and SYSEXIT, and the instructions that look at selectors.
+//! System instructions (SDM vol. 3, 2.8): control and debug registers, descriptor tables, MSRs, time, CPUID,
+//! HLT, SYSENTER and SYSEXIT, and the instructions that examine selectors.
 
 use iced_x86::{Code, CpuidFeature};
 use ring3_core::memory::Memory;
@@ -90,7 +90,7 @@ fn rdtsc(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// Nothing is executed out of order, so there is nothing to wait for.
+/// Performs RDTSCP. Nothing is executed out of order, so there is nothing to wait for.
 fn rdtscp(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     rdtsc(cpu, memory, op)?;
     cpu.set(reg::CX, cpu.msrs.tsc_aux);
@@ -117,7 +117,7 @@ fn write_control(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let value = cpu.get::<u32>(op.rm);
     match op.reg {
         0 => {
-            // Bits that are reserved are ignored, as on all 32-bit processors.
+            // Reserved bits are ignored, as on all 32-bit processors.
             let new = Cr0::from_bits_truncate(value);
             if new.contains(Cr0::PG) && !new.contains(Cr0::PE)
                 || new.contains(Cr0::NW) && !new.contains(Cr0::CD)
@@ -147,7 +147,7 @@ fn write_control(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// The bits of CR4 that may be set on a processor of this model.
+/// Returns the bits of CR4 that may be set on a processor of model `model`.
 fn supported_cr4(model: Model) -> Cr4 {
     let bits = [
         (Cr4::VME | Cr4::PVI, Features::VME),
@@ -191,7 +191,7 @@ fn clts(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// LMSW can set PE but not clear it.
+/// Performs LMSW, which can set PE but not clear it.
 fn lmsw<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     cpu.require_cpl0()?;
     let value = P::read::<W>(cpu, memory, op)?.zero_extend() as u32;
@@ -213,15 +213,15 @@ fn invlpg(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// There are no caches to write back or to forget.
+/// Performs INVD and WBINVD. There are no caches to write back or to invalidate.
 fn flush_caches(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.require_cpl0()
 }
 
 // Descriptor tables -----------------------------------------------------
 
-/// A pseudo-descriptor in memory: limit and base. With a 16-bit operand size the base has 24
-/// bits (SDM vol. 2, LGDT).
+/// Reads a pseudo-descriptor in memory: limit and base. With a 16-bit operand size the base has 24 bits (SDM
+/// vol. 2, LGDT).
 fn read_table<const IS_16_BIT: bool>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -234,7 +234,7 @@ fn read_table<const IS_16_BIT: bool>(
     Ok(TableRegister { base: base.into(), limit })
 }
 
-/// SGDT and SIDT store all 32 bits of the base whatever the operand size.
+/// Performs SGDT and SIDT, which store all 32 bits of the base at any operand size.
 fn write_table(cpu: &mut Cpu, memory: &mut Memory, op: &Op, table: TableRegister) -> Done {
     let behind = op.displaced(2);
     Mem::write(cpu, memory, op, table.limit)?;
@@ -263,12 +263,13 @@ fn sidt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     write_table(cpu, memory, op, cpu.idtr)
 }
 
-/// #GP for the instructions that tell users of system registers, where the system prevents it (SDM vol. 3, 2.5, CR4.UMIP).
+/// Raises #GP for the instructions that reveal system registers to users, if the system prevents it (SDM vol.
+/// 3, 2.5, CR4.UMIP).
 fn require_umip_off_or_cpl0(cpu: &mut Cpu) -> Done {
     if cpu.cr4.contains(Cr4::UMIP) { cpu.require_cpl0() } else { Ok(()) }
 }
 
-/// Instructions about selectors do not exist in real and virtual-8086 mode.
+/// Raises #UD in real and virtual-8086 mode, where instructions on selectors do not exist.
 fn require_protected_mode(cpu: &mut Cpu) -> Done {
     if cpu.in_protected_mode() { Ok(()) } else { Err(cpu.undefined_opcode()) }
 }
@@ -303,7 +304,7 @@ fn ltr<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// A present system descriptor of one of `kinds` in the GDT.
+/// Returns a present system descriptor of one of `kinds` in the GDT.
 fn global_descriptor(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -336,10 +337,10 @@ fn str<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     P::write(cpu, memory, op, W::truncate(cpu.tr.selector.into()))
 }
 
-// Looking at selectors --------------------------------------------------
+// Examining selectors ---------------------------------------------------
 
-/// The descriptor of a selector that LAR, LSL, VERR and VERW look at, if the
-/// running code may see it; outside of the table, or null, is no fault here.
+/// Returns the descriptor of a selector that LAR, LSL, VERR or VERW examines, if the running code may see it.
+/// A null selector, or one outside the table, causes no fault here.
 fn visible_descriptor(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -355,7 +356,7 @@ fn visible_descriptor(
     Ok(visible.then_some(descriptor))
 }
 
-/// Sets ZF for what a look at a selector found.
+/// Sets ZF to the result of examining a selector.
 fn set_found(cpu: &mut Cpu, found: bool) {
     cpu.status = cpu.status.with_zero(found);
 }
@@ -389,7 +390,7 @@ fn verify<P: Place>(
     Ok(())
 }
 
-/// System descriptors that LAR can look at (SDM vol. 2, LAR), and those of LSL.
+/// The types of system descriptors that LAR accepts (SDM vol. 2, LAR), and those that LSL accepts.
 const LAR_KINDS: u16 = 1 << system::TSS16_AVAILABLE
     | 1 << system::LDT
     | 1 << system::TSS16_BUSY
@@ -404,7 +405,8 @@ const LSL_KINDS: u16 = 1 << system::TSS16_AVAILABLE
     | 1 << system::TSS32_AVAILABLE
     | 1 << system::TSS32_BUSY;
 
-/// Bits 19 to 16 are undefined (SDM vol. 2, LAR); AMD documents them as those of the descriptor.
+/// Performs LAR. Bits 19 to 16 of its result are undefined (SDM vol. 2, LAR); AMD documents them as those of
+/// the descriptor.
 fn lar<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     look::<P, W>(cpu, memory, op, LAR_KINDS, |descriptor| descriptor.0 >> 32 & 0x00ff_ff00)
 }
@@ -432,7 +434,8 @@ fn look<P: Place, W: Word>(
     Ok(())
 }
 
-/// Raises the RPL of a selector to that of another one; if it is as high already, nothing is written.
+/// Performs ARPL, which raises the RPL of a selector to that of another one. If it is already as high,
+/// nothing is written.
 fn arpl<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_protected_mode(cpu)?;
     let floor = cpu.get::<u16>(op.reg) & 3;
@@ -447,7 +450,7 @@ fn arpl<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 
 // Fast system calls -----------------------------------------------------
 
-/// A flat segment at privilege level `cpl`.
+/// Makes a flat segment at privilege level `cpl`.
 fn flat(selector: u16, kind: u16, cpl: u8) -> Segment {
     Segment::new(selector, 0, u32::MAX, Attributes(0xc090 | kind | u16::from(cpl) << 5))
 }
@@ -456,12 +459,12 @@ const CODE: u16 = 0xb;
 const DATA: u16 = 0x3;
 
 impl Cpu {
-    /// SYSENTER does not raise #GP, nor does SYSEXIT at privilege 0 (SDM vol. 2).
+    /// Returns whether SYSENTER does not raise #GP, nor does SYSEXIT at privilege 0 (SDM vol. 2).
     pub fn has_fast_calls(&self) -> bool {
         self.cr0.contains(Cr0::PE) && self.msrs.sysenter_cs & !3 & 0xffff != 0
     }
 
-    /// The selectors that CS and SS have after SYSEXIT, or else after SYSENTER.
+    /// Returns the selectors of CS and SS after SYSEXIT (`is_user`) or after SYSENTER.
     pub fn fast_call_selectors(&self, is_user: bool) -> (u16, u16) {
         let first = self.msrs.sysenter_cs as u16 & !3;
         if is_user {
@@ -471,7 +474,7 @@ impl Cpu {
         }
     }
 
-    /// What SYSENTER does where [`Cpu::has_fast_calls`] holds.
+    /// Performs SYSENTER, if [`Cpu::has_fast_calls`] is true.
     pub fn sysenter(&mut self) {
         let (code, stack) = self.fast_call_selectors(false);
         self.change_eflags(Eflags::empty(), Eflags::VM | Eflags::IF | Eflags::RF);
@@ -481,7 +484,7 @@ impl Cpu {
         self.ip = self.msrs.sysenter_eip.into();
     }
 
-    /// What SYSEXIT does at privilege 0 where [`Cpu::has_fast_calls`] holds.
+    /// Performs SYSEXIT at privilege 0, if [`Cpu::has_fast_calls`] is true.
     pub fn sysexit(&mut self) {
         let (code, stack) = self.fast_call_selectors(true);
         self.set_code_segment(flat(code, CODE, 3), 3);

@@ -1,11 +1,10 @@
 //! The x87 FPU's instructions (SDM vol. 1, 8.3).
 //!
-//! A handler follows the order of the processor: first whether there is an FPU to be
-//! used (#NM) and whether an earlier instruction left an unmasked exception, then
-//! memory faults, then the operation, whose own exceptions end up in the status word.
-//! An unmasked exception there is no fault of the instruction: the next waiting
-//! instruction reports it, by #MF, or with CR0.NE clear by FERR#, which a PC makes IRQ 13 of
-//! (SDM vol. 1, 8.7).
+//! A handler follows the order of the processor. First it checks whether the FPU may be used (#NM) and
+//! whether an earlier instruction left an unmasked exception. Then come memory faults, then the operation,
+//! whose own exceptions go to the status word. An unmasked exception there is not a fault of the instruction:
+//! the next waiting instruction reports it, by #MF, or with CR0.NE clear by FERR#, from which a PC makes IRQ
+//! 13 (SDM vol. 1, 8.7).
 
 mod arithmetic;
 mod compare;
@@ -38,7 +37,7 @@ pub(super) fn forms(rows: &mut Rows) {
     transcendental::forms(rows);
 }
 
-/// #NM where the operating system has the FPU switched off (SDM vol. 3, table 2-2).
+/// Raises #NM if the operating system has switched the FPU off (SDM vol. 3, table 2-2).
 fn require_fpu(cpu: &mut Cpu) -> Done {
     if cpu.cr0().intersects(Cr0::EM | Cr0::TS) {
         return Err(cpu.fault(Fault::new(vector::NM)));
@@ -46,14 +45,14 @@ fn require_fpu(cpu: &mut Cpu) -> Done {
     Ok(())
 }
 
-/// Reports an unmasked exception where one is pending.
+/// Reports an unmasked exception if one is pending.
 #[inline(always)]
 pub(super) fn require_no_exception(cpu: &mut Cpu) -> Done {
     if cpu.fpu.has_pending_exception() { report_exception(cpu) } else { Ok(()) }
 }
 
-/// By #MF in the native mode; in the MS-DOS compatibility sub-mode the processor stops until an interrupt
-/// comes, unless IGNNE# says that the handler is at work (SDM vol. 1, D.2.1.1).
+/// Reports an exception by #MF in the native mode. In the MS-DOS compatibility sub-mode the processor stops
+/// until an interrupt comes, unless IGNNE# says that the handler is running (SDM vol. 1, D.2.1.1).
 #[cold]
 fn report_exception(cpu: &mut Cpu) -> Done {
     if cpu.cr0().contains(Cr0::NE) {
@@ -65,21 +64,21 @@ fn report_exception(cpu: &mut Cpu) -> Done {
     Err(cpu.stop_for(Stop::Waits(Exit::NumericError)))
 }
 
-/// What every waiting instruction does first.
+/// Makes the checks with which every waiting instruction begins.
 #[inline(always)]
 fn begin(cpu: &mut Cpu) -> Done {
     require_fpu(cpu)?;
     require_no_exception(cpu)
 }
 
-/// Notes the addresses of an instruction without a memory operand, after which it cannot fail.
+/// Notes the addresses of an instruction without a memory operand, which cannot fail afterwards.
 #[inline(always)]
 fn note_instruction(cpu: &mut Cpu, op: &Op) {
     let instruction = instruction_pointer(cpu, op);
     cpu.fpu.note_instruction(instruction, None);
 }
 
-/// The same for an instruction with a memory operand.
+/// Notes the addresses of an instruction with a memory operand.
 #[inline(always)]
 fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
     let instruction = instruction_pointer(cpu, op);
@@ -95,10 +94,10 @@ fn instruction_pointer(cpu: &Cpu, op: &Op) -> Pointer {
 
 /// The source operand of an instruction.
 trait Source {
-    /// An [`F80`], or an [`Operand`] where memory holds another format.
+    /// The type of its value: an [`F80`], or an [`Operand`] if memory holds another format.
     type Value: Into<Operand>;
 
-    /// Reads it, `None` for an empty register, and notes the instruction's addresses.
+    /// Reads the operand, or `None` for an empty register, and notes the instruction's addresses.
     fn read(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<Option<Self::Value>, Stopped>;
 }
 
@@ -129,7 +128,7 @@ impl Source for Sti {
     }
 }
 
-/// A source in memory, from what reads it and what makes a value of that.
+/// Defines a source in memory by the expressions that read it and convert it to a value.
 macro_rules! memory_source {
     ($source:ident, $read:expr, $convert:expr => $value:ty) => {
         impl Source for $source {
@@ -180,7 +179,7 @@ pub(super) fn read_bytes<const N: usize>(
     Ok(bytes)
 }
 
-/// The faults of a write of `size` bytes to the memory operand, which is not done.
+/// Raises the faults of a write of `size` bytes to the memory operand, without writing.
 fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done {
     let first = cpu.linear_for_write(op.segment, op.effective_address(cpu), size)?;
     if cpu.tlb.current(first).for_write(first, size).is_some() {
@@ -195,8 +194,8 @@ fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done
     Ok(())
 }
 
-/// Writes a memory operand that is larger than a word of the processor; the size is even. Nothing
-/// is written if any part of it faults.
+/// Writes a memory operand that is larger than a word of the processor; the size is even. Nothing is written
+/// if any part of it faults.
 pub(super) fn write_bytes<const N: usize>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -219,7 +218,7 @@ pub(super) fn write_bytes<const N: usize>(
     Ok(())
 }
 
-/// The linear address `distance` bytes after `linear`; they wrap around at 4 GiB.
+/// Returns the linear address `distance` bytes after `linear`, which wraps around at 4 GiB.
 fn linear_after(linear: u64, distance: u64) -> u64 {
     u64::from((linear as u32).wrapping_add(distance as u32))
 }

@@ -84,8 +84,8 @@ pub(crate) trait Scene {
     fn forgive(&self, host: &mut Outcome, ours: &Outcome);
 }
 
-/// Runs `cases` cases in what `guest` makes, or those that the environment asks for, evenly spread over `forms`;
-/// panics with a report where they differ from the host's processor.
+/// Runs `cases` cases in what `guest` makes, or those that the environment asks for, evenly spread over
+/// `forms`; panics with a report where they differ from the host's processor.
 pub(crate) fn compare_forms<F: Debug, S: Scene>(
     guest: impl FnOnce() -> Guest,
     cases: u64,

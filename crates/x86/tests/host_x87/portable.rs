@@ -84,8 +84,8 @@ fn is_undefined(function: Function, st0: F80) -> bool {
 }
 
 /// The result is the smallest normal or the largest finite number, or less than a unit away from it: it
-/// depends on the last bit whether it underflows or overflows, and Intel's processors see it other than AMD's and
-/// we, for operands as simple as FYL2X of ½.
+/// depends on the last bit whether it underflows or overflows, and Intel's processors see it other than AMD's
+/// and we, for operands as simple as FYL2X of ½.
 fn is_at_a_threshold(host: &Outcome, ours: &Outcome) -> bool {
     [Flags::UNDERFLOW, Flags::OVERFLOW].into_iter().any(|flag| {
         let calm = match (host.raised.contains(flag), ours.raised.contains(flag)) {

@@ -4,8 +4,8 @@ use iced_x86::{Instruction, OpKind};
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::decoder;
 
-/// Prefixes that mean something to some instruction (SDM vol. 2, 2.1.1), alone and as pairs that choose instructions; the first ones are
-/// those with which VEX and its likes are tried, too.
+/// Prefixes that mean something to some instruction (SDM vol. 2, 2.1.1), alone and as pairs that choose
+/// instructions; the first ones are those with which VEX and its likes are tried, too.
 const PREFIXES: [&[u8]; 15] = [
     &[],
     &[0x66],
@@ -28,8 +28,9 @@ const WITH_VEX: usize = 3;
 /// How many of them are tried on the host.
 const PREFIXES_ON_HOST: usize = 6;
 
-/// What comes before the opcode: the maps of legacy instructions, and the prefixes VEX of two and three bytes, EVEX and XOP, whose
-/// maps are numbers in them. As some of these are LES, LDS, BOUND and POP where they name memory, both kinds are here.
+/// What comes before the opcode: the maps of legacy instructions, and the prefixes VEX of two and three
+/// bytes, EVEX and XOP, whose maps are numbers in them. As some of these are LES, LDS, BOUND and POP where
+/// they name memory, both kinds are here.
 const MAPS: [&[u8]; 23] = [
     &[],
     &[0x0f],
@@ -95,7 +96,8 @@ fn is_vex(bytes: &[u8]) -> bool {
 }
 
 impl Pattern {
-    /// The instruction, for an independent view of what it needs; as ring3 reads what processors without an extension ignore.
+    /// The instruction, for an independent view of what it needs; as ring3 reads what processors without an
+    /// extension ignore.
     pub(crate) fn instruction(&self, is_32_bit: bool) -> Instruction {
         decoder(&self.bytes, is_32_bit, 0).decode()
     }

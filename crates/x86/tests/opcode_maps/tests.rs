@@ -17,7 +17,8 @@ use crate::common::guest::{Guest, Pace};
 use crate::patterns::{self, Pattern, is_offered, names_memory};
 use crate::{INVALID_STEP, engine};
 
-/// Hints and prefetches, which are NOPs where a processor has no use for them, and so have no bit of CPUID to do with it.
+/// Hints and prefetches, which are NOPs where a processor has no use for them, and so have no bit of CPUID to
+/// do with it.
 fn is_ignored(code: Code) -> bool {
     code.mnemonic() == Mnemonic::Reservednop
         || matches!(code, Code::Cldemote_m8 | Code::Endbr32 | Code::Endbr64 | Code::Rdsspd_r32)
@@ -150,7 +151,8 @@ impl Machine {
     }
 }
 
-/// Nothing ends the machine, and what is not offered is #UD, at privilege 0 and 3, in 16- and 32-bit code, on all models.
+/// Nothing ends the machine, and what is not offered is #UD, at privilege 0 and 3, in 16- and 32-bit code, on
+/// all models.
 #[test]
 fn nothing_ends_the_machine() {
     let mut machine = Machine::new();
@@ -206,7 +208,8 @@ fn nothing_ends_the_machine() {
 
 // Beside the host's processor ---------------------------------------------
 
-/// What the host's processor has and `max` has not, where the bytes are the same, and mean something else without it.
+/// What the host's processor has and `max` has not, where the bytes are the same, and mean something else
+/// without it.
 fn is_of_the_host(code: Code) -> bool {
     // Shadow stacks and branch tracking are off for this program; with them, these would be no NOPs.
     matches!(code, Code::Rdsspd_r32 | Code::Endbr32 | Code::Endbr64)
@@ -214,9 +217,9 @@ fn is_of_the_host(code: Code) -> bool {
 
 /// Returns whether processors of AMD and of Intel differ about `bytes`. `max` follows Intel's.
 fn differs_by_vendor(bytes: &[u8]) -> bool {
-    // AMD has instructions in opcode 0F 0D, which raise #UD with a register (APM vol. 3, PREFETCHlevel, PREFETCHW).
-    // LOCK MOV CR0 is MOV CR8 (APM vol. 3, MOV CRn). Where VERW clears buffers, by microcode, some processors take LOCK
-    // before it.
+    // AMD has instructions in opcode 0F 0D, which raise #UD with a register (APM vol. 3, PREFETCHlevel,
+    // PREFETCHW). LOCK MOV CR0 is MOV CR8 (APM vol. 3, MOV CRn). Where VERW clears buffers, by microcode,
+    // some processors take LOCK before it.
     let has_lock = bytes.contains(&0xf0);
     let opcode =
         bytes.iter().position(|byte| *byte == 0x0f).map_or(&[][..], |start| &bytes[start..]);
@@ -228,7 +231,8 @@ fn differs_by_vendor(bytes: &[u8]) -> bool {
     }
 }
 
-/// What `max` offers is #UD for a user exactly where it is on the host's processor, and so is what no processor has.
+/// What `max` offers is #UD for a user exactly where it is on the host's processor, and so is what no
+/// processor has.
 #[test]
 fn the_user_meets_undefined_instructions_where_the_host_does() {
     let mut host = match Runner::new() {

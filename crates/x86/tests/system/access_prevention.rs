@@ -1,5 +1,5 @@
-//! SMEP, SMAP and UMIP: what keeps supervisor code from pages of the user, and the user from system registers (SDM vol. 3, 5.6.1
-//! and 2.5).
+//! SMEP, SMAP and UMIP: what keeps supervisor code from pages of the user, and the user from system registers
+//! (SDM vol. 3, 5.6.1 and 2.5).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::cpu::{Cr0, Cr4, reg};
@@ -21,7 +21,8 @@ const FETCH: u32 = 16;
 const PAGE: u32 = DATA;
 const BESIDE: u32 = DATA + 0x1000;
 
-/// `code` and then UD2 at privilege 0, with paging: pages are the supervisor's, but for [`PAGE`], the user's code and stack.
+/// `code` and then UD2 at privilege 0, with paging: pages are the supervisor's, but for [`PAGE`], the user's
+/// code and stack.
 fn separated(code: &[Instruction], cr4: Cr4) -> Machine {
     let mut machine = Machine::with_code(&[code, &[plain(Code::Ud2)]].concat());
     separate(&mut machine, cr4);
@@ -63,7 +64,8 @@ fn clac() -> Instruction {
     plain(Code::Clac)
 }
 
-/// Instructions of each kind that access [`PAGE`], with what they are set up by, the address and whether they write.
+/// Instructions of each kind that access [`PAGE`], with what they are set up by, the address and whether they
+/// write.
 fn accesses() -> Vec<(Vec<Instruction>, u32, bool)> {
     let at = PAGE + 16;
     let to_stack = |instruction: Instruction| vec![mov(ESP, at + 4), instruction];
@@ -94,7 +96,8 @@ fn accesses() -> Vec<(Vec<Instruction>, u32, bool)> {
     ]
 }
 
-/// Every kind of access of supervisor code, with AC set and clear, WP on and off, before the TLB has the page and after.
+/// Every kind of access of supervisor code, with AC set and clear, WP on and off, before the TLB has the page
+/// and after.
 #[test]
 fn supervisor_code_accesses_pages_of_the_user_with_ac_alone() {
     for (code, linear, writes) in accesses() {
@@ -131,7 +134,8 @@ fn uses_stack(code: &[Instruction]) -> bool {
     code[0].op0_register() == ESP
 }
 
-/// The same instructions again and again with AC set, and then once with AC clear: what engines remember does not let them through.
+/// The same instructions again and again with AC set, and then once with AC clear: what engines remember does
+/// not let them through.
 #[test]
 fn clac_closes_what_was_open() {
     let code = [
@@ -219,7 +223,8 @@ fn alignment_is_checked_after_a_return_with_ac() {
     }
 }
 
-/// The processor's own accesses to tables are refused whatever AC is (SDM vol. 3, 5.6.1), and what the TLB has from others does not help.
+/// The processor's own accesses to tables are refused whatever AC is (SDM vol. 3, 5.6.1), and what the TLB
+/// has from others does not help.
 #[test]
 fn tables_in_pages_of_the_user_are_refused() {
     // A local descriptor table in the page.
@@ -236,7 +241,8 @@ fn tables_in_pages_of_the_user_are_refused() {
             assert_eq!(fault(&mut machine, PAGE), expected, "{cr4:?} {is_warm}");
         }
     }
-    // The TSS, in which the user's interrupt finds its stack, and the IDT: no handler is found for what comes of that.
+    // The TSS, in which the user's interrupt finds its stack, and the IDT: no handler is found for what comes
+    // of that.
     for (table, privilege) in [(TSS, 3), (IDT, 0), (IDT, 3)] {
         for (cr4, expected) in [(Cr4::empty(), Exit::Halt), (Cr4::SMAP, Exit::Shutdown)] {
             let code = [plain(Code::Ud2)];
@@ -272,7 +278,8 @@ fn tables_in_pages_of_the_user_are_refused() {
     assert_eq!(machine.get(reg::CX), 0);
 }
 
-/// CLAC and STAC are of privilege 0 alone, in all of its modes, and of models with SMAP; CR4.SMAP need not be set.
+/// CLAC and STAC are of privilege 0 alone, in all of its modes, and of models with SMAP; CR4.SMAP need not be
+/// set.
 #[test]
 fn clac_and_stac_exist_at_privilege_0() {
     for instruction in [clac(), stac()] {
@@ -321,8 +328,8 @@ fn virtual_8086(instruction: Instruction, cr4: Cr4) -> u8 {
 
 // SMEP ----------------------------------------------------------------------
 
-/// Supervisor code is not fetched from pages of the user, and their data can be read; the user's own code goes on. The error code tells of a
-/// fetch (SDM vol. 3, 5.7).
+/// Supervisor code is not fetched from pages of the user, and their data can be read; the user's own code
+/// goes on. The error code tells of a fetch (SDM vol. 3, 5.7).
 #[test]
 fn supervisor_code_is_not_fetched_from_pages_of_the_user() {
     for cr4 in [Cr4::empty(), Cr4::SMEP, Cr4::SMEP | Cr4::SMAP] {
@@ -350,7 +357,8 @@ fn supervisor_code_is_not_fetched_from_pages_of_the_user() {
     assert_eq!(fault(&mut machine, PAGE), Some(PROTECTION | FETCH));
 }
 
-/// Code that was executed, and so is decoded or translated, is refused when SMEP comes, and executed when it goes.
+/// Code that was executed, and so is decoded or translated, is refused when SMEP comes, and executed when it
+/// goes.
 #[test]
 fn smep_comes_and_goes() {
     let ret = plain(Code::Retnd);
@@ -375,7 +383,8 @@ fn smep_comes_and_goes() {
 
 // CR4 -----------------------------------------------------------------------
 
-/// Bits of CR4 that no model has are #GP, and those of others are for the models that have them (SDM vol. 3, 2.5).
+/// Bits of CR4 that no model has are #GP, and those of others are for the models that have them (SDM vol. 3,
+/// 2.5).
 #[test]
 fn bits_of_cr4_that_do_not_exist_are_refused() {
     for model in Model::ALL.into_iter().skip(1) {
@@ -440,7 +449,8 @@ fn the_user_is_not_told_of_system_registers() {
     assert_eq!(machine.run_to_exception().vector, vector::GP);
 }
 
-/// In virtual-8086 mode those that tell of selectors are undefined, as they always were; in real mode the others work.
+/// In virtual-8086 mode those that tell of selectors are undefined, as they always were; in real mode the
+/// others work.
 #[test]
 fn umip_in_other_modes() {
     let sgdt = Instruction::with1(Code::Sgdt_m1632_16, MemoryOperand::with_displ(0x80, 2)).unwrap();

@@ -90,8 +90,8 @@ impl Program {
         }
     }
 
-    /// The next instruction leaves flags undefined, and the engine does so now in one way and now in another. What is
-    /// looked at is flat 32-bit code that is mapped to itself.
+    /// The next instruction leaves flags undefined, and the engine does so now in one way and now in another.
+    /// What is looked at is flat 32-bit code that is mapped to itself.
     fn is_about_to_differ(&self) -> bool {
         if IS_UNIFORM {
             return false;

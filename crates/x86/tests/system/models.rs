@@ -103,7 +103,8 @@ fn the_attribute_table_takes_memory_types_only() {
     }
 }
 
-/// What is written goes to the machine's local APIC too, and CPUID tells whether that is on (SDM vol. 3, 12.4.3).
+/// What is written goes to the machine's local APIC too, and CPUID tells whether that is on (SDM vol. 3,
+/// 12.4.3).
 #[test]
 fn the_apic_base_moves_and_switches() {
     const ON: u64 = 0xfee0_0900;

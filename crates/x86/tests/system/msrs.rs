@@ -39,7 +39,8 @@ fn back(number: u32, value: u64) -> Vec<Instruction> {
 
 const GP: Result<u64, u8> = Err(vector::GP);
 
-/// Every number that any processor of Intel's or AMD's has by its manual, and some around them: read and written, on all models, it has a value or is
+/// Every number that any processor of Intel's or AMD's has by its manual, and some around them: read and
+/// written, on all models, it has a value or is
 /// #GP, and nothing else.
 #[test]
 fn any_number_is_a_register_or_a_fault() {

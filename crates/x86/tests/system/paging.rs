@@ -247,7 +247,8 @@ fn reserved_bits() {
     assert_eq!(reserved_in_large_page(Model::Pentium3), (17..22).collect::<Vec<_>>());
 }
 
-/// Bit 7 of a page-table entry is the page attribute table's; without one it is reserved while CR4.PSE is set.
+/// Bit 7 of a page-table entry is the page attribute table's; without one it is reserved while CR4.PSE is
+/// set.
 #[test]
 fn the_attribute_bit_without_a_table_is_reserved() {
     for (model, cr4, expected) in [

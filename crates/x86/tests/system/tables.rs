@@ -1,5 +1,5 @@
-//! Storing and loading descriptor-table registers, selectors and the machine status word (SDM vol. 2, SGDT, SIDT, SLDT,
-//! STR, SMSW).
+//! Storing and loading descriptor-table registers, selectors and the machine status word (SDM vol. 2, SGDT,
+//! SIDT, SLDT, STR, SMSW).
 
 use iced_x86::{Code, Instruction};
 use ring3_x86::cpu::{Cr0, reg};
@@ -10,7 +10,8 @@ use crate::machine::*;
 
 const OLD: u32 = 0xcccc_cccc;
 
-/// Runs `instruction` with EAX and the memory at [`DATA`] all [`OLD`]; these afterwards: EAX, and two doublewords.
+/// Runs `instruction` with EAX and the memory at [`DATA`] all [`OLD`]; these afterwards: EAX, and two
+/// doublewords.
 fn stored(instruction: Instruction, prepare: impl Fn(&mut Machine)) -> (u32, [u32; 2]) {
     let mut machine = Machine::with_code(&[instruction, hlt()]);
     machine.cpu.set_gpr(reg::AX, OLD.into());

@@ -21,8 +21,8 @@ const VECTOR: u8 = 0x21;
 const REDIRECTION: u32 = 0x68;
 const PORTS: u32 = REDIRECTION + 32;
 
-/// In virtual-8086 mode with `flags` and VM, with 16-bit `code`; HLT, which is #GP, comes after it. The gate of
-/// [`VECTOR`] may be used.
+/// In virtual-8086 mode with `flags` and VM, with 16-bit `code`; HLT, which is #GP, comes after it. The gate
+/// of [`VECTOR`] may be used.
 fn v86(code: &[Instruction], flags: Eflags, extensions: Cr4) -> Machine {
     let mut machine = Machine::new();
     machine.code_of(16, CODE, &[code, &[hlt()]].concat());

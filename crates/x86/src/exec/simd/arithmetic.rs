@@ -73,7 +73,7 @@ pub(super) fn forms(rows: &mut Rows) {
     both!(rows, [Pabsb_mm_mmm64 Pabsb_xmm_xmmm128], |_, b| map(b, i8::wrapping_abs));
     both!(rows, [Pabsw_mm_mmm64 Pabsw_xmm_xmmm128], |_, b| map(b, i16::wrapping_abs));
     both!(rows, [Pabsd_mm_mmm64 Pabsd_xmm_xmmm128], |_, b| map(b, i32::wrapping_abs));
-    // The sign of the source, times the destination.
+    // The sign of the source times the destination.
     lanes!(rows, [Psignb_mm_mmm64 Psignb_xmm_xmmm128], |a, b: i8| b.signum().wrapping_mul(a));
     lanes!(rows, [Psignw_mm_mmm64 Psignw_xmm_xmmm128], |a, b: i16| b.signum().wrapping_mul(a));
     lanes!(rows, [Psignd_mm_mmm64 Psignd_xmm_xmmm128], |a, b: i32| b.signum().wrapping_mul(a));
@@ -93,7 +93,7 @@ pub(super) fn forms(rows: &mut Rows) {
     row!(rows, u128, [Phminposuw_xmm_xmmm128], combine, |_, b| minimum_and_position(b));
 }
 
-/// All ones, or 0.
+/// Returns all ones, or 0.
 fn truth<L: Lane>(is_true: bool) -> L {
     L::of(if is_true { u64::MAX } else { 0 })
 }
@@ -106,7 +106,7 @@ fn multiply_high_unsigned(a: u16, b: u16) -> u16 {
     ((u32::from(a) * u32::from(b)) >> 16) as u16
 }
 
-/// The product of two fractions with 15 bits after the point.
+/// Returns the product of two fractions with 15 bits after the point.
 fn multiply_high_rounded(a: i16, b: i16) -> i16 {
     ((((i32::from(a) * i32::from(b)) >> 14) + 1) >> 1) as i16
 }
@@ -119,21 +119,22 @@ fn multiply_low_halves_signed(a: i64, b: i64) -> i64 {
     i64::from(a as i32) * i64::from(b as i32)
 }
 
-/// The sum of the products of both words; it wraps around when all four are -32768.
+/// Returns the sum of the products of both words; it wraps around when all four are -32768.
 fn multiply_and_add_words(a: i32, b: i32) -> i32 {
     let low = i32::from(a as i16) * i32::from(b as i16);
     let high = (a >> 16) * (b >> 16);
     low.wrapping_add(high)
 }
 
-/// The sum of the products of both bytes, those of `a` unsigned and those of `b` signed, saturated.
+/// Returns the saturated sum of the products of both bytes; those of `a` are unsigned and those of `b`
+/// signed.
 fn multiply_and_add_bytes(a: i16, b: i16) -> i16 {
     let [a, b] = [a, b].map(i16::to_le_bytes);
     let product = |index: usize| i16::from(a[index]) * i16::from(b[index] as i8);
     product(0).saturating_add(product(1))
 }
 
-/// What `change` makes of the pairs of neighbours: first those of `a`, then those of `b`.
+/// Applies `change` to the pairs of neighbours: first those of `a`, then those of `b`.
 fn pairs<V: Vector, L: Lane>(a: V, b: V, change: impl Fn(L, L) -> L) -> V {
     let half = V::BITS / L::BITS / 2;
     vector(|index| {
@@ -146,7 +147,7 @@ fn distance((a, b): (u8, u8)) -> u64 {
     a.abs_diff(b).into()
 }
 
-/// MPSADBW: how far four bytes of `b` are from four bytes of `a`, for eight places in `a`.
+/// Performs MPSADBW: the distances of four bytes of `b` from four bytes of `a`, for eight places in `a`.
 fn sums_of_distances(a: u128, b: u128, immediate: usize) -> u128 {
     let (in_a, in_b) = ((immediate >> 2 & 1) * 4, (immediate & 3) * 4);
     vector(|index| {
@@ -155,7 +156,7 @@ fn sums_of_distances(a: u128, b: u128, immediate: usize) -> u128 {
     })
 }
 
-/// PHMINPOSUW: the smallest word, and the index of the first that has this value.
+/// Performs PHMINPOSUW: the smallest word, and the index of the first word with this value.
 fn minimum_and_position(b: u128) -> u128 {
     let words = (0..8).map(|index| (b.lane::<u16>(index), index as u16));
     let (minimum, position) = words.min().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Floating-point arithmetic, comparisons and conversions of SSE to SSE4.1 (SDM vol. 1, 10.4.1, 11.4.1, 11.4.4,
-//! 12.3, 12.10), on the arithmetic of [`crate::sse_float`].
+//! Floating-point arithmetic, comparisons and conversions of SSE to SSE4.1 (SDM vol. 1, 10.4.1, 11.4.1,
+//! 11.4.4, 12.3, 12.10), with the arithmetic of [`crate::sse_float`].
 
 use std::cmp::Ordering;
 
@@ -17,17 +17,17 @@ use crate::sse_float::{Context, F32, F64, Float, Predicate, reciprocal, reciproc
 use crate::table::{Rows, exec};
 use crate::word::Word;
 
-/// A row: `operation` makes the new destination of context, destination, source and immediate operand.
-/// The source is an XMM register or as much in memory (`whole`), or the low part of it of the type
-/// given (`low`).
+/// A row: `operation` computes the new destination from context, destination, source and immediate operand.
+/// The source is an XMM register or as many bits in memory (`whole`), or its low part of the given type
+/// (`low`).
 macro_rules! row {
     ($rows:ident, $code:ident, $handler:ident $(::<$word:ty>)?, $operation:expr) => {
         $rows.add(iced_x86::Code::$code, $crate::table::exec!(|cpu, memory, op| $handler::<Mem $(, $word)?>(cpu, memory, op, $operation)), $crate::table::exec!(|cpu, memory, op| $handler::<Reg $(, $word)?>(cpu, memory, op, $operation)));
     };
 }
 
-/// Rows for two forms that do the same with singles and with doubles, given the elements of
-/// destination and source that belong together.
+/// Rows for two forms with the same operation on singles and on doubles, given the corresponding elements of
+/// destination and source.
 macro_rules! packed {
     ($rows:ident, [$ps:ident $pd:ident], $operation:expr) => {
         row!($rows, $ps, whole, |c, a, b, i| each::<F32, 4>(a, b, |a, b| $operation(
@@ -39,7 +39,7 @@ macro_rules! packed {
     };
 }
 
-/// The same, and for two forms that do it with the first elements only.
+/// Rows like those of `packed`, and for two forms with the same operation on the first elements only.
 macro_rules! arithmetic {
     ($rows:ident, [$ps:ident $pd:ident $ss:ident $sd:ident], $operation:expr) => {
         packed!($rows, [$ps $pd], $operation);
@@ -127,7 +127,7 @@ pub(super) fn forms(rows: &mut Rows) {
     conversions(rows);
 }
 
-/// Adds the CVTxx2xx.
+/// Adds the forms of CVTxx2xx.
 fn conversions(rows: &mut Rows) {
     row!(rows, Cvtss2sd_xmm_xmmm32, low::<u32>, |c, a, b, _| {
         with_first(a, c.convert::<_, F64>(F32(b)))
@@ -203,8 +203,8 @@ fn conversions(rows: &mut Rows) {
     );
 }
 
-/// Lets `operation` compute, and deals with the exceptions: MXCSR gets the flags, and #XM follows if
-/// one is unmasked (#UD if the system does not know of #XM; SDM vol. 1, 11.5.3).
+/// Computes by `operation` and handles the exceptions: MXCSR gets the flags, and #XM follows if one is
+/// unmasked (#UD if the system does not support #XM; SDM vol. 1, 11.5.3).
 #[inline(always)]
 fn compute<R>(cpu: &mut Cpu, operation: impl FnOnce(&mut Context) -> R) -> Result<R, Stopped> {
     let mut context = Context::new(cpu.sse.mxcsr());
@@ -249,8 +249,8 @@ fn low<S: Source, W: Word>(
     Ok(())
 }
 
-/// CVTPI2PS and CVTPI2PD. Only an MMX register as the source makes them instructions of MMX (so SDM vol. 2,
-/// CVTPI2PD; AMD's processors do the same with CVTPI2PS).
+/// Performs CVTPI2PS and CVTPI2PD. They are instructions of MMX only if the source is an MMX register (SDM
+/// vol. 2, CVTPI2PD; AMD's processors do the same with CVTPI2PS).
 fn from_mm<S: Source + Place>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -349,14 +349,14 @@ fn to_general<S: Source, W: Word, F: Float, const TRUNCATE: bool>(
     Ok(())
 }
 
-/// CMPxx: all ones where the predicate holds, else 0.
+/// Performs CMPxx: all ones if the predicate holds, and otherwise 0.
 fn compare<F: Float>(c: &mut Context, a: F, b: F, immediate: u8) -> F {
     let holds = c.compare(a, b, Predicate::from_immediate(immediate));
     F::from_bits(if holds { u64::MAX } else { 0 })
 }
 
-/// ROUNDxx: bits 0 and 1 of the immediate operand are rounding control, bit 2 takes MXCSR's instead, bit 3
-/// suppresses the precision exception (SDM vol. 2, figure 4-24).
+/// Performs ROUNDxx. Bits 0 and 1 of the immediate operand are rounding control, bit 2 selects MXCSR's
+/// instead, and bit 3 suppresses the precision exception (SDM vol. 2, figure 4-24).
 fn round<F: Float>(c: &mut Context, _: F, b: F, immediate: u8) -> F {
     let rounding = match immediate & 7 {
         0 => Rounding::Nearest,
@@ -368,7 +368,7 @@ fn round<F: Float>(c: &mut Context, _: F, b: F, immediate: u8) -> F {
     c.round_to_integral(b, rounding, immediate & 8 != 0)
 }
 
-/// HADDxx and HSUBxx: what `operation` makes of the pairs of neighbours, first those of `a`, then those
+/// Performs HADDxx and HSUBxx: applies `operation` to the pairs of neighbours, first those of `a`, then those
 /// of `b`.
 fn pairs<F: Float, const N: usize>(a: u128, b: u128, mut operation: impl FnMut(F, F) -> F) -> u128 {
     let (a, b) = (elements::<F, N>(a), elements::<F, N>(b));
@@ -378,7 +378,7 @@ fn pairs<F: Float, const N: usize>(a: u128, b: u128, mut operation: impl FnMut(F
     }))
 }
 
-/// ADDSUBxx: even elements are subtracted, odd ones added.
+/// Performs ADDSUBxx: even elements are subtracted, odd ones added.
 fn add_and_subtract<F: Float, const N: usize>(c: &mut Context, a: u128, b: u128) -> u128 {
     let mut is_odd = true;
     each::<F, N>(a, b, |a, b| {
@@ -387,13 +387,13 @@ fn add_and_subtract<F: Float, const N: usize>(c: &mut Context, a: u128, b: u128)
     })
 }
 
-/// Doublewords to numbers.
+/// Converts doublewords to numbers.
 fn from_integers<F: Float, const N: usize>(c: &mut Context, source: u128) -> u128 {
     let integer = |index: usize| i64::from((source >> (32 * index)) as i32);
     join::<F, N>(std::array::from_fn(|index| c.convert_integer(integer(index))))
 }
 
-/// Numbers to doublewords; the rest is 0.
+/// Converts numbers to doublewords; the rest is 0.
 fn to_integers<F: Float, const N: usize>(
     c: &mut Context,
     source: u128,
@@ -403,18 +403,18 @@ fn to_integers<F: Float, const N: usize>(
     join(numbers.map(|number| F32(c.convert_to_i32(number, rounding) as u32)))
 }
 
-/// The number of bits of an element.
+/// Returns the number of bits of an element.
 const fn size<F: Float>() -> u32 {
     1 + F::EXPONENT_BITS + F::FRACTION_BITS
 }
 
-/// The elements of a vector; the low ones if it has more.
+/// Returns the elements of a vector, or the low ones if it has more.
 #[inline(always)]
 fn elements<F: Float, const N: usize>(vector: u128) -> [F; N] {
     std::array::from_fn(|index| F::from_bits((vector >> (index as u32 * size::<F>())) as u64))
 }
 
-/// The vector of these elements; the rest is 0.
+/// Makes the vector of these elements; the rest is 0.
 #[inline(always)]
 fn join<F: Float, const N: usize>(elements: [F; N]) -> u128 {
     elements
@@ -423,20 +423,20 @@ fn join<F: Float, const N: usize>(elements: [F; N]) -> u128 {
         .fold(0, |vector, element| vector << size::<F>() | u128::from(element.bits()))
 }
 
-/// What `operation` makes of the elements, one of `a` and one of `b`.
+/// Applies `operation` to the elements, one of `a` and one of `b`.
 #[inline(always)]
 fn each<F: Float, const N: usize>(a: u128, b: u128, mut operation: impl FnMut(F, F) -> F) -> u128 {
     let (a, b) = (elements::<F, N>(a), elements::<F, N>(b));
     join::<F, N>(std::array::from_fn(|index| operation(a[index], b[index])))
 }
 
-/// The first element of a vector.
+/// Returns the first element of a vector.
 #[inline(always)]
 fn first<F: Float>(vector: u128) -> F {
     F::from_bits(vector as u64)
 }
 
-/// The vector with another first element.
+/// Returns the vector with another first element.
 #[inline(always)]
 fn with_first<F: Float>(vector: u128, element: F) -> u128 {
     vector >> size::<F>() << size::<F>() | u128::from(element.bits())
@@ -449,8 +449,8 @@ mod tests {
     use crate::engine::Engine;
     use crate::interpreter::Interpreter;
 
-    /// Divides by zero with that unmasked, in real mode; the processor afterwards, halted in the handler
-    /// at 100h times the vector.
+    /// Divides by zero in real mode with that exception unmasked. Returns the processor afterwards, halted in
+    /// the handler at 100h times the vector.
     fn divide_by_zero(cr4: Cr4) -> Cpu {
         let mut memory = Memory::new(1 << 20).unwrap();
         for vector in [vector::UD, vector::XM].map(u16::from) {
@@ -472,7 +472,7 @@ mod tests {
     fn unmasked_exceptions_are_xm_if_the_system_knows_it() {
         let cpu = divide_by_zero(Cr4::OSFXSR | Cr4::OSXMMEXCPT);
         assert_eq!(cpu.ip, 0x100 * u64::from(vector::XM) + 1);
-        // The division of zero by zero in the other elements is invalid, and masked.
+        // The divisions of zero by zero in the other elements are invalid, and masked.
         assert_eq!(cpu.sse.mxcsr(), 0x1d85);
         assert_eq!(cpu.sse.xmm(0), 0x3f80_0000);
     }

@@ -1,5 +1,5 @@
-//! Instructions on general registers that came with SSE, and PTEST, which sets flags (SDM vol. 1, 11.4.4,
-//! 12.10.9, 12.12): MOVNTI, CRC32, POPCNT.
+//! Instructions on general registers that came with SSE (SDM vol. 1, 11.4.4, 12.10.9, 12.12): MOVNTI, CRC32,
+//! POPCNT; and PTEST, which sets flags.
 
 use iced_x86::Code;
 use ring3_core::memory::Memory;
@@ -50,7 +50,7 @@ fn crc32<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done
     Ok(())
 }
 
-/// PTEST: ZF tells whether no bit of the source is set in the destination, CF whether all are.
+/// Performs PTEST: ZF says whether no bit of the source is set in the destination, and CF whether all are.
 fn test<S: Source>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     u128::begin(cpu)?;
     let source: u128 = S::vector(cpu, memory, op)?;

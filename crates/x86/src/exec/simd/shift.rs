@@ -38,7 +38,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Psrldq_xmm_imm8], |cpu, _, op| by_immediate(cpu, op, right_by_bytes));
 }
 
-/// All of the low quadword of the source counts.
+/// Returns the count, which is the whole low quadword of the source.
 fn count<V: Vector>(source: V) -> u64 {
     source.lane(0)
 }
@@ -51,7 +51,7 @@ fn right<V: Vector, L: Lane>(a: V, count: u64) -> V {
     map(a, |lane: L| if count < L::BITS as u64 { L::of(lane.bits() >> count) } else { L::of(0) })
 }
 
-/// Copies of the sign come in; `L` is signed.
+/// Shifts right with copies of the sign; `L` is signed.
 fn arithmetic<V: Vector, L: Lane>(a: V, count: u64) -> V {
     map(a, |lane: L| L::of((lane.bits() as i64 >> count.min(63)) as u64))
 }
@@ -64,7 +64,7 @@ fn right_by_bytes(a: u128, bytes: u64) -> u128 {
     if bytes < 16 { a >> (8 * bytes) } else { 0 }
 }
 
-/// The destination is the register that ModRM.rm names.
+/// Shifts the register that ModRM.rm specifies by the immediate operand.
 fn by_immediate<V: Vector>(cpu: &mut Cpu, op: &Op, shift: impl Fn(V, u64) -> V) -> Done {
     V::begin(cpu)?;
     V::enter(cpu);

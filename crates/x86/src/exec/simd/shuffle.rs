@@ -1,5 +1,5 @@
-//! Lanes that change their places (SDM vol. 1, 9.4.4, 9.4.5, 10.4.4, 11.4.2, 12.6, 12.10): pack, unpack,
-//! shuffle, blend, extend, duplicate.
+//! Instructions that move lanes to other places (SDM vol. 1, 9.4.4, 9.4.5, 10.4.4, 11.4.2, 12.6, 12.10):
+//! pack, unpack, shuffle, blend, extend, duplicate.
 
 use ring3_core::memory::Memory;
 
@@ -25,7 +25,7 @@ pub(super) fn forms(rows: &mut Rows) {
         lane.clamp(0, u16::MAX.into()) as u16
     }));
 
-    // Of memory, the forms on MMX registers read but the half that they need.
+    // The forms on MMX registers read only the half of a memory operand that they need.
     rm!(rows, u32, [Punpcklbw_mm_mmm32], unpack_doubleword, u8);
     rm!(rows, u32, [Punpcklwd_mm_mmm32], unpack_doubleword, u16);
     rm!(rows, u32, [Punpckldq_mm_mmm32], unpack_doubleword, u32);
@@ -92,13 +92,13 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u64, [Movddup_xmm_xmmm64], duplicate);
 }
 
-/// The lanes of `a`, then those of `b`, each made half as large by `narrow`.
+/// Returns the lanes of `a` and then those of `b`, each reduced to half its size by `narrow`.
 fn pack<V: Vector, L: Lane, N: Lane>(a: V, b: V, narrow: impl Fn(L) -> N) -> V {
     let count = V::BITS / L::BITS;
     vector(|index| narrow(if index < count { a.lane(index) } else { b.lane(index - count) }))
 }
 
-/// Lanes of `a` and `b` in turns, from lane `first` on.
+/// Returns lanes of `a` and `b` in turns, from lane `first` on.
 fn interleave<V: Vector, L: Lane>(a: V, b: V, first: usize) -> V {
     vector(|index| (if index % 2 == 0 { a } else { b }).lane::<L>(first + index / 2))
 }
@@ -119,7 +119,7 @@ fn unpack_doubleword<S: Source, W: Word, L: Lane>(
     combine_low::<S, u64, W>(cpu, memory, op, |a, b| interleave_low::<u64, L>(a, b.zero_extend()))
 }
 
-/// PSHUFB: each byte of `b` says which of `a` it becomes; 0 if its highest bit is set.
+/// Performs PSHUFB: each byte of `b` selects the byte of `a` that it becomes, or 0 if its highest bit is set.
 fn shuffle_bytes<V: Vector>(a: V, b: V) -> V {
     vector(|index| {
         let choice: u8 = b.lane(index);
@@ -127,7 +127,7 @@ fn shuffle_bytes<V: Vector>(a: V, b: V) -> V {
     })
 }
 
-/// Four words from word `first` on; the others stay.
+/// Rearranges four words from word `first` on, and keeps the others.
 fn shuffle_words<V: Vector>(b: V, choices: usize, first: usize) -> V {
     vector(|index| match index.checked_sub(first) {
         Some(place @ 0..4) => b.lane::<u16>(first + (choices >> (2 * place) & 3)),
@@ -135,7 +135,7 @@ fn shuffle_words<V: Vector>(b: V, choices: usize, first: usize) -> V {
     })
 }
 
-/// PALIGNR: the bytes of `b` and then those of `a`, from byte `first` on.
+/// Performs PALIGNR: the bytes of `b` and then those of `a`, from byte `first` on.
 fn align<V: Vector>(a: V, b: V, first: usize) -> V {
     let bytes = V::BITS / 8;
     vector(|index| match first + index {
@@ -145,18 +145,18 @@ fn align<V: Vector>(a: V, b: V, first: usize) -> V {
     })
 }
 
-/// The lanes of `b` where `choices` has a bit set, of `a` where not.
+/// Returns the lanes of `b` where `choices` has a bit set, and otherwise those of `a`.
 fn blend<L: Lane>(a: u128, b: u128, choices: usize) -> u128 {
     vector(|index| (if choices >> index & 1 != 0 { b } else { a }).lane::<L>(index))
 }
 
-/// The sign bits of the lanes of XMM0 choose.
+/// Blends by the sign bits of the lanes of XMM0.
 fn blend_by_xmm0<S: Source, L: Lane>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let choices = sign_mask::<_, L>(cpu.sse.xmm(0)) as usize;
     combine::<S, u128>(cpu, memory, op, |a, b| blend::<L>(a, b, choices))
 }
 
-/// The sign bit of each lane.
+/// Returns the sign bit of each lane.
 pub(super) fn sign_mask<V: Vector, L: Lane>(a: V) -> u32 {
     (0..V::BITS / L::BITS).fold(0, |mask, index| {
         let sign = a.lane::<L>(index).bits() >> (L::BITS - 1) & 1;
@@ -164,7 +164,7 @@ pub(super) fn sign_mask<V: Vector, L: Lane>(a: V) -> u32 {
     })
 }
 
-/// INSERTPS: a doubleword, which for a source in memory is all that is read of it.
+/// Performs INSERTPS, which reads only a doubleword of a source in memory.
 fn insert_float<S: Source + Choice>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let by = immediate(op);
     S::doubleword(cpu, memory, op, by >> 6, |a, value| {
@@ -178,7 +178,8 @@ fn insert_float<S: Source + Choice>(cpu: &mut Cpu, memory: &mut Memory, op: &Op)
 
 /// A source of which one doubleword is needed.
 trait Choice {
-    /// The destination becomes what `change` makes of it and of doubleword `index` of the source.
+    /// Sets the destination to the value that `change` computes from it and from doubleword `index` of the
+    /// source.
     fn doubleword(
         cpu: &mut Cpu,
         memory: &mut Memory,
@@ -212,7 +213,7 @@ impl Choice for Reg {
     }
 }
 
-/// PMOVSX and PMOVZX: the lowest lanes of type `N`, extended as the type says.
+/// Performs PMOVSX and PMOVZX: the lowest lanes of type `N`, extended according to the type.
 fn extend<S: Source, W: Word, N: Lane, L: Lane>(
     cpu: &mut Cpu,
     memory: &mut Memory,

@@ -1,5 +1,5 @@
 //! The state as a whole (SDM vol. 1, 9.6.3, 10.5, 11.6.6): EMMS, FXSAVE, FXRSTOR, LDMXCSR, STMXCSR; and the
-//! instructions about the order and caching of accesses, which here are in order and not cached.
+//! instructions for the order and caching of accesses, which are always in order and never cached here.
 
 use ring3_core::memory::Memory;
 
@@ -32,7 +32,7 @@ pub(super) fn forms(rows: &mut Rows) {
         nothing);
 }
 
-/// Prefetches and fences: there is no cache, and accesses happen in order.
+/// Does nothing, for prefetches and fences: there is no cache, and accesses happen in order.
 fn nothing(_: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
@@ -56,21 +56,21 @@ fn stmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Mem::write(cpu, memory, op, cpu.sse.mxcsr())
 }
 
-/// #GP(0) where a reserved bit of MXCSR is to be set.
+/// Raises #GP(0) if a reserved bit of MXCSR would be set.
 fn require_valid_mxcsr(cpu: &mut Cpu, value: u32) -> Done {
     if value & !MXCSR_MASK == 0 { Ok(()) } else { Err(cpu.general_protection(0)) }
 }
 
-/// CLFLUSH faults as the read of a byte does.
+/// Performs CLFLUSH, which faults in the same way as the read of a byte.
 fn clflush(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Mem::read::<u8>(cpu, memory, op).map(|_| ())
 }
 
-/// The image of FXSAVE outside of 64-bit mode (SDM vol. 1, table 10-2).
+/// The image of FXSAVE outside 64-bit mode (SDM vol. 1, table 10-2).
 mod image {
     use std::ops::Range;
 
-    /// All of it.
+    /// Size of the whole image.
     pub(super) const BYTES: usize = 512;
     /// The environment of the x87: FCW, FSW, FTW (one byte), FOP, FIP, FCS, FDP, FDS.
     pub(super) const ENVIRONMENT: Range<usize> = 0..24;
@@ -80,25 +80,25 @@ mod image {
     pub(super) const ST: Range<usize> = 32..160;
     /// XMM0 to XMM7.
     pub(super) const XMM: Range<usize> = 160..288;
-    /// The bytes that are written: the rest is reserved, or software's.
+    /// Number of bytes that are written. The rest is reserved, or belongs to software.
     pub(super) const WRITTEN: usize = 288;
-    /// The same without SSE.
+    /// Number of bytes that are written without SSE.
     pub(super) const WRITTEN_WITHOUT_SSE: usize = 160;
 }
 
-/// Two bits a register become one: not empty.
+/// Converts a tag word, with two bits for each register, to the abridged form, with one bit: not empty.
 fn abridged(tags: u32) -> u8 {
     (0..8).fold(0, |in_use, number| in_use | u8::from(tags >> (2 * number) & 3 != 3) << number)
 }
 
-/// The tag word of an abridged one, as far as it says which registers are empty.
+/// Converts an abridged tag word to a full one, as far as it says which registers are empty.
 fn unabridged(in_use: u8) -> u32 {
     (0..8)
         .filter(|number| in_use >> number & 1 == 0)
         .fold(0, |tags, number| tags | 3 << (2 * number))
 }
 
-/// #NM and #GP of FXSAVE and FXRSTOR; else the address of the image in its segment.
+/// Checks for #NM and #GP of FXSAVE and FXRSTOR. Returns the offset of the image in its segment.
 fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
     if cpu.cr0().intersects(Cr0::EM | Cr0::TS) {
         return Err(cpu.fault(Fault::new(vector::NM)));
@@ -110,7 +110,8 @@ fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
     Ok(offset)
 }
 
-/// Without CR4.OSFXSR the registers of SSE are left out, which the manual leaves to the processor.
+/// Performs FXSAVE. Without CR4.OSFXSR the SSE registers are left out; the manual leaves this to the
+/// processor.
 fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let offset = begin(cpu, op)?;
     cpu.check_writable(memory, op.segment, offset, image::BYTES)?;
@@ -136,13 +137,13 @@ fn fxrstor(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// The doubleword at `at` of an image.
+/// Returns the doubleword at `at` of an image.
 fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]))
 }
 
 impl Cpu {
-    /// The x87 as it is stored and saved: see [`Vendor::Amd`].
+    /// Returns the state of the x87 as instructions store it and as it is saved: see [`Vendor::Amd`].
     pub(crate) fn stored_fpu(&self) -> Fpu {
         let mut fpu = self.fpu.clone();
         if self.vendor == Vendor::Amd && !fpu.has_pending_exception() {
@@ -151,7 +152,7 @@ impl Cpu {
         fpu
     }
 
-    /// The x87 and SSE registers as FXSAVE writes them outside of 64-bit mode (SDM vol. 1, table 10-2).
+    /// Returns the x87 and SSE registers as FXSAVE writes them outside 64-bit mode (SDM vol. 1, table 10-2).
     pub fn numeric_image(&self) -> [u8; image::WRITTEN] {
         let mut image = [0; image::WRITTEN];
         let [control, status, tags, ip, code, dp, data] = self.stored_fpu().environment(true);
@@ -177,7 +178,7 @@ impl Cpu {
         image
     }
 
-    /// Sets the SSE registers to those of an image of FXSAVE. Bits of MXCSR that do not exist stay clear.
+    /// Sets the SSE registers to those of an FXSAVE image. Bits of MXCSR that do not exist stay clear.
     pub fn set_sse_image(&mut self, image: &[u8; image::BYTES]) {
         self.sse.set_mxcsr(word(image, image::MXCSR.start));
         for (place, number) in image[image::XMM].chunks(16).zip(0..) {
@@ -187,7 +188,7 @@ impl Cpu {
         }
     }
 
-    /// Sets the x87 registers to those of an image of FXSAVE.
+    /// Sets the x87 registers to those of an FXSAVE image.
     pub fn set_x87_image(&mut self, image: &[u8; image::BYTES]) {
         let word = |at| word(image, at);
         let tags = unabridged(image[4]);
@@ -206,7 +207,7 @@ impl Cpu {
             bytes.copy_from_slice(&place[..10]);
             self.fpu.set_st(i, F80::from_bytes(bytes));
         }
-        // Setting a register makes it not empty, which is for the tags to say.
+        // Setting a register marks it as not empty, so the tags are set last.
         self.fpu.set_tag_word(tags as u16);
     }
 }

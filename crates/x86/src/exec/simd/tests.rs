@@ -1,4 +1,4 @@
-//! What the comparison with a real processor (`tests/host_cpu`) cannot see: control bits of the
+//! Tests that the comparison with a real processor (`tests/host_cpu`) cannot make: control bits of the
 //! system, and models that lack an extension.
 
 use ring3_core::memory::Memory;
@@ -15,7 +15,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// 32-bit protected mode, with everything allowed.
+    /// Makes a machine in 32-bit protected mode, with everything allowed.
     fn new() -> Machine {
         let mut cpu = Cpu::new();
         cpu.model = Model::Max;
@@ -24,7 +24,7 @@ impl Machine {
         Machine { cpu, memory: Memory::new(1 << 20).unwrap() }
     }
 
-    /// Executes an instruction; the vector if it faults.
+    /// Executes an instruction. Returns the vector if it faults.
     fn run(&mut self, code: &[u8]) -> Option<u8> {
         let op = decode(code, self.cpu.code_mode(), self.cpu.model).unwrap();
         match (op.exec)(&mut self.cpu, &mut self.memory, &op, &[], 0) {

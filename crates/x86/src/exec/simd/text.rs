@@ -1,7 +1,7 @@
 //! The string instructions of SSE4.2 (SDM vol. 2, 4.1, "Imm8 control byte operation"): PCMPxSTRx.
 //!
-//! Each compares two short strings in XMM registers, of bytes or words, and
-//! makes of it a bit for each element of the second one.
+//! Each instruction compares two short strings of bytes or words in XMM registers, and computes from the
+//! comparison a bit for each element of the second one.
 
 use std::array;
 
@@ -40,13 +40,13 @@ pub(super) fn forms(rows: &mut Rows) {
     );
 }
 
-/// A string: its elements, extended as they are compared, and how many of them count.
+/// A string: its elements, extended for the comparison, and its length.
 struct Text {
     elements: Vec16,
     length: usize,
 }
 
-/// Room for sixteen elements; of words eight are used.
+/// Space for sixteen elements. Strings of words use eight.
 type Vec16 = [i32; 16];
 
 /// The control byte.
@@ -62,17 +62,17 @@ impl Control {
         self.0 & 2 != 0
     }
 
-    /// Elements in a register.
+    /// Returns the number of elements in a register.
     fn count(self) -> usize {
         if self.has_words() { 8 } else { 16 }
     }
 
-    /// All results.
+    /// Returns the mask of all result bits.
     fn all(self) -> u32 {
         u32::MAX >> (32 - self.count())
     }
 
-    /// The elements of `string`.
+    /// Returns the elements of `string`.
     fn elements(self, string: u128) -> Vec16 {
         let word = |index: usize| string.lane::<u16>(index % 8);
         match (self.has_words(), self.is_signed()) {
@@ -84,15 +84,15 @@ impl Control {
     }
 }
 
-/// Where a string ends.
+/// The way in which the end of a string is determined.
 trait Length {
-    /// The length of the string of `elements`, whose register for an explicit one is `register`.
+    /// Returns the length of the string of `elements`. `register` holds an explicit length.
     fn length(cpu: &Cpu, register: u8, elements: &[i32]) -> usize;
 }
 
-/// In EAX or EDX: its absolute value, but no more than there are elements.
+/// The length is in EAX or EDX: the absolute value, but at most the number of elements.
 struct Explicit;
-/// At its first element of 0.
+/// The string ends at its first element of 0.
 struct Implicit;
 
 impl Length for Explicit {
@@ -108,18 +108,18 @@ impl Length for Implicit {
     }
 }
 
-/// What becomes of the bits.
+/// The output of the result bits.
 trait Output {
-    /// Writes them.
+    /// Writes the result bits.
     fn write(cpu: &mut Cpu, control: Control, bits: u32);
 }
 
-/// They go to XMM0, as they are or spread over its elements.
+/// They are written to XMM0, directly or expanded to its elements.
 struct Mask;
-/// The index of the first or the last of them goes to ECX.
+/// The index of the first or the last of them is written to ECX.
 struct Index;
 
-/// Bit 6: the last one, or a spread mask.
+/// Bit 6: select the last bit, or an expanded mask.
 const OUTPUT_SELECTION: usize = 0x40;
 
 impl Output for Mask {
@@ -145,7 +145,7 @@ impl Output for Index {
     }
 }
 
-/// The second operand; it need not be aligned.
+/// Returns the second operand, which need not be aligned.
 fn second_operand<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<u128, Stopped> {
     if P::IS_REGISTER { Ok(cpu.sse.xmm(op.rm)) } else { u128::load(cpu, memory, op, false) }
 }
@@ -171,21 +171,21 @@ fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, o
     Ok(())
 }
 
-/// A bit for each of the first `count` elements for which `holds` does.
+/// Returns a bit for each of the first `count` elements for which `holds` is true.
 #[inline(always)]
 fn bits(count: usize, holds: impl Fn(usize) -> bool) -> u32 {
     (0..count).fold(0, |bits, index| bits | u32::from(holds(index)) << index)
 }
 
-/// The result of the comparison for each element of `b`; elements beyond the ends compare as
-/// the manual has it in table 4-7.
+/// Returns the result of the comparison for each element of `b`. Elements beyond the ends compare as in table
+/// 4-7 of the manual.
 fn aggregated(control: Control, a: &Text, b: &Text) -> u32 {
     let count = control.count();
     let within = |index: usize| index < b.length;
     match control.0 >> 2 & 3 {
         // Equal any: the element is one of `a`.
         0 => bits(b.length, |j| a.elements[..a.length].contains(&b.elements[j])),
-        // Ranges: it is in one of the ranges in `a`.
+        // Ranges: the element is in one of the ranges in `a`.
         1 => bits(b.length, |j| {
             let mut ranges = a.elements[..a.length].chunks_exact(2);
             ranges.any(|range| range[0] <= b.elements[j] && b.elements[j] <= range[1])
@@ -195,7 +195,7 @@ fn aggregated(control: Control, a: &Text, b: &Text) -> u32 {
             (true, true) => a.elements[j] == b.elements[j],
             (in_a, in_b) => in_a == in_b,
         }),
-        // Equal ordered: `a`, or as much as there is room for, is found here.
+        // Equal ordered: `a` is found here, or as much of it as fits.
         _ => bits(count, |j| {
             (0..a.length.min(count - j))
                 .all(|i| within(j + i) && a.elements[i] == b.elements[j + i])
@@ -203,7 +203,7 @@ fn aggregated(control: Control, a: &Text, b: &Text) -> u32 {
     }
 }
 
-/// Negated, all or those within the second string.
+/// Negates the bits, either all or those within the second string.
 fn polarized(control: Control, bits: u32, b: &Text) -> u32 {
     match control.0 >> 4 & 3 {
         1 => bits ^ control.all(),

@@ -40,7 +40,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Maskmovq_rDI_mm_mm], store_masked::<u64>);
     plain!(rows, [Maskmovdqu_rDI_xmm_xmm], store_masked::<u128>);
 
-    // Low parts of vectors: loads clear the rest, moves between registers keep it, but for MOVQ.
+    // Low parts of vectors: loads clear the rest, and moves between registers keep it, except for MOVQ.
     rows.add(Code::Movss_xmm_xmmm32, exec!(load_low::<Mem, u32>), exec!(merge_low::<u32, false>));
     rows.add(Code::Movsd_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(merge_low::<u64, false>));
     rows.add(Code::Movq_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(load_low::<Reg, u64>));
@@ -60,7 +60,7 @@ pub(super) fn forms(rows: &mut Rows) {
         combine::<Reg, u128>(cpu, memory, op, |a, b| with_quadword(a, b.lane(0), 64))
     });
 
-    // General registers and memory of their size.
+    // General registers, and memory operands of their size.
     rm!(rows, u32, [Movd_mm_rm32], load_general, u64);
     rm!(rows, u32, [Movd_xmm_rm32], load_general, u128);
     rm!(rows, u32, [Movd_rm32_mm], extract, u64);
@@ -98,7 +98,7 @@ fn store<V: Vector, const ALIGNED: bool>(cpu: &mut Cpu, memory: &mut Memory, op:
     Ok(())
 }
 
-/// The register form of a store.
+/// Performs the register form of a store.
 fn copy<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     V::enter(cpu);
@@ -106,8 +106,8 @@ fn copy<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// The bytes at rDI whose byte in the mask has its highest bit set; a fault of any of them comes before all
-/// writes.
+/// Stores at rDI those bytes whose byte in the mask has its highest bit set. A fault of any byte comes before
+/// all writes.
 fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     let value = V::get(cpu, op.reg);
@@ -132,7 +132,7 @@ fn store_low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) ->
     Mem::write(cpu, memory, op, W::truncate(V::get(cpu, op.reg).lane(0)))
 }
 
-/// Between registers; `TO_RM` is the direction of a store.
+/// Moves between registers; `TO_RM` is the direction of a store.
 fn merge_low<W: Word, const TO_RM: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     u128::begin(cpu)?;
     let (to, from) = if TO_RM { (op.rm, op.reg) } else { (op.reg, op.rm) };
@@ -148,7 +148,7 @@ fn copy_low_quadword(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// `a` with the quadword from bit `shift` on replaced.
+/// Returns `a` with the quadword from bit `shift` on replaced.
 fn with_quadword(a: u128, quadword: u64, shift: u32) -> u128 {
     a & !(u128::from(u64::MAX) << shift) | u128::from(quadword) << shift
 }
@@ -170,7 +170,7 @@ fn load_general<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory
     Ok(())
 }
 
-/// Where a word of the size `W` that the immediate chooses is in `V`: its lowest bit.
+/// Returns the lowest bit in `V` of the word of size `W` that the immediate selects.
 fn chosen<W: Word, V: Vector>(op: &Op) -> usize {
     (immediate(op) * W::BITS as usize) % V::BITS
 }
@@ -185,12 +185,12 @@ fn insert<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: 
     Ok(())
 }
 
-/// The word of size `W` that the immediate chooses; MOVD has none and takes the first one.
+/// Returns the word of size `W` that the immediate selects. MOVD has no immediate and takes the first word.
 fn extracted<W: Word, V: Vector>(cpu: &Cpu, op: &Op, register: u8) -> W {
     W::truncate((V::get(cpu, register).wide() >> chosen::<W, V>(op)) as u64)
 }
 
-/// Into memory of its size, or zero-extended into a register.
+/// Stores a word into memory of its size, or zero-extended into a register.
 fn extract<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     let value = extracted::<W, V>(cpu, op, op.reg);
@@ -218,7 +218,7 @@ fn move_mask<V: Vector, L: Lane>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done
     Ok(())
 }
 
-/// The exceptions of instructions on both kinds of registers.
+/// Checks for the exceptions of instructions on both kinds of registers.
 fn begin_both(cpu: &mut Cpu) -> Result<(), Stopped> {
     u128::begin(cpu)?;
     u64::begin(cpu)

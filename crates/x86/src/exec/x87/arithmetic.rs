@@ -11,7 +11,7 @@ use crate::fpu::{Fpu, status};
 use crate::softfloat::{Context, F80, Operand, Remainder};
 use crate::table::{Rows, plain};
 
-/// Rows for the forms of an operation of two operands: with a source in memory, with two registers.
+/// Rows for the forms of an operation of two operands: with a source in memory, and with two registers.
 macro_rules! arithmetic {
     ($rows:ident, $operation:ty, [$m32fp:ident $m64fp:ident $m16int:ident $m32int:ident],
         [$st0_sti:ident $sti_st0:ident $popping:ident]) => {
@@ -52,29 +52,29 @@ pub(super) fn forms(rows: &mut Rows) {
 
 /// An operation of two operands.
 trait Binary {
-    /// The new value of the destination; none where an unmasked exception keeps the old one.
+    /// Returns the new value of the destination, or None if an unmasked exception keeps the old one.
     fn apply(context: &mut Context, destination: Operand, source: Operand) -> Option<F80>;
 }
 
 /// An operation of one operand.
 trait Unary {
-    /// The new value of the operand; none where an unmasked exception keeps the old one.
+    /// Returns the new value of the operand, or None if an unmasked exception keeps the old one.
     fn apply(context: &mut Context, value: F80) -> Option<F80>;
 }
 
 /// FPREM and FPREM1.
 trait PartialRemainder {
-    /// The remainder; none where an unmasked exception keeps the dividend.
+    /// Returns the remainder, or None if an unmasked exception keeps the dividend.
     fn apply(context: &mut Context, dividend: F80, divisor: F80) -> Option<Remainder>;
 }
 
 struct Add;
 struct Multiply;
 struct Subtract;
-/// FSUBR: the destination is subtracted.
+/// FSUBR, which subtracts the destination.
 struct SubtractFrom;
 struct Divide;
-/// FDIVR: the destination is the divisor.
+/// FDIVR, whose divisor is the destination.
 struct DivideInto;
 struct SquareRoot;
 struct RoundToInteger;
@@ -173,8 +173,8 @@ fn to_sti<O: Binary, const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) ->
     Ok(())
 }
 
-/// Applies the operation to ST(`destination`) and `source`, where none stands for an empty
-/// register. True if that had a result.
+/// Applies the operation to ST(`destination`) and `source`, where None stands for an empty register. Returns
+/// whether there was a result.
 fn binary<O: Binary>(fpu: &mut Fpu, destination: u8, source: Option<impl Into<Operand>>) -> bool {
     let (Some(value), Some(source)) = (fpu.st(destination), source) else {
         return underflow(fpu, destination);
@@ -188,7 +188,8 @@ fn binary<O: Binary>(fpu: &mut Fpu, destination: u8, source: Option<impl Into<Op
     result.is_some()
 }
 
-/// Stack underflow of an operation whose result is ST(`destination`). True if that has a result.
+/// Handles a stack underflow of an operation whose result is ST(`destination`). Returns whether there is a
+/// result.
 pub(super) fn underflow(fpu: &mut Fpu, destination: u8) -> bool {
     let masked = fpu.stack_underflow();
     if masked {
@@ -214,7 +215,7 @@ fn unary<O: Unary>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// ST(0) and ST(1), the operands of what has no others.
+/// Returns ST(0) and ST(1), the operands of instructions without explicit ones.
 pub(super) fn top_two(fpu: &Fpu) -> Option<(F80, F80)> {
     fpu.st(0).zip(fpu.st(1))
 }
@@ -236,7 +237,7 @@ fn scale(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// FXTRACT: the exponent replaces ST(0), and the significand is pushed.
+/// Performs FXTRACT: the exponent replaces ST(0), and the significand is pushed.
 fn extract(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -260,7 +261,7 @@ fn extract(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// FPREM and FPREM1. After an exception without a result the manual leaves the codes undefined;
+/// Performs FPREM and FPREM1. After an exception without a result the manual leaves the codes undefined;
 /// here, as on AMD's processors, C1 and C2 are then cleared.
 fn remainder<O: PartialRemainder>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;

@@ -1,7 +1,6 @@
 //! x87 comparisons and classification (SDM vol. 1, 8.3.6): FCOM, FUCOM, FICOM, FCOMI, FUCOMI, FTST, FXAM.
 //!
-//! The result is stored even if a comparison raises an unmasked exception; only the pop is then
-//! left out.
+//! The result is stored even if a comparison raises an unmasked exception; only the pop is omitted then.
 
 use ring3_core::memory::Memory;
 
@@ -41,7 +40,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fxam], examine);
 }
 
-/// How a comparison takes quiet NaNs.
+/// The treatment of quiet NaNs by a comparison.
 trait Relation {
     /// Compares.
     fn apply(context: &mut Context, a: Operand, b: Operand) -> Comparison;
@@ -64,7 +63,7 @@ impl Relation for Unordered {
     }
 }
 
-/// ST(1), where the opcode leaves no choice.
+/// ST(1), which the opcode implies.
 struct St1;
 /// Positive zero.
 struct Zero;
@@ -106,7 +105,8 @@ fn compare<S: Source, R: Relation, const POPS: u8>(
     Ok(())
 }
 
-/// FCOMI and FUCOMI: the result is in ZF, PF and CF; the other status flags are cleared and C1 stays.
+/// Performs FCOMI and FUCOMI: the result is in ZF, PF and CF, the other status flags are cleared, and C1 does
+/// not change.
 fn compare_to_eflags<R: Relation, const POP: bool>(
     cpu: &mut Cpu,
     memory: &mut Memory,
@@ -126,8 +126,8 @@ fn compare_to_eflags<R: Relation, const POP: bool>(
     Ok(())
 }
 
-/// Compares ST(0) with `source`; empty registers are a stack underflow, and unordered.
-/// C1 is left alone but for the underflow, which clears it.
+/// Compares ST(0) with `source`. An empty register causes a stack underflow and compares as unordered. C1
+/// does not change, except that an underflow clears it.
 fn relation<R: Relation>(fpu: &mut Fpu, source: Option<impl Into<Operand>>) -> Comparison {
     let (Some(value), Some(source)) = (fpu.st(0), source) else {
         fpu.stack_underflow();
@@ -148,7 +148,7 @@ fn pop(fpu: &mut Fpu, count: u8) {
     }
 }
 
-/// FXAM (SDM vol. 2, FXAM): C1 is the sign, of an empty register too.
+/// Performs FXAM (SDM vol. 2, FXAM): C1 is the sign, even of an empty register.
 fn examine(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);

@@ -1,7 +1,7 @@
 //! x87 control (SDM vol. 1, 8.3.11): FNINIT, FNCLEX, FLDCW, FNSTCW, FNSTSW, FNSTENV, FLDENV, FNSAVE, FRSTOR,
 //! FINCSTP, FDECSTP, FFREE, FNOP, WAIT.
 //!
-//! FSTCW, FSAVE and so on are a WAIT and then the instruction without waiting.
+//! FSTCW, FSAVE and similar instructions are a WAIT followed by the instruction without waiting.
 
 use ring3_core::memory::Memory;
 
@@ -18,7 +18,7 @@ use crate::table::{Rows, plain};
 pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Wait], wait);
     plain!(rows, [Fnop], no_operation);
-    // What the 8087 and 287 needed and their successors ignore (SDM vol. 1, 8.3.13).
+    // Instructions that the 8087 and 287 needed and that their successors ignore (SDM vol. 1, 8.3.13).
     plain!(rows, [Fneni Fndisi Fnsetpm], ignore);
     plain!(rows, [Fninit], |cpu, _, _| without_waiting(cpu, Fpu::init));
     plain!(rows, [Fnclex], |cpu, _, _| without_waiting(cpu, Fpu::clear_exceptions));
@@ -42,7 +42,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Ffreep_sti], free::<true>);
 }
 
-/// WAIT is not for the FPU alone: #NM needs MP as well as TS (SDM vol. 3, table 2-2).
+/// Performs WAIT, which is not for the FPU alone: #NM needs MP as well as TS (SDM vol. 3, table 2-2).
 fn wait(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     if cpu.cr0().contains(Cr0::MP | Cr0::TS) {
         return Err(cpu.fault(Fault::new(vector::NM)));
@@ -60,7 +60,7 @@ fn ignore(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     require_fpu(cpu)
 }
 
-/// Changes the FPU's state, even where an exception is pending.
+/// Changes the FPU's state, even if an exception is pending.
 fn without_waiting(cpu: &mut Cpu, change: fn(&mut Fpu)) -> Done {
     require_fpu(cpu)?;
     change(&mut cpu.fpu);
@@ -90,7 +90,7 @@ fn store_status_in_ax(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-/// FINCSTP and FDECSTP: only TOP changes.
+/// Performs FINCSTP and FDECSTP, which change only TOP.
 fn turn_stack(cpu: &mut Cpu, op: &Op, by: u8) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -99,7 +99,7 @@ fn turn_stack(cpu: &mut Cpu, op: &Op, by: u8) -> Done {
     Ok(())
 }
 
-/// FFREE; and FFREEP, which no manual but AMD's has, and every processor.
+/// Performs FFREE, and FFREEP, which every processor has and only AMD's manual describes.
 fn free<const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -113,9 +113,9 @@ fn free<const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
 
 /// The size of the environment's fields: the operand size.
 trait FieldSize {
-    /// In bytes.
+    /// The size of a field in bytes.
     const BYTES: usize;
-    /// Of the environment.
+    /// The size of the environment in bytes.
     const ENVIRONMENT_BYTES: usize = 7 * Self::BYTES;
 }
 
@@ -139,7 +139,7 @@ fn put_environment<S: FieldSize>(environment: Environment, image: &mut [u8]) {
     }
 }
 
-/// The environment at the start of `image`.
+/// Reads the environment at the start of `image`.
 fn take_environment<S: FieldSize>(image: &[u8]) -> Environment {
     let mut environment = Environment::default();
     for (place, field) in image.chunks(S::BYTES).zip(&mut environment) {
@@ -175,7 +175,7 @@ fn load_environment<S: FieldSize, const N: usize>(
     Ok(())
 }
 
-/// FNSAVE: the environment and the registers from ST(0) on; then FNINIT.
+/// Performs FNSAVE: stores the environment and the registers from ST(0) on, and then performs FNINIT.
 fn save<S: FieldSize, const N: usize>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     require_fpu(cpu)?;
     let mut image = [0; N];
@@ -202,7 +202,7 @@ fn restore<S: FieldSize, const N: usize>(cpu: &mut Cpu, memory: &mut Memory, op:
         bytes.copy_from_slice(place);
         cpu.fpu.set_st(i, F80::from_bytes(bytes));
     }
-    // Setting a register makes it not empty, which is for the tags to say.
+    // Setting a register marks it as not empty, so the tags are set last.
     cpu.fpu.set_tag_word(tags);
     Ok(())
 }

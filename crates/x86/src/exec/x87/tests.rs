@@ -1,5 +1,5 @@
-//! What the comparison with a real processor (`tests/host_x87`) cannot see: other modes, control
-//! bits of the system, and the pointers.
+//! Tests that the comparison with a real processor (`tests/host_x87`) cannot make: other modes, control bits
+//! of the system, and the pointers.
 
 use ring3_core::memory::Memory;
 
@@ -12,11 +12,11 @@ use crate::softfloat::transcendental::{Outcome, Results};
 use crate::softfloat::{F80, Flags};
 use crate::undefined::Vendor;
 
-/// Where the code is.
+/// The offset of the code.
 const CODE: u16 = 0x7000;
 /// HLT.
 const HLT: u8 = 0xf4;
-/// Handlers of the exceptions are at this address and the vector.
+/// The handlers of exceptions are at the sum of this offset and the vector.
 const HANDLERS: u16 = 0x600;
 
 struct Machine {
@@ -25,7 +25,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Real mode; every exception leads to a HLT.
+    /// Makes a machine in real mode, in which every exception leads to a HLT.
     fn new() -> Machine {
         let mut memory = Memory::new(1 << 20).unwrap();
         for vector in 0..32 {
@@ -40,7 +40,7 @@ impl Machine {
         Machine { cpu, memory }
     }
 
-    /// Runs `code` and the HLT after it; the vector if there was an exception.
+    /// Runs `code` and the HLT after it. Returns the vector if there was an exception.
     fn run(&mut self, code: &[u8]) -> Option<u16> {
         self.memory.write(CODE.into(), &[code, &[HLT]].concat());
         self.cpu.set_segment(sreg::CS, Segment::real(0, 0));
@@ -111,7 +111,7 @@ fn an_unmasked_exception_waits_for_the_next_waiting_instruction() {
 #[test]
 fn the_environment_tells_where_the_last_instruction_is() {
     let mut machine = Machine::new();
-    // Two in a block, the second with an operand at [3000h]; then the environment.
+    // Two instructions in a block, the second with an operand at [3000h]; then the environment.
     let load = [0xdd, 0x06, 0x00, 0x30];
     assert_eq!(machine.run(&[&FLD1[..], &load, &FNSTENV].concat()), None);
     assert_eq!(machine.word(0x2006), CODE + 2);
@@ -194,7 +194,7 @@ fn the_transcendental_functions_can_be_exchanged() {
         incomplete: false,
         results: Results::Push { replacing: st0.negate(), pushed: F80::from(42) },
     };
-    // As part of the machine they outlive the loading of a state.
+    // The functions are part of the machine, so they persist when a state is loaded.
     let state = machine.cpu.save();
     machine.cpu.restore(&state).unwrap();
     let fptan = [0xd9, 0xf2];

@@ -1,7 +1,7 @@
 //! The transcendental instructions (SDM vol. 1, 8.3.7 and 8.3.9): F2XM1, FYL2X, FYL2XP1, FPTAN,
 //! FPATAN, FSIN, FCOS, FSINCOS.
 //!
-//! The functions themselves are those of [`Cpu::transcendental`]; here is what they do to the
+//! The functions themselves are those of [`Cpu::transcendental`]; this module handles their effects on the
 //! stack.
 
 use ring3_core::memory::Memory;
@@ -28,12 +28,12 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fsincos], pushing::<SineAndCosine>);
 }
 
-/// Which function a handler is for.
+/// The function of a handler.
 trait Which {
     const FUNCTION: Function;
 }
 
-/// The types that stand for the functions.
+/// Defines the types that stand for the functions.
 macro_rules! which {
     ($($name:ident $function:ident;)*) => {
         $(
@@ -66,7 +66,7 @@ fn exponential(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// A function of ST(0) and ST(1); the result is in ST(1), which becomes ST(0).
+/// Computes a function of ST(0) and ST(1). The result is in ST(1), which becomes ST(0).
 fn popping<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -78,7 +78,7 @@ fn popping<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// A function of an angle. C2 says whether the angle is too large.
+/// Computes a function of an angle. C2 says whether the angle is too large.
 fn replacing<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -90,7 +90,7 @@ fn replacing<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// A function of an angle with two results.
+/// Computes a function of an angle with two results.
 fn pushing<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -111,7 +111,7 @@ fn pushing<W: Which>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// Computes the function and puts its results where they belong.
+/// Computes the function and stores its results.
 fn apply(cpu: &mut Cpu, function: Function, st0: F80, st1: F80) {
     let fpu = &mut cpu.fpu;
     let Outcome { raised, rounded_up, incomplete, results } =

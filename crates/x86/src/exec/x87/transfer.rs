@@ -71,17 +71,17 @@ pub(super) fn forms(rows: &mut Rows) {
 
 /// A format of numbers in memory.
 trait Format {
-    /// A number in it.
+    /// A number in this format.
     type Bits;
 
-    /// Converts; none where an unmasked exception allows no result.
+    /// Converts a value, or returns None if an unmasked exception allows no result.
     fn convert(context: &mut Context, value: F80) -> Option<Self::Bits>;
 
     /// Writes the memory operand.
     fn write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, bits: Self::Bits) -> Done;
 }
 
-/// The format of a memory operand, from what converts to it and what writes it.
+/// Defines the format of a memory operand by the functions that convert to it and write it.
 macro_rules! memory_format {
     ($format:ident, $bits:ty, $convert:expr, $write:expr) => {
         impl Format for $format {
@@ -101,7 +101,7 @@ macro_rules! memory_format {
 
 memory_format!(M32Fp, u32, Context::store_f32, Mem::write);
 memory_format!(M64Fp, u64, Context::store_f64, Mem::write);
-// Even a signaling NaN is stored as it is.
+// Even a signaling NaN is stored unchanged.
 memory_format!(M80Fp, [u8; 10], |_, value| Some(value.to_bytes()), write_bytes);
 memory_format!(
     M16Int,
@@ -123,7 +123,7 @@ memory_format!(
 );
 memory_format!(M80Bcd, PackedBcd, Context::store_bcd, write_bytes);
 
-/// What FISTTP stores: the format, rounded toward zero whatever the control word says.
+/// The value that FISTTP stores: the format, rounded toward zero whatever the control word says.
 struct Truncated<F>(PhantomData<F>);
 
 impl<F: Format> Format for Truncated<F> {
@@ -144,7 +144,7 @@ fn integer<W: Word>(context: &mut Context, value: F80, size: IntegerSize) -> Opt
     Some(W::truncate(integer as u64))
 }
 
-/// Loads of what is exact in a register and raises no exception.
+/// Loads a value that is exact in a register and raises no exception.
 fn load<S: Source<Value = F80>>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     let source = S::read(cpu, memory, op)?;
@@ -152,7 +152,7 @@ fn load<S: Source<Value = F80>>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> 
     Ok(())
 }
 
-/// Loads of `float` and `double`.
+/// Loads a `float` or `double`.
 fn load_converted<S: Source<Value = Operand>>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     let source = S::read(cpu, memory, op)?;
@@ -167,7 +167,7 @@ fn load_constant(cpu: &mut Cpu, op: &Op, constant: Constant) -> Done {
     Ok(())
 }
 
-/// Pushes what `convert` makes of `source`, where none stands for an empty register.
+/// Pushes the value that `convert` makes from `source`, where None stands for an empty register.
 fn push<T>(fpu: &mut Fpu, source: Option<T>, convert: impl FnOnce(&mut Context, T) -> Option<F80>) {
     let value = match source {
         None => fpu.stack_underflow().then_some(F80::INDEFINITE),
@@ -184,9 +184,9 @@ fn push<T>(fpu: &mut Fpu, source: Option<T>, convert: impl FnOnce(&mut Context, 
     }
 }
 
-/// Stores ST(0) in memory. An empty register is stored as the indefinite value of the format,
-/// which is what the registers' one is converted to. Where an unmasked exception keeps the
-/// memory as it is, the access may fault all the same.
+/// Stores ST(0) in memory. An empty register is stored as the indefinite value of the format, to which the
+/// registers' indefinite value is converted. The access may fault even if an unmasked exception prevents the
+/// write.
 fn store<F: Format, const POP: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     let value = cpu.fpu.st(0);
@@ -209,7 +209,7 @@ fn store<F: Format, const POP: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op
     Ok(())
 }
 
-/// FST and FSTP to a register.
+/// Performs FST and FSTP to a register.
 fn store_register<const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -230,8 +230,8 @@ fn store_register<const POP: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Do
     Ok(())
 }
 
-/// FSTPNCE, an undocumented encoding of FSTP that takes no exception from an empty register: it
-/// stores nothing then.
+/// Performs FSTPNCE, an undocumented encoding of FSTP that raises no exception for an empty register and then
+/// stores nothing.
 fn store_unless_empty(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -244,7 +244,7 @@ fn store_unless_empty(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// FXCH. Masked stack underflow makes indefinite values of the empty registers first.
+/// Performs FXCH. Masked stack underflow first makes indefinite values of the empty registers.
 fn exchange(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);
@@ -260,7 +260,8 @@ fn exchange(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-/// FCMOVcc: an empty register is a stack underflow whatever the condition, and else C1 stays.
+/// Performs FCMOVcc. An empty register causes a stack underflow whatever the condition; otherwise C1 does not
+/// change.
 fn move_if<C: Condition>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     note_instruction(cpu, op);

@@ -1,9 +1,9 @@
-//! Prints which forms of the instruction table have been executed by which test, those never
-//! executed first: `make cpu-coverage`. The argument is the folder that was `RING3_COVERAGE` when the
-//! tests ran; a file in it is named as its test and has lines of a form and a count.
+//! Prints which test has executed which forms of the instruction table, forms that were never executed first:
+//! `make cpu-coverage`. The argument is the folder that was in `RING3_COVERAGE` when the tests ran. Each file
+//! in it has the name of a test and lines with a form and a count.
 //!
-//! It fails if some form was never executed, unless the comparison with the host's processor, which executes
-//! most of them, was not possible on this host.
+//! It fails if some form was never executed, unless this host cannot make the comparison with its processor,
+//! which executes most forms.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::{env, fs};
 
 use ring3_x86::table;
 
-/// By form and test: how often.
+/// For each form and test, the number of executions.
 type Counts = BTreeMap<String, BTreeMap<String, u64>>;
 
 fn main() -> io::Result<ExitCode> {
@@ -48,7 +48,7 @@ fn main() -> io::Result<ExitCode> {
     Ok(if never.is_empty() || !compared { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The tests, and what they have counted.
+/// Returns the names of the tests, and their counts.
 fn read(folder: &Path) -> io::Result<(Vec<String>, Counts)> {
     let mut tests = Vec::new();
     let mut counts = Counts::new();

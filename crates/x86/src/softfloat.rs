@@ -1,19 +1,19 @@
 //! The arithmetic of the x87 floating-point unit, without a floating-point unit.
 //!
-//! A guest's x87 results must not depend on the host: the host may have no 80-bit registers, and a
-//! run must repeat to the last bit elsewhere. So this module computes with integers only. Every
-//! result, status flag and the C1 bit are those of real processors (compared with one, many
-//! millions of random cases an operation).
+//! A guest's x87 results must not depend on the host: the host may have no 80-bit registers, and a run must
+//! repeat to the last bit on another one. So this module computes with integers only. Every result, status
+//! flag and the C1 bit are those of real processors (compared with one in many millions of random cases for
+//! each operation).
 //!
-//! Where the manual leaves something to the processor (how far FPREM gets in one step, what an
-//! unmasked exception leaves undone), it is done as AMD's Zen processors do it.
+//! Where the manual leaves a choice to the processor (how far FPREM gets in one step, what an unmasked
+//! exception leaves undone), this module does the same as AMD's Zen processors.
 //!
-//! What is here is the arithmetic of one operation: values in, a value and flags out. The register
-//! stack, the tag word, and the instructions are not.
+//! The module contains the arithmetic of single operations: values in, a value and flags out. It does not
+//! contain the register stack, the tag word, and the instructions.
 //!
 //! * [`F80`] is a value in the 80-bit register format, in any of its encodings.
-//! * [`Context`] is what the control word says (rounding, precision, masks) and what the status word
-//!   shall learn (exceptions, C1). The operations are its methods.
+//! * [`Context`] holds the settings of the control word (rounding, precision, masks) and the results for the
+//!   status word (exceptions, C1). The operations are its methods.
 //! * [`Operand`] is a source of an operation: an [`F80`], or a `float` or `double` from memory.
 //!
 //! An operation returns `None` when an *unmasked* exception keeps it from delivering a result (SDM
@@ -53,7 +53,7 @@ pub use remainder::Remainder;
 use rounding::Exact;
 use serde::{Deserialize, Serialize};
 
-/// What the exponent field of an [`F80`] is above the exponent it stands for.
+/// The difference between the exponent field of an [`F80`] and its exponent.
 const BIAS: i32 = 0x3fff;
 /// The exponent field of infinities and NaNs.
 const MAX_EXPONENT_FIELD: u16 = 0x7fff;
@@ -121,7 +121,7 @@ impl F80 {
         Self::new(self.sign_exponent ^ 0x8000, self.significand)
     }
 
-    /// What kind of encoding the value is.
+    /// The class of the value's encoding.
     pub const fn class(self) -> Class {
         let integer_bit = self.significand & INTEGER_BIT != 0;
         let fraction = self.significand & !INTEGER_BIT;
@@ -153,7 +153,7 @@ impl F80 {
     }
 }
 
-/// The kinds of encodings of an [`F80`] (SDM vol. 1, tables 4-3 and 8-3).
+/// The classes of encodings of an [`F80`] (SDM vol. 1, tables 4-3 and 8-3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// A zero of either sign.
@@ -305,17 +305,16 @@ impl Precision {
     }
 }
 
-/// The surroundings of an operation: what the control word asks for, and what goes into the status
-/// word afterwards.
+/// The settings of an operation, which the control word selects, and its results for the status word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
-    /// Where results that do not fit are rounded to.
+    /// The direction in which results that do not fit are rounded.
     pub rounding: Rounding,
     /// How many bits the results of the basic arithmetic have.
     pub precision: Precision,
-    /// The exceptions that are masked: those the operation itself answers.
+    /// The exceptions that are masked: the operation itself responds to them.
     pub masks: Flags,
-    /// The exceptions raised so far. Operations add to it and never take away.
+    /// The exceptions raised so far. Operations add to them and never remove any.
     pub raised: Flags,
     /// Whether the last operation rounded the magnitude of its result up (C1).
     pub rounded_up: bool,
@@ -333,7 +332,7 @@ impl Context {
         }
     }
 
-    /// The exceptions raised that are not masked: those that make the processor call its handler.
+    /// The exceptions raised that are not masked, for which the processor calls its handler.
     pub const fn unmasked(&self) -> Flags {
         self.raised.difference(self.masks)
     }
@@ -356,13 +355,13 @@ impl Context {
         F80::new((rounded.exponent + BIAS) as u16, rounded.significand)
     }
 
-    /// Raises `exception`; `None` if it is unmasked, for exceptions that then allow no result.
+    /// Raises `exception`. Returns `None` if it is unmasked, for exceptions that then allow no result.
     fn raise(&mut self, exception: Flags) -> Option<()> {
         self.raised = self.raised.union(exception);
         self.masks.contains(exception).then_some(())
     }
 
-    /// Raises the invalid-operation exception and gives the masked response to it.
+    /// Raises the invalid-operation exception and returns the masked response to it.
     fn invalid(&mut self) -> Option<F80> {
         self.raise(Flags::INVALID)?;
         Some(F80::INDEFINITE)

@@ -47,7 +47,7 @@ impl Sse {
         self.mxcsr = value & MXCSR_MASK;
     }
 
-    /// False for a state that the methods here never make, such as one read from a damaged file.
+    /// Returns whether the methods here can make this state, in contrast to one read from a damaged file.
     pub fn is_valid(&self) -> bool {
         self.mxcsr & !MXCSR_MASK == 0
     }

@@ -1,21 +1,20 @@
 //! The floating-point arithmetic of SSE, SSE2, SSE3 and SSE4.1, without an SSE unit.
 //!
-//! A guest's results must not depend on the host, so what is here computes with integers; where
-//! that is certain to give the same bits, it takes the host's IEEE arithmetic (see [`Float`]).
-//! Results and exception flags are those of real processors (compared with one, millions of random
-//! cases an operation).
+//! A guest's results must not depend on the host, so this module computes with integers. Where the host's
+//! IEEE arithmetic is certain to give the same bits, it uses that (see [`Float`]). Results and exception
+//! flags are those of real processors (compared with one in millions of random cases for each operation).
 //!
-//! What is here is the arithmetic of one element: values in, a value and exceptions out. Registers,
-//! memory and MXCSR itself are the instructions' business.
+//! The module contains the arithmetic of single elements: values in, a value and exceptions out. The
+//! instructions handle registers, memory and MXCSR itself.
 //!
-//! * [`F32`] and [`F64`] are the bits of a value; [`Float`] is what they have in common.
-//! * [`Context`] is what MXCSR asks for (rounding, masks, DAZ, FTZ) and what it shall learn. The
+//! * [`F32`] and [`F64`] are the bits of a value; [`Float`] is their common trait.
+//! * [`Context`] holds the settings of MXCSR (rounding, masks, DAZ, FTZ) and the results for it. The
 //!   operations are its methods. A packed instruction has one context for all its elements.
 //!
-//! Operations always return the masked response. [`Context::conclude`] then says whether the
-//! instruction may deliver it: an unmasked exception in any element keeps all of them from being
-//! written (SDM vol. 1, 11.5.3), and an unmasked exception that is found before computation (IE,
-//! DE, ZE) keeps those from being reported that are found after it (OE, UE, PE).
+//! Operations always return the masked response. [`Context::conclude`] then says whether the instruction may
+//! deliver it: an unmasked exception in any element prevents writing all of them (SDM vol. 1, 11.5.3), and an
+//! unmasked exception that is detected before computation (IE, DE, ZE) suppresses those that are detected
+//! after it (OE, UE, PE).
 //!
 //! ```
 //! use ring3_x86::softfloat::Flags;
@@ -47,8 +46,8 @@ pub use format::{F32, F64, Float};
 
 use crate::softfloat::{Flags, Rounding};
 
-/// The exceptions that are found by looking at the result; the others by looking at the operands
-/// (SDM vol. 1, 11.5.2).
+/// The exceptions that are detected in the result; the others are detected in the operands (SDM vol. 1,
+/// 11.5.2).
 const AFTER_COMPUTATION: Flags = Flags::OVERFLOW.union(Flags::UNDERFLOW).union(Flags::PRECISION);
 
 /// DAZ: MXCSR bit 6.
@@ -60,11 +59,11 @@ const ROUNDING_SHIFT: u32 = 13;
 /// FTZ: MXCSR bit 15.
 const FLUSH_TO_ZERO: u32 = 1 << 15;
 
-/// The surroundings of an instruction: what MXCSR asks for (SDM vol. 1, 10.2.3), and which
-/// exceptions the elements raised.
+/// The settings of an instruction, which MXCSR selects (SDM vol. 1, 10.2.3), and the exceptions that its
+/// elements raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
-    /// Where results that do not fit are rounded to.
+    /// The direction in which results that do not fit are rounded.
     pub rounding: Rounding,
     /// The exceptions that are masked.
     pub masks: Flags,
@@ -74,18 +73,18 @@ pub struct Context {
     pub flush_to_zero: bool,
     /// The exceptions raised so far.
     raised: Flags,
-    /// Those of them that earlier steps of the instruction raised.
+    /// The exceptions that earlier steps of the instruction raised.
     raised_earlier: Flags,
-    /// Whether a finite and normalised result of host arithmetic needs no look at its exceptions:
-    /// rounding is to nearest, nothing is unmasked, and MXCSR has PE already.
+    /// Whether a finite and normalised result of host arithmetic needs no check of its exceptions: rounding
+    /// is to nearest, nothing is unmasked, and MXCSR already has PE.
     host_suffices: bool,
-    /// Whether an earlier step of the instruction had an unmasked exception, so that there are no
-    /// later ones.
+    /// Whether an earlier step of the instruction had an unmasked exception, so that later steps do not take
+    /// place.
     ended: bool,
 }
 
 impl Context {
-    /// The context that MXCSR asks for, with nothing raised yet.
+    /// The context that MXCSR selects, with nothing raised yet.
     pub const fn new(mxcsr: u32) -> Self {
         let rounding = match mxcsr >> ROUNDING_SHIFT & 3 {
             0 => Rounding::Nearest,
@@ -109,9 +108,8 @@ impl Context {
         }
     }
 
-    /// How the instruction ends. `Ok`: it delivers its results, and MXCSR gets these flags (some
-    /// of them may be missing that MXCSR has already). `Err`: it delivers nothing, MXCSR gets these
-    /// flags, and #XM is due.
+    /// How the instruction ends. `Ok`: it delivers its results, and MXCSR gets these flags (flags that MXCSR
+    /// already has may be missing). `Err`: it delivers nothing, MXCSR gets these flags, and #XM follows.
     pub const fn conclude(&self) -> Result<Flags, Flags> {
         let raised = self.raised;
         let before = raised.difference(AFTER_COMPUTATION);
@@ -131,13 +129,13 @@ impl Context {
         }
     }
 
-    /// Raises the invalid-operation exception and gives the masked response to it.
+    /// Raises the invalid-operation exception and returns the masked response to it.
     fn invalid<F: Float>(&mut self) -> F {
         self.raise(Flags::INVALID);
         F::INDEFINITE
     }
 
-    /// Between two steps of an instruction that computes with results of its own.
+    /// Begins the next step of an instruction that computes with its own intermediate results.
     fn next_step(&mut self) {
         match self.conclude() {
             Ok(raised) => self.raised_earlier = raised,

@@ -22,7 +22,7 @@ const IDT: u32 = 0x3000;
 const TSS: u32 = 0x4000;
 const HANDLERS: u32 = 0x5000;
 const STACK_END: u32 = 0x8000;
-/// The guest-physical address of the 4 MiB in which the arena lies.
+/// The guest-physical address of the 4 MiB that contain the arena.
 const USER: u32 = 0x40_0000;
 const MEMORY_SIZE: u64 = 0x80_0000;
 
@@ -37,7 +37,7 @@ const TASK: u16 = 0x18;
 const SYSTEM_CALL: u8 = 0x80;
 /// Bytes from one handler to the next.
 const HANDLER_SIZE: u32 = 16;
-/// IN AL, DX: what the engine comes back at when HLT has ended the program with #GP.
+/// IN AL, DX, at which the engine returns after HLT has ended the program with #GP.
 const END: &[&[u8]] = &[&[0xec]];
 
 /// The processor, its memory and the engine, with one program.
@@ -50,8 +50,8 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// 32-bit protected mode at privilege 3, flat segments, paging, and handlers for what the
-    /// programs raise.
+    /// Makes a machine in 32-bit protected mode at privilege 3, with flat segments, paging, and handlers for
+    /// the exceptions of the programs.
     pub(crate) fn new(program: &Program) -> Guest {
         let mut guest = Guest {
             cpu: Cpu::new(),
@@ -91,7 +91,7 @@ impl Guest {
             put(GDT + u32::from(selector & !7), &descriptor(access));
         }
 
-        // Interrupt gates; the user may call only that of system calls.
+        // Interrupt gates. The user may call only the one of system calls.
         for (number, (vector, access, handler)) in (0..).zip([
             (vector::GP, 0x8e00, END),
             (vector::PF, 0x8e00, programs::SKIP),
@@ -109,7 +109,7 @@ impl Guest {
         put(TSS + 8, &u32::from(SUPERVISOR_DATA).to_le_bytes());
     }
 
-    /// Runs the program once, and tells how long it took.
+    /// Runs the program once, and returns how long it took.
     pub(crate) fn run(&mut self) -> Duration {
         self.rewind();
         let begin = Instant::now();
@@ -119,15 +119,15 @@ impl Guest {
         time
     }
 
-    /// Instructions of the program.
+    /// Returns the number of instructions of the program.
     pub(crate) fn instructions(&mut self) -> u32 {
         let begin = self.cpu.instructions;
         self.run();
-        // HLT counts, and is not of the program.
+        // HLT is counted, but does not belong to the program.
         (self.cpu.instructions - begin - 1) as u32
     }
 
-    /// Puts registers and data back to those at the start.
+    /// Restores the registers and data of the start.
     fn rewind(&mut self) {
         self.memory.write(physical(LAYOUT.data.start).into(), &self.data);
         let cpu = &mut self.cpu;
@@ -143,9 +143,9 @@ impl Guest {
         }
     }
 
-    /// Whether the last run left the registers and the data as `state` and `data`.
+    /// Returns whether the last run has left the registers and the data as `state` and `data`.
     pub(crate) fn ended_like(&self, state: &State, data: &[u8]) -> bool {
-        // ESP is the supervisor's now.
+        // ESP belongs to the supervisor now.
         let registers = (0..8)
             .filter(|&number| number != gpr::ESP)
             .all(|number| self.cpu.get::<u32>(number as u8) == state.gpr[number]);

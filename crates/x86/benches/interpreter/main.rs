@@ -1,12 +1,11 @@
-//! How many instructions a second the interpreter executes, and how many the host's processor
+//! Measures how many instructions a second the interpreter executes, and how many the host's processor
 //! executes of the same code in the same run.
 //!
-//! Criterion's `Melem/s` are million instructions a second. After each program there is a line
-//! with the ratio, which says more than the rates: it depends less on the host.
+//! Criterion's `Melem/s` are million instructions a second. After each program there is a line with the
+//! ratio, which means more than the rates because it depends less on the host.
 //!
-//! An iteration of a repeated string instruction counts as an instruction, and so does one
-//! that raises an exception. Programs that only a supervisor can run have no
-//! native rate.
+//! An iteration of a repeated string instruction counts as an instruction, and so does an instruction that
+//! raises an exception. Programs that only a supervisor can run have no native rate.
 
 mod guest;
 mod native;
@@ -72,8 +71,8 @@ fn compare(criterion: &mut Criterion, program: &Program, runner: Option<&mut Run
     }
 }
 
-/// Measures `run`, which tells how long it took; the median in seconds, or nothing if the
-/// command line asks for other benchmarks.
+/// Measures `run`, which returns how long it took. Returns the median in seconds, or None if the command line
+/// asks for other benchmarks.
 fn median(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

@@ -1,4 +1,4 @@
-//! The host's processor, which runs the same bytes from the same state.
+//! Runs the same bytes from the same state on the host's processor.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ pub(crate) struct Native<'a> {
 }
 
 impl Native<'_> {
-    /// `program` on the processor behind `runner`.
+    /// Prepares `program` for the processor behind `runner`.
     pub(crate) fn new<'a>(runner: &'a mut Runner, program: &Program) -> Native<'a> {
         let (start, code, data) = (program.start.clone(), program.bytes(), Program::data());
         Native { runner, start, code, data }
     }
 
-    /// Runs the program once; the error says why that cannot be done. The way in and out
-    /// (some microseconds) is part of the time, that of setting the data is not.
+    /// Runs the program once, or returns why this is impossible. The time includes the way in and out (some
+    /// microseconds), but not the setting of the data.
     pub(crate) fn run(&mut self) -> Result<(State, Duration), String> {
         self.runner.data_mut().copy_from_slice(&self.data);
         let begin = Instant::now();
-        // SAFETY: the code is one of the constants of `programs`, which compute, read and
-        // write memory and branch within themselves, and nothing else.
+        // SAFETY: the code is one of the constants of `programs`, which only compute, read and write memory
+        // and branch within themselves.
         let result = unsafe { self.runner.run_program(&self.start, &self.code) };
         let time = begin.elapsed();
         match result {
@@ -37,7 +37,7 @@ impl Native<'_> {
         }
     }
 
-    /// The data as the last run left them.
+    /// Returns the data as the last run left them.
     pub(crate) fn data(&self) -> &[u8] {
         self.runner.data()
     }

@@ -1,25 +1,25 @@
-//! The programs: short pieces of 32-bit code, each typical of something that guests do all day.
+//! The programs: short pieces of 32-bit code, each typical of work that guests often do.
 //!
-//! Code is written as a list of instructions, each with its disassembly behind it.
+//! Code is written as a list of instructions, each followed by its disassembly.
 
 use ring3_hostcpu::{Layout, State};
 
-/// Where the programs have their data.
+/// The address of the programs' data.
 const DATA: u32 = Layout::FIXED.data.start;
-/// Where the stack begins, to grow down.
+/// The initial stack pointer; the stack grows down.
 const STACK: u32 = Layout::FIXED.data.end();
-/// Where there is no page.
+/// An address without a page.
 const UNMAPPED: u32 = 0xc000_0000;
 
-/// A program of the user (privilege 3), which ends by reaching HLT.
+/// A program at privilege 3, which ends by reaching HLT.
 pub(crate) struct Program {
-    /// What the results are called.
+    /// The name of the results.
     pub(crate) name: &'static str,
-    /// The instructions, to be put where `start` begins.
+    /// The instructions, which are put at EIP of `start`.
     code: &'static [&'static [u8]],
-    /// The state it starts from.
+    /// The state in which it starts.
     pub(crate) start: State,
-    /// It can run on the host's processor as well: it makes no system calls, raises no
+    /// Whether it can run on the host's processor as well, because it makes no system calls, raises no
     /// exceptions and does not write to its code.
     pub(crate) runs_natively: bool,
 }
@@ -30,7 +30,7 @@ impl Program {
         self.code.concat()
     }
 
-    /// What the data region holds at the start: the two numbers of [`X87_LOOP`], then noise.
+    /// The initial contents of the data region: the two numbers of [`X87_LOOP`], then noise.
     pub(crate) fn data() -> Vec<u8> {
         let noise = (1_u64..).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         [0.5_f64.to_bits(), 1.9_f64.to_bits()]
@@ -74,20 +74,20 @@ pub(crate) fn all() -> [Program; 8] {
     ]
 }
 
-/// What the handler of [`SYSTEM_CALL`]'s interrupt does.
+/// The handler of [`SYSTEM_CALL`]'s interrupt.
 pub(crate) const RETURN: &[&[u8]] = &[
     &[0xcf], // iretd
 ];
 
-/// What the handler of [`PAGE_FAULT`]'s exception does: it goes on after the two bytes of the
-/// instruction that raised it.
+/// The handler of [`PAGE_FAULT`]'s exception, which continues after the two bytes of the instruction that
+/// raised it.
 pub(crate) const SKIP: &[&[u8]] = &[
     &[0x83, 0xc4, 0x04],       // add esp, 4           ; the error code
     &[0x83, 0x04, 0x24, 0x02], // add dword [esp], 2   ; EIP
     &[0xcf],                   // iretd
 ];
 
-/// Arithmetic in registers: the price of an instruction as such.
+/// Arithmetic in registers: the price of the instructions themselves.
 const INTEGER_LOOP: &[&[u8]] = &[
     // again:
     &[0x01, 0xc8],       // add eax, ecx
@@ -134,8 +134,8 @@ const X87_LOOP: &[&[u8]] = &[
     &[0x75, 0xf4],       // jnz step
 ];
 
-/// Into the supervisor and back through gate, TSS and IRET, as an operating system's
-/// interface of old.
+/// Enters the supervisor and returns, through gate, TSS and IRET, like the system calls of old operating
+/// systems.
 const SYSTEM_CALL: &[&[u8]] = &[
     // call:
     &[0xcd, 0x80], // int 0x80
@@ -143,7 +143,7 @@ const SYSTEM_CALL: &[&[u8]] = &[
     &[0x75, 0xfb], // jnz call
 ];
 
-/// A load from a page that is not there, which the supervisor skips.
+/// A load from a page that is not present, which the supervisor skips.
 const PAGE_FAULT: &[&[u8]] = &[
     // load:
     &[0x8b, 0x03], // mov eax, [ebx]
@@ -151,8 +151,8 @@ const PAGE_FAULT: &[&[u8]] = &[
     &[0x75, 0xfb], // jnz load
 ];
 
-/// Changes the immediate operand of its next instruction each time round: the worst that can
-/// happen to code that has been decoded.
+/// Changes the immediate operand of its next instruction in each round, which is the worst case for decoded
+/// code.
 const SELF_MODIFYING_STORE: &[&[u8]] = &[
     // change:
     &[0xfe, 0x43, 0x05], // inc byte [ebx+5]
@@ -161,8 +161,8 @@ const SELF_MODIFYING_STORE: &[&[u8]] = &[
     &[0x75, 0xf7],       // jnz change
 ];
 
-/// What compiled code looks like: calls with frames and arguments on the stack, recursion,
-/// unpredictable branches, loads, stores, multiplications and string instructions.
+/// Code like that of compilers: calls with frames and arguments on the stack, recursion, unpredictable
+/// branches, loads, stores, multiplications and string instructions.
 ///
 /// A round fills 64 numbers from a linear congruential generator, sorts them (quicksort), and
 /// enters every fourth, spelt as a string of letters, into a hash table (FNV-1a, open

@@ -36,8 +36,8 @@ impl Context {
 
     fn sum(&mut self, a: Number, b: Number) -> Option<F80> {
         let (large, small) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
-        // One bit of room at the top for a carry. At the bottom there are at least 62 bits: when
-        // the operands are so far apart that some become sticky, at most one bit cancels.
+        // One bit is free at the top for a carry. At the bottom there are at least 62 bits: when the operands
+        // are so far apart that some bits become sticky, at most one bit cancels.
         let augend = u128::from(large.significand) << 63;
         let addend = shift_right_sticky(
             u128::from(small.significand) << 63,

@@ -1,14 +1,14 @@
 //! Comparisons.
 //!
-//! Real processors set the condition codes by a comparison even if it raises an unmasked exception,
-//! so every comparison here has a result.
+//! Real processors set the condition codes after a comparison even if it raises an unmasked exception, so
+//! every comparison here has a result.
 
 use std::cmp::Ordering;
 
 use super::operand::any_nan;
 use super::{Class, Context, Flags, Operand};
 
-/// What a comparison found out about its first operand.
+/// The result of a comparison, about its first operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
     /// It is greater than the second.
@@ -63,7 +63,7 @@ impl Context {
     }
 }
 
-/// A number with the order of the values of the operands, which are no NaNs.
+/// Returns a number that orders the values of operands, which must not be NaNs.
 fn sort_key(a: Operand) -> i128 {
     let magnitude = match a.class {
         Class::Zero => return 0,

@@ -41,7 +41,7 @@ impl Context {
         }
     }
 
-    /// `a` taken apart into exponent and significand, both as numbers (FXTRACT).
+    /// The exponent and the significand of `a`, both as numbers (FXTRACT).
     pub fn extract(&mut self, a: F80) -> Option<(F80, F80)> {
         let a = Operand::from(a);
         self.rounded_up = false;

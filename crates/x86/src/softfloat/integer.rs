@@ -63,7 +63,7 @@ impl Context {
         })
     }
 
-    /// The magnitude of `a` as a whole number, or `None` if that is no number up to `limit`.
+    /// The magnitude of `a` as a whole number, or `None` if there is none up to `limit`.
     pub(super) fn whole_magnitude(
         &mut self,
         a: F80,

@@ -1,4 +1,4 @@
-//! The sources of operations, and what is done about NaNs and denormals before an operation starts.
+//! The sources of operations, and the treatment of NaNs and denormals before an operation starts.
 
 use super::{BIAS, Class, Context, F80, Flags, INTEGER_BIT, MAX_EXPONENT_FIELD};
 
@@ -59,7 +59,7 @@ impl Operand {
         self.value.is_negative()
     }
 
-    /// The operand, which is a zero, denormal or normalised number, taken apart.
+    /// The parts of the operand, which is a zero, denormal or normalised number.
     pub(super) const fn number(self) -> Number {
         let F80 { significand, .. } = self.value;
         let negative = self.is_negative();
@@ -95,13 +95,13 @@ pub(super) const fn any_nan(a: Operand, b: Operand) -> bool {
 }
 
 impl Context {
-    /// The result of an operation with one operand, where it is a NaN or unsupported.
+    /// The result of an operation with one operand that is a NaN or unsupported.
     pub(super) fn propagate_nan(&mut self, a: Operand) -> Option<F80> {
         self.propagate_nans(a, a)
     }
 
-    /// The result of an operation on `a` and `b` of which one is a NaN or unsupported (SDM vol. 1,
-    /// table 4-7, the rules for the x87 FPU).
+    /// The result of an operation on `a` and `b`, one of which is a NaN or unsupported (SDM vol. 1, table
+    /// 4-7, the rules for the x87 FPU).
     pub(super) fn propagate_nans(&mut self, a: Operand, b: Operand) -> Option<F80> {
         if a.class.is_invalid() || b.class.is_invalid() {
             self.raise(Flags::INVALID)?;
@@ -129,7 +129,7 @@ impl Context {
     }
 }
 
-/// The NaN with the larger significand; of two equal ones the positive.
+/// Returns the NaN with the larger significand; of two equal ones the positive one.
 fn larger_significand(a: F80, b: F80) -> F80 {
     let a_first = (a.significand, !a.is_negative()) >= (b.significand, !b.is_negative());
     if a_first { a } else { b }

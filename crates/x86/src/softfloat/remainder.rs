@@ -4,10 +4,10 @@ use super::operand::{Number, any_nan};
 use super::rounding::Exact;
 use super::{Class, Context, F80, Operand};
 
-/// What FPREM and FPREM1 yield.
+/// The result of FPREM and FPREM1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remainder {
-    /// The remainder, or what is left of the dividend if the reduction is incomplete.
+    /// The remainder, or the rest of the dividend if the reduction is incomplete.
     pub value: F80,
     /// The low three bits of the quotient's magnitude: C0, C3 and C1 from the highest on. Zero if
     /// the reduction is incomplete. `None` after a NaN or an invalid operation, which clear C1 but
@@ -61,7 +61,7 @@ impl Context {
             let distance = dividend.exponent - divisor.exponent;
             incomplete = distance >= 64;
             if incomplete {
-                // The manual leaves to the processor how far one step goes; AMD's go this far.
+                // The manual lets the processor choose how far one step goes; AMD's processors go this far.
                 divide(dividend, divisor, distance & 31 | 32, Quotient::Truncated)
             } else {
                 divide(dividend, divisor, distance, rounding)
@@ -88,8 +88,8 @@ fn whole_dividend(a: Number) -> Exact {
     }
 }
 
-/// Divides the significand of `a`, shifted left by `shift` bits (up to 63), by that of `b`. Gives
-/// the low bits of the quotient's magnitude, and the remainder.
+/// Divides the significand of `a`, shifted left by `shift` bits (up to 63), by that of `b`. Returns the low
+/// bits of the quotient's magnitude, and the remainder.
 fn divide(a: Number, b: Number, shift: i32, rounding: Quotient) -> (u8, Exact) {
     let unit_exponent = a.exponent - shift.max(0) + 64;
     let remainder =

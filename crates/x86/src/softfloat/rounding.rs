@@ -1,16 +1,16 @@
-//! From an exact result to one that fits: rounding, overflow, underflow (SDM vol. 1, 4.8.4 and
-//! 4.9.1.4 to 4.9.1.6).
+//! Rounds an exact result to one that fits, with overflow and underflow (SDM vol. 1, 4.8.4 and 4.9.1.4 to
+//! 4.9.1.6).
 
 use super::{BIAS, Context, F80, Flags, INTEGER_BIT, MAX_EXPONENT_FIELD, Rounding};
 
-/// How far unmasked overflow and underflow shift the exponent of a result that goes to a register,
-/// so that a handler can still read it (SDM vol. 1, 8.5.4 and 8.5.5).
+/// The amount by which unmasked overflow and underflow shift the exponent of a result that goes to a
+/// register, so that a handler can still read it (SDM vol. 1, 8.5.4 and 8.5.5).
 const EXPONENT_ADJUSTMENT: i32 = 24576;
 
 /// A finite, non-zero result before rounding: `significand` / 2^127 · 2^`exponent`.
 ///
-/// Bits below what any rounding looks at may be merged into bit 0 (a *sticky* bit): they only
-/// matter by not being zero.
+/// Bits that are too low for any rounding to examine may be merged into bit 0 (a *sticky* bit): they matter
+/// only by not being zero.
 #[derive(Clone, Copy)]
 pub(super) struct Exact {
     pub(super) negative: bool,
@@ -23,13 +23,13 @@ pub(super) struct Exact {
 pub(super) struct Rounded {
     pub(super) exponent: i32,
     pub(super) significand: u64,
-    /// Whether the exact result was another.
+    /// Whether the exact result was a different number.
     pub(super) inexact: bool,
     /// Whether the exact result had a smaller magnitude.
     pub(super) up: bool,
 }
 
-/// What a result must fit into.
+/// The limits of a destination.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
     /// The number of significant bits.
@@ -38,8 +38,7 @@ pub(super) struct Format {
     pub(super) min_exponent: i32,
     /// The exponent of the largest finite numbers.
     pub(super) max_exponent: i32,
-    /// Whether the destination is a register, which has room for the results of unmasked overflow
-    /// and underflow.
+    /// Whether the destination is a register, which can hold the results of unmasked overflow and underflow.
     pub(super) register: bool,
 }
 
@@ -61,7 +60,7 @@ impl Exact {
         }
     }
 
-    /// Rounds to the top `bits` (1 to 64) bits of the significand, the exponent being unbounded.
+    /// Rounds to the top `bits` (1 to 64) bits of the significand, with an unbounded exponent.
     pub(super) fn round_to_bits(self, bits: u32, rounding: Rounding) -> Rounded {
         let unit = 1_u128 << (128 - bits);
         let tail = self.significand & (unit - 1);
@@ -91,12 +90,12 @@ pub(super) const fn shift_right_sticky(value: u128, count: u32) -> u128 {
 }
 
 impl Context {
-    /// Rounds to the precision that precision control asks for.
+    /// Rounds to the precision of precision control.
     pub(super) fn round(&mut self, exact: Exact) -> Option<F80> {
         self.round_to_register(exact, self.precision.bits())
     }
 
-    /// Rounds to a register value with `bits` significant bits, raising what is to be raised.
+    /// Rounds to a register value with `bits` significant bits, and raises exceptions.
     pub(super) fn round_to_register(&mut self, exact: Exact, bits: u32) -> Option<F80> {
         let Rounded { exponent, significand, .. } =
             self.round_to_format(exact, Format::register(bits))?;
@@ -107,7 +106,7 @@ impl Context {
         Some(F80::new(field, significand).with_sign(exact.negative))
     }
 
-    /// Rounds `exact`, whose top bit is set, to `format`, raising what is to be raised.
+    /// Rounds `exact`, whose top bit is set, to `format`, and raises exceptions.
     ///
     /// In the result an exponent above the format's largest stands for infinity, and a significand
     /// without its top bit for a denormal or zero. `None` means an unmasked exception that leaves
@@ -125,7 +124,7 @@ impl Context {
         }
     }
 
-    /// Raises the precision exception and sets C1 as rounding asks for it.
+    /// Raises the precision exception and sets C1 according to the rounding.
     pub(super) fn note_rounding(&mut self, rounded: Rounded) {
         if rounded.inexact {
             self.raised = self.raised.union(Flags::PRECISION);
@@ -133,7 +132,7 @@ impl Context {
         }
     }
 
-    /// Deals with a result that is too large: SDM vol. 1, 4.9.1.4 and 8.5.4.
+    /// Handles a result that is too large: SDM vol. 1, 4.9.1.4 and 8.5.4.
     fn overflow(&mut self, negative: bool, rounded: Rounded, format: Format) -> Option<Rounded> {
         if self.raise(Flags::OVERFLOW).is_none() {
             return self.adjust_exponent(rounded, format, -EXPONENT_ADJUSTMENT);
@@ -154,7 +153,7 @@ impl Context {
         Some(response)
     }
 
-    /// Deals with a result that is too small to be normalised: SDM vol. 1, 4.9.1.5 and 8.5.5.
+    /// Handles a result that is too small to be normalised: SDM vol. 1, 4.9.1.5 and 8.5.5.
     fn underflow(&mut self, exact: Exact, rounded: Rounded, format: Format) -> Option<Rounded> {
         if !self.masks.contains(Flags::UNDERFLOW) {
             self.raised = self.raised.union(Flags::UNDERFLOW);
@@ -186,8 +185,8 @@ impl Context {
             return None;
         }
         let exponent = rounded.exponent + adjustment;
-        // Only FSCALE gets so far that even the adjusted exponent does not fit. Processors then
-        // deliver infinity or zero, whatever the rounding.
+        // Only FSCALE gets far enough that even the adjusted exponent does not fit. Processors then deliver
+        // infinity or zero in any rounding mode.
         let response = if exponent > format.max_exponent {
             let exponent = format.max_exponent + 1;
             Rounded { exponent, significand: INTEGER_BIT, inexact: true, up: true }

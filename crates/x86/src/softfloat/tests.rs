@@ -1,12 +1,12 @@
-//! Tests of the arithmetic: against vectors from a real processor, against the host's own `f32` and
-//! `f64` arithmetic, and of the rules one by one.
+//! Tests the arithmetic: against vectors from a real processor, against the host's own `f32` and `f64`
+//! arithmetic, and by each of its rules.
 
 use super::*;
 
-/// One line a case, as executed by a real processor (AMD Zen 5): instruction, control word, source
-/// operands, `=`, what was delivered (`none` if nothing), exceptions, and `C1` if it was set.
-/// Values are in hexadecimal, the highest digit first, with as many digits as their format has; of
-/// a remainder the quotient's low bits follow, and whether it is complete.
+/// One case in each line, as executed by a real processor (AMD Zen 5): instruction, control word, source
+/// operands, `=`, the result (`none` if there was none), exceptions, and `C1` if it was set. Values are in
+/// hexadecimal, the highest digit first, with as many digits as their format has. A remainder is followed by
+/// the quotient's low bits and by whether it is complete.
 const VECTORS: &str = include_str!("vectors.txt");
 
 const DEFAULT_CONTROL: u16 = 0x037f;
@@ -25,7 +25,7 @@ fn integer(text: &str) -> i64 {
     (u64::from_str_radix(text, 16).unwrap() << unused) as i64 >> unused
 }
 
-/// An operand of the format that has as many digits.
+/// Returns an operand of the format that has this number of digits.
 fn operand(text: &str) -> Operand {
     match text.len() {
         8 => Operand::from_f32(u32::from_str_radix(text, 16).unwrap()),
@@ -44,7 +44,7 @@ fn show_remainder(remainder: Remainder) -> String {
     format!("{} {quotient} {state}", show(remainder.value))
 }
 
-/// Executes the left side of a vector and gives its right side.
+/// Executes the left side of a vector and returns its right side.
 fn evaluate(case: &str) -> String {
     use IntegerSize::{Doubleword, Quadword, Word};
 
@@ -133,7 +133,7 @@ impl Random {
         f32::from_bits(bits)
     }
 
-    /// The same for a `double`.
+    /// A `double` whose products and quotients with others neither overflow nor underflow.
     fn f64(&mut self) -> f64 {
         let exponent = 1023 - 60 + (self.next() >> 32) % 120;
         let bits = self.next() & 0x800f_ffff_ffff_ffff | exponent << 52;

@@ -1,21 +1,20 @@
 //! The transcendental functions (SDM vol. 1, 8.3.7 to 8.3.10): F2XM1, FYL2X, FYL2XP1, FPTAN,
 //! FPATAN, FSIN, FCOS, FSINCOS.
 //!
-//! The manual leaves the last bits to the processor; it only asks for an error below one unit in
-//! the last place. So what computes them is exchangeable ([`Transcendental`]): the host's x87,
-//! which delivers a real processor's bits, or [`execute`] here, which needs no host.
+//! The manual leaves the last bits to the processor and demands only an error below one unit in the last
+//! place. So the implementation is exchangeable ([`Transcendental`]): the host's x87, which delivers a real
+//! processor's bits, or [`execute`] in this module, which needs no host.
 //!
-//! # What is here
-//! Everything but the last bits is that of AMD's Zen processors: special values, exceptions, the
-//! range of angles (C2), and the reduction of angles by a π of 66 bits (SDM vol. 1, 8.3.8). Numbers
-//! are computed with 118 bits and more and then rounded as the control word says. So the error, in
-//! units in the last place, is below 0.5000001 when rounding to nearest and below 1.0000001
-//! otherwise; for FSIN, FCOS, FSINCOS and FPTAN that is the error in the function of the reduced
-//! angle. Processors are less exact: Zen 5's results are up to one unit away from these
-//! (`tests/host_x87/portable.rs`).
+//! # The implementation in this module
+//! Everything except the last bits agrees with AMD's Zen processors: special values, exceptions, the range of
+//! angles (C2), and the reduction of angles by a π of 66 bits (SDM vol. 1, 8.3.8). Numbers are computed with
+//! at least 118 bits and then rounded in the direction that the control word selects. So the error, in units
+//! in the last place, is below 0.5000001 when rounding to nearest and below 1.0000001 otherwise; for FSIN,
+//! FCOS, FSINCOS and FPTAN that is the error in the function of the reduced angle. Processors are less exact:
+//! Zen 5's results differ from these by up to one unit (`tests/host_x87/portable.rs`).
 //!
-//! Results that are exact by chance (the logarithm of 8) raise the precision exception all the
-//! same, as they do there.
+//! Results that happen to be exact (the logarithm of 8) raise the precision exception all the same, as they
+//! do on these processors.
 
 mod approximation;
 #[cfg(test)]
@@ -28,7 +27,7 @@ use super::{Class, Context, F80, Flags, Operand};
 use crate::fpu::status;
 use approximation::{Angle, arctangent, exp2m1, log2, log2p1};
 
-/// Angles from two to this power on are left alone (SDM vol. 1, 8.3.7).
+/// Angles from two to this power on are not reduced (SDM vol. 1, 8.3.7).
 const ANGLE_LIMIT: i32 = 63;
 
 /// A transcendental instruction.
@@ -53,7 +52,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them.
+    /// All functions.
     pub const ALL: [Self; 8] = [
         Self::F2xm1,
         Self::Fyl2x,
@@ -71,11 +70,11 @@ impl Function {
     }
 }
 
-/// What computes a function: of ST(0) and ST(1), neither of them empty, under a control word. The
-/// functions of one operand do not look at the second.
+/// The type of an implementation. It computes a function of ST(0) and ST(1), neither of them empty, under a
+/// control word. Functions of one operand ignore the second.
 pub type Transcendental = fn(function: Function, control: u16, st: [F80; 2]) -> Outcome;
 
-/// What a function did.
+/// The result of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The exceptions raised.
@@ -84,12 +83,12 @@ pub struct Outcome {
     pub rounded_up: bool,
     /// Whether the angle was too large, so that nothing was done (C2).
     pub incomplete: bool,
-    /// What becomes of the stack.
+    /// The effect on the stack.
     pub results: Results,
 }
 
 impl Outcome {
-    /// What a real x87 did, from the status word that it left and from what became of its stack.
+    /// Makes the result from the status word that a real x87 has left and from the effect on its stack.
     pub const fn from_x87(status: u16, results: Results) -> Self {
         Self {
             raised: Flags::from_word(status),
@@ -100,7 +99,7 @@ impl Outcome {
     }
 }
 
-/// What becomes of the register stack.
+/// The effect on the register stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Results {
     /// Nothing.
@@ -111,14 +110,14 @@ pub enum Results {
     Pop(F80),
     /// ST(0) is replaced, and then a value is pushed.
     Push {
-        /// What replaces ST(0).
+        /// The value that replaces ST(0).
         replacing: F80,
-        /// What is pushed.
+        /// The value that is pushed.
         pushed: F80,
     },
 }
 
-/// Computes `function` without an x87: a [`Transcendental`].
+/// Computes `function` without an x87. This is a [`Transcendental`].
 pub fn execute(function: Function, control: u16, st: [F80; 2]) -> Outcome {
     let mut context = Context::new(control);
     let [st0, st1] = st.map(Operand::from);
@@ -143,8 +142,8 @@ fn is_beyond_limit(angle: Operand) -> bool {
 }
 
 impl Context {
-    /// 2^`x` - 1. For numbers beyond ±1 the manual leaves the result undefined; AMD's
-    /// processors leave the operand.
+    /// 2^`x` - 1. For numbers beyond ±1 the manual leaves the result undefined; AMD's processors return the
+    /// operand.
     fn exponential(&mut self, x: Operand) -> Option<F80> {
         const MINUS_HALF: F80 = F80::new(0xbffe, 1 << 63);
         if x.class.is_nan_or_unsupported() {
@@ -188,8 +187,8 @@ impl Context {
         })
     }
 
-    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) the result is undefined; as
-    /// on AMD's processors this goes on as far as there is a logarithm, and then leaves `x`.
+    /// `y` · log2(`x` + 1). Beyond the range of the manual (about ±0.3) the result is undefined. As on AMD's
+    /// processors it is computed as long as there is a logarithm, and beyond that the result is `x`.
     fn logarithm_of_more(&mut self, y: Operand, x: Operand) -> Option<F80> {
         if any_nan(x, y) {
             return self.propagate_nans(x, y);
@@ -208,8 +207,8 @@ impl Context {
         self.times_logarithm(y, x, is_zero, x.is_negative(), || log2p1(exact(x.number())))
     }
 
-    /// `y` times the logarithm of something about `x`, which is zero if `is_zero` and else
-    /// has the sign `negative`; its magnitude is infinite for infinite `x`.
+    /// `y` times a logarithm that depends on `x`: it is zero if `is_zero` and otherwise has the sign
+    /// `negative`; its magnitude is infinite for infinite `x`.
     fn times_logarithm(
         &mut self,
         y: Operand,
@@ -238,7 +237,7 @@ impl Context {
             return self.propagate_nans(x, y);
         }
         self.check_denormals(x, y)?;
-        // How large they are beside each other; the numbers decide where both are.
+        // The size classes of the operands; the numbers decide if both are in the same class.
         let size = |operand: Operand| match operand.class {
             Class::Zero => 0,
             Class::Infinity => 2,
@@ -283,14 +282,14 @@ impl Context {
         })
     }
 
-    /// `value` as the result of an operation that never is exact.
+    /// `value` as the result of an operation that is never exact.
     fn inexact(&mut self, value: F80) -> F80 {
         self.raised = self.raised.union(Flags::PRECISION);
         value
     }
 
-    /// Rounds the result of FYL2X and FYL2XP1. It may be exact, as the logarithm of a power of two
-    /// is; processors raise the exceptions of an inexact result all the same.
+    /// Rounds the result of FYL2X and FYL2XP1. It may be exact, like the logarithm of a power of two;
+    /// processors raise the exceptions of an inexact result all the same.
     fn round_logarithm(&mut self, value: Exact) -> Option<F80> {
         let result = self.round_to_register(value, 64)?;
         if matches!(result.class(), Class::Denormal | Class::Zero) {
@@ -299,7 +298,7 @@ impl Context {
         Some(self.inexact(result))
     }
 
-    /// Rounds the result of an operation that never is exact. Precision control is for others (SDM
+    /// Rounds the result of an operation that is never exact. Precision control does not apply to it (SDM
     /// vol. 1, 8.1.5.2).
     fn round_inexact(&mut self, value: Exact) -> Option<F80> {
         let significand = value.significand | 1;
@@ -307,7 +306,7 @@ impl Context {
     }
 }
 
-/// A number, zero excepted, with more bits.
+/// A number other than zero, with more bits.
 fn exact(number: Number) -> Exact {
     let Number { negative, exponent, significand } = number;
     Exact { negative, exponent, significand: u128::from(significand) << 64 }

@@ -1,9 +1,8 @@
-//! RCPxx and RSQRTxx: approximations that look at no bit of MXCSR and raise no exception.
+//! RCPxx and RSQRTxx: approximations that depend on no bit of MXCSR and raise no exception.
 //!
-//! The manual only bounds their relative error, by 1.5 · 2^-12; Intel's and AMD's processors differ
-//! in the bits, so programs cannot rely on them. Here they are the true values rounded to 12
-//! significant bits, that is within 2^-12, so that what Newton's iteration makes of them shows as
-//! much error as on processors.
+//! The manual only bounds their relative error, by 1.5 · 2^-12. Intel's and AMD's processors differ in the
+//! bits, so programs cannot rely on them. Here they are the true values rounded to 12 significant bits, which
+//! is within 2^-12, so that the error after Newton's iteration is as large as on processors.
 
 use super::format::{Class, F32, Float, Number};
 
@@ -41,8 +40,8 @@ pub fn reciprocal_square_root(a: F32) -> F32 {
         Class::Normal => {
             let Number { exponent, significand, .. } = a.number();
             let odd = exponent & 1;
-            // The exponent that remains is even. The operand is a number between one and four here,
-            // times 2^23; its root's reciprocal is one between a half and one, times 2^52.
+            // The remaining exponent is even. Here the operand is a number between one and four, times 2^23,
+            // and the reciprocal of its root is one between a half and one, times 2^52.
             let operand = u128::from(significand >> 40) << odd;
             let root = ((1 << 127) / operand).isqrt() << 12;
             approximation(false, -((exponent - odd) / 2), root)
@@ -54,7 +53,7 @@ pub fn reciprocal_square_root(a: F32) -> F32 {
 fn approximation(negative: bool, exponent: i32, significand: u128) -> F32 {
     let unit = 1 << (64 - BITS);
     let rounded = (significand + unit / 2) / unit * unit;
-    // The top bit is at 2^63 or, where the value is one, at 2^64.
+    // The top bit is at 2^63 or, if the value is one, at 2^64.
     let carry = (rounded >> 64) as i32;
     let exponent = exponent - 1 + carry;
     if exponent < F32::MIN_EXPONENT {

@@ -1,5 +1,5 @@
-//! Addition, subtraction, multiplication, division and square root, and what is done about NaNs and
-//! denormals before an operation starts.
+//! Addition, subtraction, multiplication, division and square root, and the treatment of NaNs and denormals
+//! before an operation starts.
 
 use super::format::{Class, Float, Number};
 use super::rounding::{high_sticky, shift_right_sticky};
@@ -31,7 +31,7 @@ impl Context {
             (_, Class::Infinity) => addend,
             (Class::Zero, Class::Zero) if a == addend => a,
             (Class::Zero, Class::Zero) => self.exact_zero_sum(),
-            // A denormal still has to be flushed, or raise underflow.
+            // A denormal must still be flushed, or raise underflow.
             (Class::Zero, _) => self.round(addend.number()),
             (_, Class::Zero) => self.round(a.number()),
             _ => self.sum(a.number(), addend.number()),
@@ -45,8 +45,8 @@ impl Context {
 
     fn sum<F: Float>(&mut self, a: Number, b: Number) -> F {
         let (large, small) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
-        // One bit of room at the top for a carry. At the bottom there are at least ten bits: when
-        // the operands are so far apart that some become sticky, at most one bit cancels.
+        // One bit is free at the top for a carry. At the bottom there are at least ten bits: when the
+        // operands are so far apart that some bits become sticky, at most one bit cancels.
         let augend = large.significand >> 1;
         let addend =
             shift_right_sticky(small.significand >> 1, (large.exponent - small.exponent) as u32);
@@ -149,9 +149,9 @@ impl Context {
         }
     }
 
-    /// The host's result, where that is certain to be right and to raise nothing but an exception
-    /// that MXCSR has already: operands are normalised or zero, and the result is normalised and
-    /// no neighbour of the denormals (it may have been rounded up from there).
+    /// The host's result, if it is certain to be right and to raise only an exception that MXCSR already has:
+    /// operands are normalised or zero, and the result is normalised and not adjacent to the denormals (it
+    /// may have been rounded up from there).
     fn on_host<F: Float>(self, a: F, b: F, operation: impl Fn(F, F) -> F) -> Option<F> {
         let ordinary = |value| matches!(F::class(value), Class::Normal | Class::Zero);
         if !self.host_suffices || !ordinary(a) || !ordinary(b) {
@@ -166,8 +166,8 @@ impl Context {
         self.propagate_nans(a, a)
     }
 
-    /// The result of an operation on `a` and `b`, if one is a NaN: the first one that is (SDM
-    /// vol. 1, table 4-7, the rules for SSE).
+    /// The result of an operation on `a` and `b` if one is a NaN: the first NaN (SDM vol. 1, table 4-7, the
+    /// rules for SSE).
     pub(super) fn propagate_nans<F: Float>(&mut self, a: F, b: F) -> Option<F> {
         let (class_a, class_b) = (a.class(), b.class());
         if class_a == Class::SignalingNan || class_b == Class::SignalingNan {
@@ -182,7 +182,7 @@ impl Context {
         }
     }
 
-    /// The operand that counts: a zero for a denormal if MXCSR.DAZ is set.
+    /// The effective operand: a zero for a denormal if MXCSR.DAZ is set.
     pub(super) fn denormal_as_asked<F: Float>(self, a: F) -> F {
         if self.denormals_are_zeros && a.class() == Class::Denormal {
             F::zero(a.is_negative())

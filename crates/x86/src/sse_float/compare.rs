@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::format::{Class, Float};
 use super::{Context, Flags};
 
-/// What CMPxx asks for (SDM vol. 2, table 3-1): bits 2 to 0 of the immediate operand.
+/// The predicate of CMPxx (SDM vol. 2, table 3-1): bits 2 to 0 of the immediate operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Predicate(u8);
 
@@ -15,12 +15,12 @@ impl Predicate {
         Self(immediate & 7)
     }
 
-    /// Whether a quiet NaN makes it an invalid operation: LT, LE, NLT and NLE.
+    /// Whether the predicate makes a quiet NaN an invalid operation: LT, LE, NLT and NLE.
     const fn signals(self) -> bool {
         matches!(self.0 & 3, 1 | 2)
     }
 
-    /// Whether it holds for operands of this order; none stands for unordered ones.
+    /// Whether the predicate holds for operands of this order; None stands for unordered ones.
     const fn holds(self, order: Option<Ordering>) -> bool {
         let holds = match self.0 & 3 {
             0 => matches!(order, Some(Ordering::Equal)),
@@ -39,8 +39,8 @@ impl Context {
         predicate.holds(self.order(a, b, predicate.signals()))
     }
 
-    /// The order of `a` and `b`, none if one is a NaN (COMISx with `signal_quiet`, UCOMISx without:
-    /// whether a quiet NaN is an invalid operation).
+    /// The order of `a` and `b`, or None if one is a NaN. `signal_quiet` says whether a quiet NaN is an
+    /// invalid operation (true for COMISx, false for UCOMISx).
     pub fn order<F: Float>(&mut self, a: F, b: F, signal_quiet: bool) -> Option<Ordering> {
         let (a, b) = (self.denormal_as_asked(a), self.denormal_as_asked(b));
         let (class_a, class_b) = (a.class(), b.class());
@@ -70,7 +70,7 @@ impl Context {
     }
 }
 
-/// Where a number stands on the line of all numbers; both zeros stand at the same place.
+/// The position of a number in the order of all numbers; both zeros have the same position.
 fn place<F: Float>(a: F) -> i64 {
     let magnitude = (a.bits() & !F::zero(true).bits()) as i64;
     if a.is_negative() { -magnitude } else { magnitude }

@@ -23,7 +23,7 @@ impl Context {
         }
     }
 
-    /// A signed integer as a number (CVTSI2SS, CVTDQ2PD and the like).
+    /// A signed integer as a number (CVTSI2SS, CVTDQ2PD and similar instructions).
     pub fn convert_integer<F: Float>(&mut self, integer: i64) -> F {
         if integer == 0 {
             return F::zero(false);
@@ -37,8 +37,8 @@ impl Context {
         })
     }
 
-    /// `a` as a signed integer of 32 bits (CVTSS2SI and the like; with [`Rounding::Zero`], CVTTSS2SI
-    /// and the like). What does not fit is an invalid operation and becomes `i32::MIN`.
+    /// `a` as a signed integer of 32 bits (CVTSS2SI and similar instructions; with [`Rounding::Zero`],
+    /// CVTTSS2SI and similar ones). A value that does not fit is an invalid operation and becomes `i32::MIN`.
     pub fn convert_to_i32<F: Float>(&mut self, a: F, rounding: Rounding) -> i32 {
         self.convert_to_integer(a, rounding, i32::MIN.into(), i32::MAX.into()) as i32
     }
@@ -77,8 +77,8 @@ impl Context {
         integer as i64
     }
 
-    /// `a` rounded to an integer in its own format (ROUNDxx). Of the exceptions, precision can be
-    /// suppressed by bit 3 of the immediate operand, and a denormal operand is none.
+    /// `a` rounded to an integer in its own format (ROUNDxx). Bit 3 of the immediate operand can suppress the
+    /// precision exception, and a denormal operand raises no exception.
     pub fn round_to_integral<F: Float>(
         &mut self,
         a: F,
@@ -108,14 +108,14 @@ impl Context {
     }
 }
 
-/// The magnitude of a number below 2^64, rounded to an integer, and whether that is another number.
-/// A carry out of the integer cannot be: a number of that size has no fraction.
+/// The magnitude of a number below 2^64, rounded to an integer, and whether that differs from the number.
+/// There is no carry out of the integer, since a number of that size has no fraction.
 fn integer_part(number: Number, rounding: Rounding) -> (u64, bool) {
     let Number { negative, exponent, significand } = number;
     if exponent == 63 {
         return (significand, false);
     }
-    // The fraction as a part of 2^63, the bits that are too low merged into one.
+    // The fraction as a part of 2^63; bits that are too low are merged into one.
     let (whole, fraction) = if exponent < 0 {
         (0, shift_right_sticky(significand, exponent.unsigned_abs()))
     } else {

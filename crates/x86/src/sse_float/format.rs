@@ -1,4 +1,4 @@
-//! The two formats (SDM vol. 1, 4.2.2) and what their encodings stand for.
+//! The two formats (SDM vol. 1, 4.2.2) and the meaning of their encodings.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct F32(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct F64(pub u64);
 
-/// A floating-point format: what the operations need to know of [`F32`] and [`F64`].
+/// A floating-point format: the properties and operations of [`F32`] and [`F64`] that the arithmetic needs.
 ///
 /// The `host_` methods are the host's arithmetic. Rust defines it as that of IEEE 754, rounding to
 /// nearest, so finite results are the same everywhere; it says nothing about exceptions and NaNs.
@@ -22,7 +22,7 @@ pub trait Float: Copy + PartialEq + Default {
     /// The quiet NaN that is the masked response to an invalid operation (SDM vol. 1, 4.8.3.7).
     const INDEFINITE: Self;
 
-    /// The value with these bits; those above the format's size are ignored.
+    /// The value with these bits; bits above the format's size are ignored.
     fn from_bits(bits: u64) -> Self;
     /// The bits of the value.
     fn bits(self) -> u64;
@@ -46,7 +46,7 @@ pub trait Float: Copy + PartialEq + Default {
     const PRECISION: u32 = Self::FRACTION_BITS + 1;
     /// The exponent field of infinities and NaNs.
     const SPECIAL_EXPONENT: u64 = (1 << Self::EXPONENT_BITS) - 1;
-    /// What the exponent field is above the exponent it stands for; the largest exponent too.
+    /// The difference between the exponent field and the exponent; the largest exponent, too.
     const BIAS: i32 = (1 << (Self::EXPONENT_BITS - 1)) - 1;
     /// The exponent of the smallest normalised numbers.
     const MIN_EXPONENT: i32 = 1 - Self::BIAS;
@@ -94,7 +94,7 @@ pub trait Float: Copy + PartialEq + Default {
         Self::from_bits(self.bits() | 1 << (Self::FRACTION_BITS - 1))
     }
 
-    /// What kind of encoding the value is.
+    /// The class of the value's encoding.
     fn class(self) -> Class {
         match (self.exponent_field(), self.fraction()) {
             (0, 0) => Class::Zero,
@@ -106,7 +106,7 @@ pub trait Float: Copy + PartialEq + Default {
         }
     }
 
-    /// The value, which is a normalised or denormal number, taken apart.
+    /// The parts of the value, which is a normalised or denormal number.
     fn number(self) -> Number {
         let unplaced = self.fraction() << (63 - Self::FRACTION_BITS);
         let (exponent_field, significand) = match self.exponent_field() {
@@ -190,7 +190,7 @@ impl Float for F64 {
     }
 }
 
-/// The kinds of encodings (SDM vol. 1, table 4-3).
+/// The classes of encodings (SDM vol. 1, table 4-3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// A zero of either sign.
@@ -214,11 +214,11 @@ impl Class {
     }
 }
 
-/// A finite number other than zero: `significand` / 2^63 · 2^`exponent`, the top bit of the
-/// significand being set.
+/// A finite number other than zero: `significand` / 2^63 · 2^`exponent`, with the top bit of the significand
+/// set.
 ///
-/// As the exact result of an operation it has its bits below bit 1 merged into bit 0, where they
-/// only matter by not being zero: no format has more than 53 bits.
+/// As the exact result of an operation it has its bits below bit 1 merged into bit 0, where they matter only
+/// by not being zero: no format has more than 53 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Number {
     /// Its sign.

@@ -1,5 +1,5 @@
-//! From an exact result to one that fits: rounding, overflow, underflow (SDM vol. 1, 4.8.4, 4.9.1.4
-//! to 4.9.1.6, and 11.5.2.4 to 11.5.2.6).
+//! Rounds an exact result to one that fits, with overflow and underflow (SDM vol. 1, 4.8.4, 4.9.1.4 to
+//! 4.9.1.6, and 11.5.2.4 to 11.5.2.6).
 
 use super::format::{Float, Number};
 use super::{Context, Flags, Rounding};
@@ -19,8 +19,8 @@ pub(super) const fn high_sticky(value: u128) -> u64 {
 }
 
 impl Rounding {
-    /// Whether a significand is to be rounded away from zero, of which the bits of `tail` do not
-    /// fit: a part of a `unit` (below it). `odd` tells whether the bits that fit are.
+    /// Whether a significand must be rounded away from zero. The bits of `tail` do not fit: they are a part
+    /// of a `unit` (below it). `odd` says whether the number in the remaining bits is odd.
     pub(super) const fn is_away(self, negative: bool, tail: u64, unit: u64, odd: bool) -> bool {
         match self {
             Self::Nearest => tail > unit / 2 || tail == unit / 2 && odd,
@@ -31,7 +31,7 @@ impl Rounding {
     }
 }
 
-/// `number` rounded to the top `bits` (1 to 63) bits of its significand, and whether that is another
+/// `number` rounded to the top `bits` (1 to 63) bits of its significand, and whether that differs from the
 /// number. The significand's top bit need not be set.
 fn round_to_bits(number: Number, bits: u32, rounding: Rounding) -> (Number, bool) {
     let unit = 1 << (64 - bits);
@@ -58,7 +58,7 @@ fn encode<F: Float>(number: Number) -> F {
 }
 
 impl Context {
-    /// Rounds an exact result, raising what is to be raised.
+    /// Rounds an exact result, and raises exceptions.
     pub(super) fn round<F: Float>(&mut self, exact: Number) -> F {
         let (rounded, inexact) = round_to_bits(exact, F::PRECISION, self.rounding);
         if inexact {
@@ -74,8 +74,8 @@ impl Context {
         }
     }
 
-    /// Deals with a result that is too large. Unmasked, the precision exception comes with it only
-    /// where rounding was inexact.
+    /// Handles a result that is too large. If overflow is unmasked, the precision exception is raised as well
+    /// only if rounding was inexact.
     fn overflow<F: Float>(&mut self, negative: bool) -> F {
         self.raise(Flags::OVERFLOW);
         if self.masks.contains(Flags::OVERFLOW) {
@@ -94,8 +94,8 @@ impl Context {
         }
     }
 
-    /// Deals with a result that is too small to be normalised. Unmasked, underflow is raised for
-    /// exact results too, and FTZ is ignored.
+    /// Handles a result that is too small to be normalised. If underflow is unmasked, it is raised for exact
+    /// results too, and FTZ is ignored.
     fn underflow<F: Float>(&mut self, exact: Number) -> F {
         let masked = self.masks.contains(Flags::UNDERFLOW);
         if masked && self.flush_to_zero {

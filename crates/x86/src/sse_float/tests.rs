@@ -1,14 +1,13 @@
-//! Tests of the arithmetic: against vectors from a real processor, of the host's arithmetic against
-//! that with integers, and of the rules one by one.
+//! Tests the arithmetic: against vectors from a real processor, by comparing the host's arithmetic with that
+//! on integers, and by each of its rules.
 
 use std::cmp::Ordering;
 
 use super::*;
 
-/// One line a case, as executed by a real processor (AMD Zen 5): instruction (with the immediate
-/// operand or the size of the integer), MXCSR, destination, source, `=`, what the destination was
-/// afterwards (`none` if the instruction raised #XM), and MXCSR's flags. Of COMISx and UCOMISx the
-/// destination is EFLAGS.
+/// One case in each line, as executed by a real processor (AMD Zen 5): instruction (with the immediate
+/// operand or the size of the integer), MXCSR, destination, source, `=`, the destination afterwards (`none`
+/// if the instruction raised #XM), and MXCSR's flags. The destination of COMISx and UCOMISx is EFLAGS.
 const VECTORS: &str = include_str!("vectors.txt");
 
 const MXCSR_INIT: u32 = 0x1f80;
@@ -41,7 +40,7 @@ fn elements<F: Float, const N: usize>(register: u128) -> [F; N] {
     std::array::from_fn(|index| element(register, index))
 }
 
-/// The instructions that do the same to one element or to all.
+/// Executes the instructions that have the same effect on one element or on all.
 fn by_element<F: Float>(c: &mut Context, name: &str, immediate: u8, a: F, b: F) -> F {
     match name {
         "add" => c.add(a, b),
@@ -98,7 +97,7 @@ fn flags(order: Option<Ordering>) -> u128 {
     }
 }
 
-/// What the instruction delivers if nothing keeps it from that.
+/// Returns the result of the instruction if no exception prevents it.
 fn execute(c: &mut Context, name: &str, parameter: &str, a: u128, b: u128) -> u128 {
     let immediate = parameter.parse().unwrap_or(0);
     let conversion = if name.starts_with("cvtt") { Rounding::Zero } else { c.rounding };
@@ -170,7 +169,7 @@ fn execute(c: &mut Context, name: &str, parameter: &str, a: u128, b: u128) -> u1
     }
 }
 
-/// Executes the left side of a vector and gives its right side.
+/// Executes the left side of a vector and returns its right side.
 fn evaluate(case: &str) -> String {
     let words: Vec<&str> = case.split_whitespace().collect();
     let (name, parameter) = words[0].split_once(':').unwrap_or((words[0], ""));
@@ -226,7 +225,7 @@ fn host_arithmetic_gives_what_integers_give() {
         let (a, b) = (numbers.next().unwrap(), numbers.next().unwrap());
         check(F32::from_bits(a), F32::from_bits(b));
         check(F64::from_bits(a), F64::from_bits(b));
-        // Close to each other, and with exponents such that products are close to the denormals.
+        // Numbers close to each other, and exponents for which products are close to the denormals.
         check(F32::from_bits(a), F32::from_bits(a ^ b >> 50));
         check(F32(a as u32 & 0x80ff_ffff | 0x2000_0000), F32(b as u32 & 0x80ff_ffff | 0x1f80_0000));
     }

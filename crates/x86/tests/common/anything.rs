@@ -1,4 +1,4 @@
-//! Memory and a processor in any state: valid, nearly valid, or not at all; and how they run.
+//! Makes memory and a processor in any state, valid, nearly valid or invalid, and runs them.
 
 use iced_x86::OpCodeTableKind;
 use ring3_core::memory::{Backing, Memory};
@@ -16,15 +16,16 @@ use super::random::Random;
 /// Bytes of memory.
 pub(crate) const MEMORY: u64 = 1 << 20;
 const PAGE: u32 = 0x1000;
-/// Pages at the start of memory that hold something; addresses are mostly in here.
+/// Pages at the start of memory with contents; most addresses are in these.
 const PAGES: u32 = 12;
-/// What a page holds is repeated after so many bytes, since to make it takes longer than to run it.
+/// The contents of a page are repeated after this number of bytes, since making them takes longer than
+/// running them.
 const PATTERN: usize = 512;
-/// Times that the engine is entered in one case, and instructions for each at most.
+/// The number of times that the engine is entered in one case, and the most instructions each time.
 const ENTRIES: u32 = 40;
 const INSTRUCTIONS: u32 = 40;
 
-/// An address, mostly where something is.
+/// An address, usually one with contents.
 fn address(random: &mut Random) -> u32 {
     if random.percent(90) { random.below(PAGES * PAGE) } else { random.number() }
 }
@@ -36,7 +37,7 @@ pub(crate) fn random_memory(random: &mut Random) -> Memory {
     memory
 }
 
-/// Fills `memory`, which is zero and has [`MEMORY`] bytes, with the like.
+/// Fills `memory`, which is zero and has [`MEMORY`] bytes, in the same way.
 pub(crate) fn fill(random: &mut Random, memory: &mut Memory) {
     for page in 0..PAGES {
         let mut bytes = Vec::with_capacity(PATTERN + 16);
@@ -81,7 +82,7 @@ fn page_table_entry(random: &mut Random) -> u32 {
     (random.below(PAGES) * PAGE) | random.bits() & 0xfff | u32::from(random.percent(95))
 }
 
-/// An instruction of some form, but for its operands.
+/// An instruction of some form, without its operands.
 pub(crate) fn instruction(random: &mut Random, bytes: &mut Vec<u8>) {
     if random.percent(25) {
         bytes.push(random.pick(&[0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x64]));
@@ -166,8 +167,8 @@ fn random_segment(random: &mut Random) -> Segment {
     Segment::new(random.bits() as u16, base.into(), limit, attributes)
 }
 
-/// Runs what `bytes` are made into: a seed for memory (8 bytes), the length of the code (1 byte),
-/// code, and numbers that choose the processor's state.
+/// Runs a case made from `bytes`: a seed for memory (8 bytes), the length of the code (1 byte), code, and
+/// numbers that choose the processor's state.
 pub(crate) fn run_bytes(bytes: &[u8]) {
     let Some((seed, rest)) = bytes.split_first_chunk() else { return };
     let Some((length, rest)) = rest.split_first() else { return };
@@ -177,12 +178,12 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     let mut random = Random::given(numbers, seed);
     let mut cpu = random_cpu(&mut random);
     let linear = cpu.segment(sreg::CS).base.wrapping_add(cpu.ip) as u32;
-    // Without paging, and where a page is mapped to itself, it is what is executed first.
+    // Without paging, or if a page is mapped to itself, this code is executed first.
     memory.write((linear % (PAGES * PAGE)).into(), code);
     run(&mut Interpreter::new(), &mut random, &mut cpu, &mut memory);
 }
 
-/// Lets the engine run, and answers it with anything.
+/// Lets the engine run, and answers its exits with any values.
 pub(crate) fn run(
     engine: &mut dyn Engine,
     random: &mut Random,
@@ -211,7 +212,7 @@ pub(crate) fn run(
     survives_saving(cpu);
 }
 
-/// Whatever state there is can be saved and restored.
+/// Checks that any state can be saved and restored.
 fn survives_saving(cpu: &Cpu) {
     let saved = cpu.save();
     let mut other = Cpu::new();

@@ -1,4 +1,4 @@
-//! Instructions by their mnemonics, and their bytes. The operand order is the manual's: the
+//! Makes instructions from their mnemonics, and their bytes. The order of operands is the manual's: the
 //! destination first.
 
 pub(crate) use iced_x86::Register::{
@@ -6,8 +6,8 @@ pub(crate) use iced_x86::Register::{
 };
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 
-/// The bytes of `instructions` that stand one after the other from `address` on in code of
-/// `bitness` 16 or 32 bits, each instruction's on their own.
+/// Returns the bytes of each of `instructions`, which follow each other from `address` on in code of
+/// `bitness` 16 or 32 bits.
 pub(crate) fn assemble(bitness: u32, address: u32, instructions: &[Instruction]) -> Vec<Vec<u8>> {
     let mut encoder = Encoder::new(bitness);
     let mut at = u64::from(address);

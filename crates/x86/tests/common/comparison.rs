@@ -1,4 +1,4 @@
-//! Random cases on our processor and on the host's, and what differs.
+//! Runs random cases on our processor and on the host's, and compares the results.
 
 use std::fmt::{Debug, Write};
 
@@ -14,36 +14,36 @@ use super::random::Random;
 use super::series::{SEED, Series};
 
 const LAYOUT: Layout = Layout::FIXED;
-/// Differences that are told of one form, and forms of which differences are told.
+/// The most differences reported for one form, and the most forms for which differences are reported.
 const TOLD_OF_FORM: usize = 2;
 const TOLD: usize = 24;
 
-/// One instruction, and what it finds.
+/// One instruction, and the state in which it is executed.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     /// Its bytes.
     pub(crate) code: Vec<u8>,
-    /// The same, decoded.
+    /// The instruction, decoded.
     pub(crate) instruction: Instruction,
-    /// The registers; EIP says where it stands.
+    /// The registers; EIP is the instruction's address.
     pub(crate) start: State,
-    /// What is put into the data region before it.
+    /// The bytes put into the data region beforehand.
     pub(crate) pokes: Vec<Poke>,
-    /// How it is run on our side.
+    /// The way in which our side runs it.
     pub(crate) pace: Pace,
 }
 
 /// Bytes from a linear address on.
 #[derive(Debug, Clone)]
 pub(crate) struct Poke {
-    /// Where the first one is.
+    /// The address of the first byte.
     pub(crate) address: u32,
-    /// They themselves.
+    /// The bytes.
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Poke {
-    /// Changes `data`, the contents of the data region; what lies outside is left out.
+    /// Changes `data`, the contents of the data region. Bytes outside the region are left out.
     fn apply(&self, data: &mut [u8]) {
         for (address, byte) in (0..).map(|n| self.address.wrapping_add(n)).zip(&self.bytes) {
             if let Some(place) = data_offset(address) {
@@ -53,16 +53,16 @@ impl Poke {
     }
 }
 
-/// Where a linear address is in the data region.
+/// Returns the offset of a linear address in the data region.
 pub(crate) fn data_offset(address: u32) -> Option<usize> {
     let offset = address.wrapping_sub(LAYOUT.data.start);
     (offset < LAYOUT.data.len).then_some(offset as usize)
 }
 
-/// What came out of a case on one side.
+/// The result of a case on one side.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
-    /// The registers; of those of floating point, the x87's.
+    /// The registers; of the floating-point state only the registers of the x87.
     pub(crate) state: State,
     /// How it ended.
     pub(crate) stop: Stop,
@@ -72,20 +72,20 @@ pub(crate) struct Outcome {
     read_only: Vec<u8>,
 }
 
-/// A case, and what it may do differently on different processors.
+/// A case, and the differences between processors that it allows.
 pub(crate) trait Scene {
     /// The case.
     fn case(&self) -> &Case;
 
-    /// True where it cannot be compared, which shows when it has run on our side.
+    /// Returns whether the case cannot be compared, which only its result on our side shows.
     fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool;
 
-    /// Makes `host` equal to `ours` where it may be different.
+    /// Makes `host` equal to `ours` where a difference is allowed.
     fn forgive(&self, host: &mut Outcome, ours: &Outcome);
 }
 
-/// Runs `cases` cases in what `guest` makes, or those that the environment asks for, evenly spread over
-/// `forms`; panics with a report where they differ from the host's processor.
+/// Runs `cases` cases, or those that the environment asks for, on the machine that `guest` makes, evenly
+/// spread over `forms`. Panics with a report if the results differ from those of the host's processor.
 pub(crate) fn compare_forms<F: Debug, S: Scene>(
     guest: impl FnOnce() -> Guest,
     cases: u64,
@@ -127,16 +127,16 @@ struct Bench {
     host: Runner,
     vendor: Vendor,
     guest: Guest,
-    /// What the data region holds before each case, but for its pokes.
+    /// The contents of the data region before each case, without its pokes.
     data: Vec<u8>,
     left_out: u64,
-    /// Cases that differed once and not again.
+    /// The number of cases that differed once and not again.
     disturbed: u64,
 }
 
 impl Bench {
     fn new(guest: impl FnOnce() -> Guest) -> Result<Bench, Unavailable> {
-        // First the host's side: it needs fixed addresses, which an engine may take too.
+        // The host's side comes first: it needs fixed addresses, which an engine may take too.
         let mut host = Runner::new()?;
         let mut guest = guest();
         let mut random = Random::new(SEED, u64::MAX);
@@ -149,8 +149,7 @@ impl Bench {
         host.read_only_mut().copy_from_slice(&read_only);
         guest.set_bytes(LAYOUT.data, &data);
         guest.set_bytes(LAYOUT.read_only, &read_only);
-        // The kernel maps a page when it is first executed, and until
-        // then reports it as not present.
+        // The kernel maps a page when it is first executed, and until then reports it as not present.
         for page in (LAYOUT.code.start..LAYOUT.code.end()).step_by(PAGE_SIZE as usize) {
             let _ = host.run(&State::at(page), &[0x90]);
         }
@@ -158,9 +157,8 @@ impl Bench {
         Ok(Bench { host, vendor, guest, data, left_out: 0, disturbed: 0 })
     }
 
-    /// Runs the case on both sides; what differs is the error. A difference must show twice: where
-    /// the kernel that takes an interrupt in the middle is not Linux itself, it has
-    /// been seen to lose NT and ID.
+    /// Runs the case on both sides; the error describes the differences. A difference must occur twice: if a
+    /// kernel other than Linux itself takes an interrupt during the case, it has been seen to lose NT and ID.
     fn compare(&mut self, scene: &impl Scene) -> Result<(), String> {
         if self.attempt(scene).is_ok() {
             return Ok(());
@@ -215,8 +213,8 @@ impl Bench {
     }
 }
 
-/// A page fault's error code as it is without execute-disable, which the host has and
-/// two-level paging has not: bit 4 says that an instruction was fetched.
+/// Returns a page fault's error code without execute-disable, which the host has and two-level paging lacks:
+/// bit 4 says that an instruction was fetched.
 fn as_without_nx(stop: Stop) -> Stop {
     match stop {
         Stop::Exception { vector: 14, error_code, cr2 } => {

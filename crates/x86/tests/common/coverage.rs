@@ -1,7 +1,7 @@
-//! Which forms of the instruction table a test executes, for `make cpu-coverage`.
+//! Records which forms of the instruction table a test executes, for `make cpu-coverage`.
 //!
-//! With `RING3_COVERAGE` set to a folder, each engine adds its counts to a file there that is named as
-//! the test: lines of a form and how often it was executed.
+//! With `RING3_COVERAGE` set to a folder, each engine adds its counts to a file there with the name of the
+//! test: lines with a form and the number of its executions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use ring3_x86::decode::Op;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::observer::Observer;
 
-/// An interpreter, which counts forms where the environment asks for it.
+/// Makes an interpreter, which counts forms if the environment asks for it.
 pub(crate) fn interpreter() -> Interpreter {
     let mut engine = Interpreter::new();
     if let Some(folder) = std::env::var_os("RING3_COVERAGE") {
@@ -56,7 +56,7 @@ impl Drop for Counter {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).expect("the folder RING3_COVERAGE");
         let mut file = OpenOptions::new().create(true).append(true).open(&self.file).unwrap();
-        // One write, so that tests that end at once do not mix their lines.
+        // There is only one write, so that tests that end at the same time do not mix their lines.
         file.write_all(lines.as_bytes()).unwrap();
     }
 }

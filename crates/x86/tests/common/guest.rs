@@ -1,5 +1,5 @@
-//! Our processor in the very surroundings that an instruction has in
-//! [`ring3_hostcpu::Runner`]: the same memory at the same linear addresses, at privilege 3.
+//! Our processor in the same environment that an instruction has in [`ring3_hostcpu::Runner`]: the same
+//! memory at the same linear addresses, at privilege 3.
 
 use ring3_core::memory::Memory;
 use ring3_hostcpu::{
@@ -30,7 +30,7 @@ const SUPERVISOR: u32 = 0x4000;
 const SUPERVISOR_PAGES: u32 = 3;
 const ARENA: u32 = 0x1_0000;
 
-/// Where the supervisor's pages are mapped: the host has nothing there.
+/// The linear address of the supervisor's pages, where the host has nothing.
 pub(crate) const SUPERVISOR_START: u32 = 0xf37a_0000;
 const GDT: u32 = SUPERVISOR_START;
 const IDT: u32 = SUPERVISOR_START + 0x400;
@@ -45,25 +45,25 @@ const TASK: u16 = 0x18;
 const VECTORS: u32 = 32;
 /// Bytes from one handler to the next.
 const HANDLER_SIZE: u32 = 16;
-/// A handler is one IN AL, DX, at which the engine comes back.
+/// A handler is one IN AL, DX, at which the engine returns.
 const HANDLER: u8 = 0xec;
 
-/// Rights in page-table entries: the supervisor's, the user's to read, and the user's to write.
+/// Rights in page-table entries: for the supervisor only, readable for the user, and writable for the user.
 const SUPERVISOR_ONLY: u32 = 3;
 const READ_ONLY: u32 = 5;
 const WRITABLE: u32 = 7;
 
-/// How a repeated string instruction is to be run.
+/// The way in which a repeated string instruction is run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// Iterations it has at most; 1 for all other instructions.
+    /// The most iterations; 1 for all other instructions.
     pub(crate) iterations: u64,
-    /// How many of them the engine is given at a time.
+    /// The number of iterations for which the engine runs at a time.
     pub(crate) stride: u64,
 }
 
 impl Pace {
-    /// Of an instruction that is not repeated.
+    /// The pace of an instruction that is not repeated.
     pub(crate) const ONCE: Pace = Pace { iterations: 1, stride: 1 };
 }
 
@@ -75,13 +75,13 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// One that the interpreter executes.
+    /// A machine whose engine is the interpreter.
     pub(crate) fn interpreted() -> Guest {
         Guest::new(Box::new(interpreter()), Memory::new(MEMORY).unwrap())
     }
 
-    /// 32-bit protected mode at privilege 3, flat segments, paging, and handlers for all exceptions; with
-    /// [`MEMORY`] bytes of memory.
+    /// Makes a machine in 32-bit protected mode at privilege 3, with flat segments, paging, handlers for all
+    /// exceptions, and [`MEMORY`] bytes of memory.
     pub(crate) fn new(engine: Box<dyn Engine>, memory: Memory) -> Guest {
         let mut guest = Guest { cpu: Cpu::new(), memory, engine };
         guest.map();
@@ -146,7 +146,7 @@ impl Guest {
         }
         put(TSS + 4, &STACK_END.to_le_bytes());
         put(TSS + 8, &u32::from(SUPERVISOR_DATA).to_le_bytes());
-        // The I/O permission bit map begins beyond the limit: there is none.
+        // The I/O permission bit map begins beyond the limit, so there is none.
         put(TSS + 0x66, &0x68_u16.to_le_bytes());
     }
 
@@ -160,8 +160,8 @@ impl Guest {
         self.memory.write(physical(region.start).into(), &bytes[..region.len as usize]);
     }
 
-    /// Runs the instruction `code` as [`ring3_hostcpu::Runner::run`] does; the error is the
-    /// exit that ended it otherwise.
+    /// Runs the instruction `code` as [`ring3_hostcpu::Runner::run`] does. The error is another exit that has
+    /// ended it.
     pub(crate) fn run(
         &mut self,
         start: &State,
@@ -199,7 +199,7 @@ impl Guest {
         }
     }
 
-    /// Lets the engine run until the instruction is over or an exception has been delivered.
+    /// Lets the engine run until the instruction is complete or an exception has been delivered.
     fn go(&mut self, start: &State, pace: Pace) -> Result<Stop, Exit> {
         let begin = self.cpu.instructions;
         loop {
@@ -219,7 +219,7 @@ impl Guest {
         }
     }
 
-    /// The exception whose handler has been reached.
+    /// Returns the exception whose handler has been reached.
     fn exception(&self) -> Stop {
         let vector = ((self.cpu.ip as u32 - HANDLERS) / HANDLER_SIZE) as u8;
         let error_code = if self.frame_has_error_code() { self.frame(0) } else { 0 };
@@ -227,8 +227,8 @@ impl Guest {
         Stop::Exception { vector, error_code, cr2 }
     }
 
-    /// An exception pushes five doublewords when it comes from privilege 3, and
-    /// before them perhaps an error code.
+    /// Returns whether the frame has an error code. An exception from privilege 3 pushes five doublewords,
+    /// and then perhaps an error code.
     fn frame_has_error_code(&self) -> bool {
         STACK_END - self.cpu.get::<u32>(reg::SP) == 6 * 4
     }
@@ -240,7 +240,7 @@ impl Guest {
         u32::from_le_bytes(self.memory.load(address as usize))
     }
 
-    /// The state of the user: now, or at the exception.
+    /// Returns the state of the user: the present one, or that at the exception.
     fn state(&self) -> State {
         let mut state = State {
             gpr: std::array::from_fn(|number| self.cpu.get(number as u8)),
@@ -278,7 +278,7 @@ pub(crate) fn set_x87(fpu: &mut Fpu, fx: &FxImage) {
     fpu.set_tag_word(tags);
 }
 
-/// The registers of x87 and SSE; the rest of the image is as after reset.
+/// Returns the registers of x87 and SSE; the rest of the image is as after reset.
 pub(crate) fn registers(cpu: &Cpu) -> FxImage {
     let Cpu { fpu, sse, .. } = cpu;
     let mut fx = FxImage::INIT;
@@ -294,7 +294,7 @@ pub(crate) fn registers(cpu: &Cpu) -> FxImage {
     fx
 }
 
-/// The registers of x87 and SSE of `fx`; the rest of the image is as after reset.
+/// Returns the registers of x87 and SSE in `fx`; the rest of the image is as after reset.
 pub(crate) fn only_registers(fx: &FxImage) -> FxImage {
     let mut only = FxImage::INIT;
     only.set_fcw(fx.fcw());

@@ -4,7 +4,7 @@ use ring3_hostfpu::Stack;
 use ring3_x86::softfloat::F80;
 use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
 
-/// Computes `function` on the host; `None` where it has no x87.
+/// Computes `function` on the host. Returns `None` if the host has no x87.
 pub(crate) fn try_execute(function: Function, control: u16, st: [F80; 2]) -> Option<Outcome> {
     let host = ring3_hostfpu::execute(function.opcode(), control, st.map(F80::to_bytes))?;
     let results = match host.stack {

@@ -1,4 +1,4 @@
-//! What the tests of this directory share.
+//! Modules that the tests of this directory share.
 
 #![allow(dead_code, unused_imports, reason = "no test needs all of it")]
 

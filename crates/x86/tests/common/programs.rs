@@ -1,4 +1,4 @@
-//! Random programs of what compilers write most, which branch to any of their instructions.
+//! Random programs of the instructions that compilers use most, with branches to any of these.
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
@@ -8,16 +8,15 @@ use ring3_x86::undefined::Vendor;
 
 use super::random::Random;
 
-/// Where the code is, at the end of a page so that some of it is in the next one.
+/// The address of the code, at the end of a page so that some of it is in the next page.
 const CODE: u32 = 0x2_0f80;
-/// Where the registers point to.
+/// The address to which the registers point.
 const DATA: u32 = 0x4_0000;
-/// Instructions in a program, and how many of them are executed.
+/// The number of instructions in a program, and the number that are executed.
 const LENGTH: usize = 40;
 pub(crate) const EXECUTED: u64 = 400;
 
-/// A program of what compilers write most, and where each of its instructions begins. Branches go to any of
-/// them.
+/// Makes a program of the instructions that compilers use most. Branches go to any of them.
 pub(crate) fn program(random: &mut Random) -> Vec<u8> {
     let mut code = Vec::new();
     let mut starts = Vec::new();
@@ -74,10 +73,10 @@ pub(crate) fn program(random: &mut Random) -> Vec<u8> {
     code
 }
 
-/// A machine of that memory, all zero and of at least 1 MiB, in which the program is about to run.
+/// Makes a machine with `memory`, all zero and at least 1 MiB, in which the program is about to run.
 pub(crate) fn machine(random: &mut Random, code: &[u8], mut memory: Memory) -> (Cpu, Memory) {
     memory.load_image(CODE.into(), code).unwrap();
-    // Data that are addresses of data, and on the stack some of code.
+    // The data are addresses of data, and on the stack some addresses of code.
     for offset in (0..0x4000).step_by(4) {
         let value = if offset % 16 == 0 {
             CODE + random.below(code.len() as u32)
@@ -96,7 +95,7 @@ pub(crate) fn machine(random: &mut Random, code: &[u8], mut memory: Memory) -> (
     (cpu, memory)
 }
 
-/// How a run ended, and what the processor is then.
+/// Describes how a run ended, and the state of the processor.
 pub(crate) fn seen(exit: &Exit, cpu: &Cpu) -> String {
     let registers: Vec<_> = (reg::AX..=reg::DI).map(|number| cpu.gpr(number)).collect();
     format!("{exit:?} {registers:x?} {:x} {:?} {}", cpu.ip, cpu.eflags(), cpu.instructions)

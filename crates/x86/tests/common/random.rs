@@ -1,23 +1,23 @@
-//! Random numbers for tests: the same for the same seed, for ever and everywhere.
+//! Random numbers for tests, which are always and everywhere the same for the same seed.
 
 /// A generator of random numbers: SplitMix64 (Steele, Lea and Flood, *Fast splittable
 /// pseudorandom number generators*, 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     state: u64,
-    /// Taken from the end instead of random bits, as long as there are any.
+    /// Bytes that are used, from the end, instead of random bits, as long as there are any.
     given: Vec<u8>,
 }
 
 impl Random {
-    /// The numbers of case `case` of the series `seed`, so that any case can be had alone.
+    /// The numbers of case `case` in the series `seed`, so that any case can be run alone.
     pub(crate) fn new(seed: u64, case: u64) -> Random {
         let mut seeds = Random { state: seed, given: Vec::new() };
         let state = seeds.next() ^ case.wrapping_mul(0xd134_2543_de82_ef95);
         Random { state, given: Vec::new() }
     }
 
-    /// Numbers that `given` is made into, and then those of the series `seed`.
+    /// The numbers made from `given`, and then those of the series `seed`.
     pub(crate) fn given(given: &[u8], seed: u64) -> Random {
         Random { given: given.iter().rev().copied().collect(), ..Random::new(seed, 0) }
     }
@@ -41,7 +41,7 @@ impl Random {
         }
     }
 
-    /// The next of the bytes given, and zeros where there are not enough; `None` if there are none.
+    /// The next given bytes, completed with zeros, or `None` if there are none left.
     fn take_given<const N: usize>(&mut self) -> Option<[u8; N]> {
         if self.given.is_empty() {
             return None;
@@ -54,7 +54,7 @@ impl Random {
         ((u64::from(self.bits()) * u64::from(end)) >> 32) as u32
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in `chance` of a hundred cases.
     pub(crate) fn percent(&mut self, chance: u32) -> bool {
         self.below(100) < chance
     }
@@ -64,8 +64,8 @@ impl Random {
         choices[self.below(choices.len() as u32) as usize]
     }
 
-    /// A number of the kind that instructions get wrong: often on the edge of a range,
-    /// often small, sometimes any.
+    /// A number with which instructions often go wrong: often at the edge of a range, often small, sometimes
+    /// any number.
     pub(crate) fn number(&mut self) -> u32 {
         const EDGES: [u32; 24] = [
             0,
@@ -93,7 +93,7 @@ impl Random {
             0x5555_5555,
             0xaaaa_aaaa,
         ];
-        /// Counts of shifts where something changes.
+        /// Counts of shifts at which the behaviour changes.
         const COUNTS: [u32; 14] = [0, 1, 2, 7, 8, 9, 15, 16, 17, 18, 30, 31, 32, 33];
         match self.below(10) {
             0..=3 => self.pick(&EDGES),
@@ -101,7 +101,7 @@ impl Random {
             5 => self.pick(&COUNTS),
             6 => self.below(64),
             7 => 1 << self.below(32),
-            // The bytes edges of their own.
+            // Each byte is an edge of its own.
             8 => u32::from_le_bytes(std::array::from_fn(|_| self.pick(&EDGES) as u8)),
             _ => self.bits(),
         }

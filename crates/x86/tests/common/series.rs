@@ -1,6 +1,6 @@
 //! Series of random cases, and the environment variables that choose among them.
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! | --- | --- |
 //! | `RING3_FUZZ_CASES` | number of cases |
 //! | `RING3_FUZZ_SEED` | another series of cases |
@@ -10,20 +10,20 @@ use std::ops::Range;
 
 use super::random::Random;
 
-/// The seed of the series that is run by default, and of what is the same in all cases.
+/// The seed of the default series, and of everything that is the same in all cases.
 pub(crate) const SEED: u64 = 0x2026;
 
 /// The cases to be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
-    /// What all random numbers come from.
+    /// The seed of all random numbers.
     pub(crate) seed: u64,
     /// The numbers of the cases.
     pub(crate) cases: Range<u64>,
 }
 
 impl Series {
-    /// What the environment asks for; `cases` cases of the default series if that is nothing.
+    /// The series that the environment asks for, or by default `cases` cases of the default series.
     pub(crate) fn from_environment(cases: u64) -> Series {
         let seed = variable("RING3_FUZZ_SEED").unwrap_or(SEED);
         let cases = match variable("RING3_FUZZ_CASE") {

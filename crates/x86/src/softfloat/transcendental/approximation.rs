@@ -1,8 +1,8 @@
 //! The functions of numbers, with an error below 2^-118 of the result.
 //!
-//! Each one reduces its argument until a power series converges by several bits a term, and
-//! computes that in fixed point (Horner's scheme), leaving out the first power, which
-//! is multiplied in floating point: small results are as exact as large ones.
+//! Each function reduces its argument until a power series converges by several bits with each term, and
+//! computes the series in fixed point (Horner's scheme) without its first power. That factor is multiplied in
+//! floating point, so that small results are as exact as large ones.
 
 use super::super::operand::Number;
 use super::super::rounding::Exact;
@@ -38,11 +38,11 @@ const ARCTANGENTS: [u128; 9] = [
 
 /// Terms of the series for sine and cosine: the first one left out is below 2^-130 at π/4.
 const TRIGONOMETRIC_TERMS: u128 = 17;
-/// The same for 2^x at ±1.
+/// Terms of the series for 2^x, sufficient at ±1.
 const EXPONENTIAL_TERMS: u128 = 35;
-/// The same for the logarithm of √2.
+/// Terms of the series for the logarithm, sufficient at √2.
 const LOGARITHM_TERMS: u128 = 26;
-/// The same for the arctangent of 1/16.
+/// Terms of the series for the arctangent, sufficient at 1/16.
 const ARCTANGENT_TERMS: u128 = 17;
 
 /// 2^`x` - 1 for magnitudes below 1.
@@ -120,17 +120,17 @@ fn arctangent_of(t: Exact) -> Exact {
 /// An angle, reduced.
 #[derive(Clone, Copy)]
 pub(super) struct Angle {
-    /// Whole multiples of π/2 that were taken away, modulo 4.
+    /// The number of multiples of π/2 that were subtracted, modulo 4.
     quadrant: u8,
-    /// What is left, with a magnitude up to π/4.
+    /// The rest, with a magnitude up to π/4.
     rest: Exact,
     /// Whether the sign of the angle was changed before.
     negative: bool,
 }
 
 impl Angle {
-    /// Takes away multiples of π/2, where π has 66 bits as in the x87 (SDM vol. 1, 8.3.8). The
-    /// angle is below 2^63 and not zero.
+    /// Subtracts multiples of π/2, where π has 66 bits as in the x87 (SDM vol. 1, 8.3.8). The angle is below
+    /// 2^63 and not zero.
     pub(super) fn reduced(angle: Number) -> Self {
         /// π/2 as the processor has it, in units of 2^-65.
         const HALF_PI: u128 = 0x3_243f6a88_85a308d3;
@@ -190,7 +190,8 @@ impl Angle {
     }
 }
 
-/// 1 - `term`, and below 1 even if the term is too small for its bits: rounding is to know.
+/// 1 - `term`, and below 1 even if the term is too small for the available bits, so that rounding sees an
+/// inexact value.
 fn below_one(term: u128) -> u128 {
     ONE_FIXED - term.max(1)
 }

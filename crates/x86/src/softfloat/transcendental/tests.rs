@@ -1,4 +1,4 @@
-//! Results that were computed with 400 bits elsewhere, and special values.
+//! Tests with results that were computed elsewhere with 400 bits, and with special values.
 
 use super::Function::{F2xm1, Fcos, Fpatan, Fptan, Fsin, Fsincos, Fyl2x, Fyl2xp1};
 use super::*;
@@ -12,7 +12,7 @@ const MINUS_INFINITY: F80 = F80::INFINITY.negate();
 const DENORMAL: F80 = F80::new(0, 1);
 const QUIET: F80 = F80::new(0x7fff, 0xc000_0000_0000_0005);
 
-/// Runs a function; what it raised, and the (first) result.
+/// Runs a function. Returns the exceptions that it raised, and the (first) result.
 fn run(function: Function, st0: F80, st1: F80) -> (Flags, F80) {
     let outcome = execute(function, CONTROL, [st0, st1]);
     assert!(!outcome.incomplete);

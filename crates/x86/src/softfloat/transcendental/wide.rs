@@ -1,4 +1,4 @@
-//! Arithmetic with 128 bits: on floating-point numbers ([`Exact`], normalised but for zero), and on
+//! Arithmetic with 128 bits: on floating-point numbers ([`Exact`], normalised unless zero), and on
 //! fixed-point numbers below 4 with 126 bits after the point. Results are truncated.
 
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ const FIXED_BITS: u32 = 126;
 
 /// One.
 pub(super) const ONE: Exact = Exact { negative: false, exponent: 0, significand: 1 << 127 };
-/// Zero, with an exponent that makes it smaller than anything it is added to.
+/// Zero, with an exponent that makes it smaller than any number to which it is added.
 const ZERO: Exact = Exact { negative: false, exponent: -0x100_0000, significand: 0 };
 
 fn normalized(value: Exact) -> Exact {
@@ -29,7 +29,7 @@ pub(super) fn scale(a: Exact, power: i32) -> Exact {
     Exact { exponent: a.exponent + power, ..a }
 }
 
-/// An integer.
+/// `value` as a floating-point number.
 pub(super) fn integer(value: i32) -> Exact {
     let significand = u128::from(value.unsigned_abs());
     normalized(Exact { negative: value < 0, exponent: 127, significand })
@@ -38,7 +38,7 @@ pub(super) fn integer(value: i32) -> Exact {
 /// `a` + `b`.
 pub(super) fn add(a: Exact, b: Exact) -> Exact {
     let (large, small) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
-    // One bit of room for a carry.
+    // One bit is free for a carry.
     let distance = (large.exponent - small.exponent) as u32;
     let augend = large.significand >> 1;
     let addend = (small.significand >> 1).checked_shr(distance).unwrap_or(0);
@@ -83,7 +83,7 @@ pub(super) fn to_fixed(a: Exact) -> u128 {
     a.significand.checked_shr((1 - a.exponent) as u32).unwrap_or(0)
 }
 
-/// A fixed-point number.
+/// The fixed-point number `significand` as a floating-point number.
 pub(super) fn from_fixed(significand: u128) -> Exact {
     normalized(Exact { negative: false, exponent: 1, significand })
 }

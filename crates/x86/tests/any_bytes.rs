@@ -1,7 +1,7 @@
-//! Any bytes in any state: whatever the guest does, the processor neither panics nor hangs.
+//! Runs any bytes in any state: whatever the guest does, the processor neither panics nor hangs.
 //!
-//! For other cases see the variables in `common/series.rs`; `make fuzz-bytes` looks for cases that
-//! execute more of the code. What it has found so far is in `fuzz/corpus`.
+//! For other cases see the variables in `common/series.rs`. `make fuzz-bytes` searches for cases that execute
+//! more of the code. The cases that it has found so far are in `fuzz/corpus`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What an observer is told, and that it changes nothing.
+//! An observer receives all events, and changes nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use ring3_x86::interrupt::Event;
 use ring3_x86::observer::{MemoryAccess, Observer};
 
 const CODE: u16 = 0x7c00;
-/// Where the handler of #UD stands.
+/// The address of the handler of #UD.
 const HANDLER: u16 = 0x600;
 
-/// Writes down what it is told.
+/// Records the events that it receives.
 #[derive(Debug, Default, Clone)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -48,7 +48,7 @@ impl Observer for Diary {
     }
 }
 
-/// inc word [1000h]; jmp short +0; ud2, whose handler halts.
+/// Runs inc word [1000h]; jmp short +0; ud2, whose handler halts.
 fn run(engine: &mut Interpreter) -> Cpu {
     let mut memory = Memory::new(1 << 20).unwrap();
     let code = [0xff, 0x06, 0x00, 0x10, 0xeb, 0x00, 0x0f, 0x0b];

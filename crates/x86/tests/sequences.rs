@@ -1,8 +1,8 @@
-//! Instructions that follow each other do the same in blocks as one at a time: handlers for two and three of
-//! them, links, the table of jumps, and deadlines anywhere between them change nothing.
+//! Sequences of instructions have the same effect in blocks as one at a time. Handlers for two and three
+//! instructions, links, the table of jumps, and deadlines anywhere between them change nothing.
 //!
-//! The differential tests against the real processor execute each instruction alone, so this is what they do
-//! not see.
+//! The differential tests against the real processor execute each instruction alone, so they do not see these
+//! mechanisms.
 
 mod common;
 
@@ -15,7 +15,7 @@ use ring3_x86::observer::Observer;
 
 const CASES: u64 = 1000;
 
-/// Looks at nothing, but makes the engine execute one instruction at a time.
+/// An observer that ignores everything, but makes the engine execute one instruction at a time.
 #[derive(Debug)]
 struct Idler;
 

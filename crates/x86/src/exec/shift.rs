@@ -62,7 +62,6 @@ trait Shift {
     /// Returns OF as Intel's processors leave it after more than one bit, which is its value after the first
     /// bit. It does not change if all bits return to their places, and if ROL or ROR rotates a register by an
     /// immediate count.
-    /// ROR rotate a register by a number in the instruction.
     #[inline(always)]
     fn overflow_of_first<W: Word>(
         status: Status,

@@ -12,8 +12,8 @@ use crate::scene::address;
 /// The longest instruction.
 const MAX_LENGTH: usize = 15;
 
-/// The bytes of a random instruction of the form `code` that stands at `eip`, and the
-/// instruction. None where the random bytes were another form: try again.
+/// Returns a random instruction of the form `code` at address `eip`, as bytes and decoded. Returns None if
+/// the random bytes were another form; then try again.
 pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u8>, Instruction)> {
     let mut bytes = prefixes(random, code);
     let form = code.op_code();
@@ -71,13 +71,13 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
     (instruction.code() == code).then_some((bytes, instruction))
 }
 
-/// The host's process needs them.
+/// Returns whether an instruction loads FS or GS, which the host's process needs.
 fn loads_fs_or_gs(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Mov
         && matches!(instruction.op0_register(), Register::FS | Register::GS)
 }
 
-/// The prefixes that the form needs, and now and then others.
+/// Returns the prefixes that the form needs, and sometimes others.
 fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
     let form = code.op_code();
     let mut bytes = Vec::with_capacity(MAX_LENGTH);
@@ -102,7 +102,7 @@ fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
                 // AMD's processors take the condition from the prefix.
                 Mnemonic::Loope | Mnemonic::Loopne => 0,
                 _ if form.can_use_rep_prefix() || form.can_use_repne_prefix() => 70,
-                // Where a repeat prefix means nothing it is ignored.
+                // A repeat prefix without a meaning is ignored.
                 _ => 2,
             };
             if random.percent(chance) {
@@ -117,7 +117,7 @@ fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
     bytes
 }
 
-/// A ModRM byte, or what stands in its place.
+/// Returns a ModRM byte, or the byte that stands in its place.
 fn modrm(random: &mut Random, group: i32) -> u8 {
     let byte = random.bits() as u8;
     let byte = if random.percent(25) { byte | 0xc0 } else { byte };
@@ -127,7 +127,7 @@ fn modrm(random: &mut Random, group: i32) -> u8 {
     }
 }
 
-/// The distance of a branch, mostly to somewhere in the code region.
+/// Returns the distance of a branch, usually to an address in the code region.
 fn branch(random: &mut Random, instruction: &Instruction) -> u32 {
     if random.percent(20) {
         return random.number();

@@ -1,4 +1,4 @@
-//! The forms that are tested, and why others are not.
+//! The forms that are tested, and the reasons why others are not.
 
 use iced_x86::{Code, CpuidFeature, Mnemonic};
 use ring3_hostcpu::{Cpu as HostCpu, Feature};
@@ -10,7 +10,7 @@ pub(crate) fn tested() -> Vec<Code> {
     codes.filter(|code| why_not(*code).is_none()).collect()
 }
 
-/// Why a form is not tested.
+/// Returns why a form is not tested, or None if it is.
 fn why_not(code: Code) -> Option<&'static str> {
     const X87: [CpuidFeature; 3] = [CpuidFeature::FPU, CpuidFeature::FPU287, CpuidFeature::FPU387];
     if code.cpuid_features().iter().any(|feature| X87.contains(feature)) {
@@ -52,7 +52,7 @@ fn why_not(code: Code) -> Option<&'static str> {
     }
 }
 
-/// The host's processor has an extension; a 64-bit one has all up to SSE2.
+/// Returns whether the host's processor has an extension; a 64-bit one has all up to SSE2.
 fn host_has(feature: CpuidFeature) -> bool {
     let feature = match feature {
         CpuidFeature::SSE3 => Feature::Sse3,

@@ -1,8 +1,9 @@
-//! Random instructions of every integer form at privilege 3, here and on the real processor.
+//! Runs random instructions of every integer form at privilege 3, here and on the real processor.
 //!
-//! What is compared: registers, EIP, EFLAGS but for what is [undefined](ring3_x86::undefined),
-//! memory, and the exception with its error code and CR2. Alignment checks (EFLAGS.AC) are
-//! not part of it, as the interpreter has none. `vendors.rs` lists where processors differ.
+//! The results compared are registers, EIP, EFLAGS except for flags that are
+//! [undefined](ring3_x86::undefined), memory, and the exception with its error code and CR2. Alignment checks
+//! (EFLAGS.AC) are not part of the test, because the interpreter has none. `vendors.rs` lists where
+//! processors differ.
 //!
 //! For other cases see the variables in `common/series.rs`.
 

@@ -1,4 +1,4 @@
-//! A random case: an instruction, and a state and memory that make something of it.
+//! A random case: an instruction, with a state and memory in which it has an effect.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use ring3_hostcpu::{CODE_SELECTOR, DATA_SELECTOR, Layout, PAGE_SIZE, Region, State, eflags, gpr};
@@ -10,7 +10,7 @@ use crate::encode::encode;
 use crate::vectors::uses_vectors;
 
 const LAYOUT: Layout = Layout::FIXED;
-/// Random bytes are tried so often until they are the form that is wanted.
+/// The number of attempts to find random bytes of the form that is wanted.
 const TRIES: usize = 2000;
 
 /// A case of an integer instruction.
@@ -41,18 +41,18 @@ impl IntegerScene {
         scene
     }
 
-    /// Puts `value` to linear address `address`, repeated over `len` bytes.
+    /// Puts `value` at linear address `address`, repeated over `len` bytes.
     pub(crate) fn poke(&mut self, address: u32, len: u32, value: u32) {
         let bytes = value.to_le_bytes().into_iter().cycle().take(len as usize).collect();
         self.0.pokes.push(Poke { address, bytes });
     }
 
-    /// Makes the instruction an invalid one: by LOCK where that is not allowed (#UD), or
-    /// by prefixes until it is too long (#GP).
+    /// Makes the instruction invalid: by LOCK where that is not allowed (#UD), or by prefixes until it is too
+    /// long (#GP).
     fn spoil(&mut self, random: &mut Random) {
         let code = LAYOUT.code;
         if self.0.start.eip % PAGE_SIZE > PAGE_SIZE - 32 {
-            // Processors do not agree on what they fetch of it.
+            // Processors differ in how much of such an instruction they fetch.
             self.0.start.eip = code.start + random.below(PAGE_SIZE - 32);
         }
         // With LOCK, AMD's processors have MOV to and from CR8.
@@ -81,7 +81,7 @@ impl IntegerScene {
                 start.gpr[gpr::EBP] = address(random);
             }
             Mnemonic::Div | Mnemonic::Idiv if random.percent(60) => {
-                // Quotients that fit.
+                // Chooses operands whose quotients fit.
                 start.gpr[gpr::EDX] = random.pick(&[0, 0, 1, 2, 0xffff_ffff]);
                 if random.percent(50) {
                     start.gpr[gpr::EAX] &= 0xffff_03ff;
@@ -97,7 +97,7 @@ impl IntegerScene {
         }
     }
 
-    /// Counts that end, and often source and destination that are equal for a while.
+    /// Sets counts that end, and often makes source and destination equal for a while.
     fn set_string(&mut self, random: &mut Random) {
         let start = &mut self.0.start;
         let count = match random.below(10) {
@@ -125,15 +125,15 @@ impl IntegerScene {
         }
         if self.0.instruction.has_rep_prefix() || self.0.instruction.has_repne_prefix() {
             self.0.pace.iterations = u64::from(count.max(1));
-            // A comparison may end early, and nothing after it is to be executed.
+            // A comparison may end early, and nothing after it may be executed.
             if !compares_strings(&self.0.instruction) {
                 self.0.pace.stride = u64::from(1 + random.below(count.max(1)));
             }
         }
     }
 
-    /// Where the instruction reads a selector: the bytes from the operand's address, or
-    /// from the top of the stack, to it.
+    /// If the instruction reads a selector, returns its distance in bytes from the operand's address, or from
+    /// the top of the stack.
     fn selector_offset(&self) -> Option<u32> {
         match self.0.instruction.mnemonic() {
             Mnemonic::Mov | Mnemonic::Pop => {
@@ -147,8 +147,8 @@ impl IntegerScene {
         }
     }
 
-    /// Makes the selector that the instruction reads one that is the same on both sides: null,
-    /// or the user's code or data with any RPL.
+    /// Makes the selector that the instruction reads one that is the same on both sides: null, or the user's
+    /// code or data with any RPL.
     fn set_selector(&mut self, random: &mut Random) {
         let Some(offset) = self.selector_offset() else { return };
         let selector = random.pick(&[CODE_SELECTOR, DATA_SELECTOR, 0]) & !3;
@@ -165,7 +165,7 @@ impl IntegerScene {
         self.poke(address, 2, value);
     }
 
-    /// The operand's address, or the top of the stack.
+    /// Returns the operand's address, or the top of the stack.
     fn selector_address(&self) -> u32 {
         if self.0.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
             effective_address(&self.0.instruction, &self.0.start)
@@ -174,8 +174,8 @@ impl IntegerScene {
         }
     }
 
-    /// It may read a selector that was not put there, and that the host's descriptor
-    /// table may know.
+    /// Returns whether the instruction may read a selector that this case has not put there, and that the
+    /// host's descriptor table may contain.
     pub(crate) fn reads_unknown_selector(&self) -> bool {
         let Some(offset) = self.selector_offset() else { return false };
         let first = self.selector_address().wrapping_add(offset);
@@ -184,12 +184,12 @@ impl IntegerScene {
         !known(first) || !known(first.wrapping_add(1))
     }
 
-    /// The address of the memory operand.
+    /// Returns the address of the memory operand.
     pub(crate) fn memory_address(&self) -> u32 {
         effective_address(&self.0.instruction, &self.0.start)
     }
 
-    /// Moves the operands in memory to where something happens, and puts something there.
+    /// Moves the operands in memory to interesting addresses, and puts values there.
     fn set_operands(&mut self, random: &mut Random) {
         if self.0.instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
             let mut target = address(random);
@@ -205,7 +205,7 @@ impl IntegerScene {
         self.poke_numbers(random, at);
     }
 
-    /// Makes `target` the effective address, or nearly so, if a register can do that.
+    /// Makes `target` the effective address, or nearly so, if a register can achieve that.
     fn solve_address(&mut self, target: u32) {
         let instruction = &self.0.instruction;
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
@@ -222,7 +222,7 @@ impl IntegerScene {
         }
     }
 
-    /// Puts numbers to `address`: edges, what the registers hold, or places in the code.
+    /// Puts numbers at `address`: edges, the contents of registers, or addresses in the code.
     fn poke_numbers(&mut self, random: &mut Random, address: u32) {
         let kind = random.below(10);
         for index in 0..4 {
@@ -238,7 +238,7 @@ impl IntegerScene {
     }
 }
 
-/// CMPS and SCAS.
+/// Returns whether the instruction is CMPS or SCAS.
 pub(crate) fn compares_strings(instruction: &Instruction) -> bool {
     instruction.is_string_instruction()
         && matches!(
@@ -252,8 +252,8 @@ pub(crate) fn compares_strings(instruction: &Instruction) -> bool {
         )
 }
 
-/// Where the instruction stands: now and then so that it crosses the boundary of the two
-/// code pages, or reaches beyond them.
+/// Returns the address of the instruction. Sometimes it crosses the boundary between the two code pages, or
+/// extends beyond them.
 fn instruction_address(random: &mut Random) -> u32 {
     let code = LAYOUT.code;
     match random.below(20) {
@@ -263,7 +263,7 @@ fn instruction_address(random: &mut Random) -> u32 {
     }
 }
 
-/// A linear address for an operand: mostly in the data region, often at a boundary.
+/// Returns a linear address for an operand: usually in the data region, often at a boundary.
 pub(crate) fn address(random: &mut Random) -> u32 {
     let inside = |random: &mut Random, region: Region| region.start + random.below(region.len);
     let around = |random: &mut Random, boundary: u32| boundary + random.below(24) - 16;
@@ -283,7 +283,7 @@ pub(crate) fn address(random: &mut Random) -> u32 {
     }
 }
 
-/// The value of a register of an address; 0 for none.
+/// Returns the value of a register in an address, or 0 if there is none.
 fn register_value(state: &State, register: Register) -> u32 {
     if register == Register::None {
         return 0;
@@ -296,7 +296,7 @@ fn register_value(state: &State, register: Register) -> u32 {
     }
 }
 
-/// The offset of the memory operand in its segment.
+/// Returns the offset of the memory operand in its segment.
 fn effective_address(instruction: &Instruction, state: &State) -> u32 {
     let index = register_value(state, instruction.memory_index());
     register_value(state, instruction.memory_base())

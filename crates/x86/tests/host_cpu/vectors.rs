@@ -1,4 +1,4 @@
-//! What instructions on MMX and XMM registers find.
+//! Sets the state for instructions on MMX and XMM registers.
 
 use iced_x86::{Code, CpuidFeature, Mnemonic};
 use ring3_hostcpu::gpr;
@@ -14,7 +14,7 @@ const SUMMARY: u16 = 0x8080;
 const MXCSR: u32 = 0xffff;
 const MXCSR_RESERVED: u32 = 1 << 16;
 
-/// The instruction is one of MMX or SSE, or about their state.
+/// Returns whether the instruction belongs to MMX or SSE, or concerns their state.
 pub(crate) fn uses_vectors(code: Code) -> bool {
     const FEATURES: [CpuidFeature; 8] = [
         CpuidFeature::MMX,
@@ -29,13 +29,13 @@ pub(crate) fn uses_vectors(code: Code) -> bool {
     code.cpuid_features().iter().any(|feature| FEATURES.contains(feature))
 }
 
-/// Few letters, and now and then the end.
+/// Returns a text of few letters, which sometimes ends.
 fn text(random: &mut Random) -> [u8; 4] {
     std::array::from_fn(|_| random.pick(&[0, 1, 1, 2, 2, 2, 3, 0x81]))
 }
 
 impl IntegerScene {
-    /// Numbers in the vectors, and any state of the x87.
+    /// Sets numbers in the vectors, and any state of the x87.
     pub(crate) fn set_vectors(&mut self, random: &mut Random) {
         let fx = &mut self.0.start.fx;
         let mut status = random.bits() as u16 & !(SUMMARY | EXCEPTIONS);
@@ -71,7 +71,7 @@ impl IntegerScene {
         }
     }
 
-    /// MASKMOVQ or MASKMOVDQU whose mask has no bit set that counts.
+    /// Returns whether this is MASKMOVQ or MASKMOVDQU with a mask in which no effective bit is set.
     pub(crate) fn masks_all_bytes(&self) -> bool {
         let fx = &self.0.start.fx;
         let register = self.0.instruction.op2_register().number();
@@ -83,8 +83,8 @@ impl IntegerScene {
         mask.to_le_bytes().iter().all(|byte| byte & 0x80 == 0)
     }
 
-    /// Where the memory operand at `at` has a MXCSR, makes it a valid one, or an invalid one
-    /// that is so on all processors.
+    /// If the memory operand at `at` contains an MXCSR, makes it a valid one, or one that is invalid on all
+    /// processors.
     pub(crate) fn poke_mxcsr(&mut self, random: &mut Random, at: u32) {
         let offset = match self.0.instruction.mnemonic() {
             Mnemonic::Ldmxcsr => 0,

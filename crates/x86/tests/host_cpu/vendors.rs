@@ -1,5 +1,5 @@
-//! Where processors differ, or a case cannot be run, without being undefined
-//! as [`ring3_x86::undefined`] has it.
+//! The cases in which processors differ, or that cannot be run, although [`ring3_x86::undefined`] lists
+//! nothing undefined in them.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
 use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, eflags, gpr};
@@ -16,23 +16,23 @@ impl Scene for IntegerScene {
 
     fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool {
         let case = &self.0;
-        // The host's descriptor table may know it.
+        // The host's descriptor table may contain it.
         if self.reads_unknown_selector() {
             return true;
         }
-        // With a mask of no bytes AMD's processors fault where others and we do not.
+        // If the mask selects no bytes, AMD's processors fault where others and ours do not.
         if self.masks_all_bytes() {
             return true;
         }
         match ours.stop {
-            // An endless loop.
+            // This is an endless loop.
             Stop::Timeout => true,
             Stop::Reached => {
-                // What is fetched in the middle of the instruction could be anything.
+                // The bytes fetched in the middle of the instruction could be anything.
                 let into_itself =
                     ours.state.eip.wrapping_sub(case.start.eip) < case.code.len() as u32;
-                // Of a PUSH of a segment register, some processors write two bytes and
-                // some four: only the latter may fault in the second page.
+                // For a PUSH of a segment register, some processors write two bytes and some four: only the
+                // latter may fault in the second page.
                 let crosses_page = ours.state.gpr[gpr::ESP] % PAGE_SIZE > PAGE_SIZE - 4;
                 // AMD has instructions there, which raise #UD with a register (APM vol. 3, PREFETCHlevel).
                 let is_reserved = matches!(
@@ -57,7 +57,7 @@ impl Scene for IntegerScene {
                     matches!(case.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);
                 supervisor || wraps || undefined
             }
-            // Where VERW clears buffers, by microcode, some of AMD's processors take LOCK before it.
+            // Where VERW clears buffers, by microcode, some of AMD's processors accept LOCK before it.
             Stop::Exception { vector: 6, .. } => vendor == Vendor::Amd && is_verw(&case.code),
             Stop::Exception { .. } => false,
         }
@@ -78,30 +78,30 @@ impl Scene for IntegerScene {
     }
 }
 
-/// True for VERW with any prefixes.
+/// Returns whether the code is VERW with any prefixes.
 fn is_verw(code: &[u8]) -> bool {
     let instruction = Decoder::new(32, code, DecoderOptions::NO_INVALID_CHECK).decode();
     instruction.mnemonic() == Mnemonic::Verw
 }
 
 impl IntegerScene {
-    /// What processors do differently before a fault. It does no harm, as it is done again when the
-    /// instruction starts again.
+    /// Accepts changes that processors make in different ways before a fault. They do no harm, because they
+    /// are made again when the instruction starts again.
     fn forgive_at_fault(&self, host: &mut Outcome, ours: &Outcome) {
         let instruction = &self.0.instruction;
         let faults = (page_fault(host), page_fault(ours));
         match (instruction.mnemonic(), faults) {
-            // They access the parts of the image in an order of their own, so that either of its
-            // pages may be the first one to fault.
+            // Processors access the parts of the image in different orders, so either of its pages may be the
+            // first one to fault.
             (Mnemonic::Fxsave | Mnemonic::Fxrstor, (Some(_), Some(_))) => host.stop = ours.stop,
-            // Some registers may have been popped; ESP has not moved.
+            // Some registers may have been popped; ESP has not changed.
             (Mnemonic::Popa | Mnemonic::Popad, _) => {
                 let stack_pointer = host.state.gpr[gpr::ESP];
                 host.state.gpr = ours.state.gpr;
                 host.state.gpr[gpr::ESP] = stack_pointer;
             }
-            // TOP and the tags may have been set as for MMX: by AMD's processors for MASKMOVQ, by
-            // Intel's for all stores of an MMX register.
+            // TOP and the tags may have been set as for MMX: by AMD's processors for MASKMOVQ, and by Intel's
+            // for all stores of an MMX register.
             (Mnemonic::Maskmovq | Mnemonic::Movd | Mnemonic::Movq | Mnemonic::Movntq, _)
                 if instruction.op_count() > 1
                     && (instruction.op1_register().is_mm()
@@ -109,7 +109,7 @@ impl IntegerScene {
             {
                 host.state.fx = ours.state.fx.clone();
             }
-            // Of the bytes that cannot be written, Intel's processors report any one.
+            // Intel's processors report any one of the bytes that cannot be written.
             (Mnemonic::Maskmovdqu, (Some(address), Some(_))) => {
                 let is_16_bit = instruction.op0_kind() == OpKind::MemorySegDI;
                 let mask = if is_16_bit { 0xffff } else { u32::MAX };
@@ -123,7 +123,7 @@ impl IntegerScene {
             (_, (Some(_), _)) if compares_strings(instruction) => {
                 // Intel's processors read the operand at EDI first.
                 host.stop = ours.stop;
-                // They also take back what earlier iterations did to the flags (SDM vol. 2, REP).
+                // They also undo the changes of earlier iterations to the flags (SDM vol. 2, REP).
                 if (host.state.eflags ^ self.0.start.eflags) & eflags::STATUS == 0 {
                     host.state.eflags = ours.state.eflags;
                 }
@@ -153,8 +153,8 @@ impl IntegerScene {
         host.state.fx.set_xmm(register, result);
     }
 
-    /// The bits of an approximation are the processor's choice, and whether a tiny one is zero; its
-    /// relative error is not (SDM vol. 2, RCPPS, RSQRTPS).
+    /// Accepts differences in approximations: the processor chooses their bits, and whether a tiny result is
+    /// zero; their relative error is fixed (SDM vol. 2, RCPPS, RSQRTPS).
     fn forgive_approximations(&self, host: &mut Outcome, ours: &Outcome) {
         const LIMIT: f32 = 1.5 / 4096.0;
         if !matches!(
@@ -178,8 +178,8 @@ impl IntegerScene {
         host.state.fx.set_xmm(register, result);
     }
 
-    /// Of an image of FXSAVE, the pointers and the opcode are kept by each processor in its own way,
-    /// and AMD's have a bit more in MXCSR.
+    /// Accepts differences in an image of FXSAVE: each processor stores the pointers and the opcode in its
+    /// own way, and AMD's have one more bit in MXCSR.
     fn forgive_image(&self, host: &mut Outcome, ours: &Outcome) {
         if self.0.instruction.mnemonic() != Mnemonic::Fxsave {
             return;
@@ -191,7 +191,7 @@ impl IntegerScene {
         }
     }
 
-    /// What the manual leaves undefined when the instruction completes.
+    /// Accepts any values in results that the manual leaves undefined when the instruction completes.
     fn forgive_undefined(&self, host: &mut Outcome, ours: &Outcome) {
         if host.stop != Stop::Reached {
             return;
@@ -205,7 +205,7 @@ impl IntegerScene {
     }
 }
 
-/// The address of the page fault in which a case ended.
+/// Returns the address of the page fault in which a case ended.
 fn page_fault(outcome: &Outcome) -> Option<u32> {
     match outcome.stop {
         Stop::Exception { vector: 14, cr2, .. } => Some(cr2),
@@ -213,13 +213,13 @@ fn page_fault(outcome: &Outcome) -> Option<u32> {
     }
 }
 
-/// The case ended in #BR.
+/// Returns whether the case ended in #BR.
 fn is_bound_range(outcome: &Outcome) -> bool {
     matches!(outcome.stop, Stop::Exception { vector: 5, .. })
 }
 
-/// Intel's recent processors leave the high word on the stack alone, as we do; AMD's
-/// write zeros to it (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
+/// Accepts differences in the high word on the stack: Intel's recent processors, like ours, do not write it,
+/// and AMD's write zeros to it (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
 fn forgive_unwritten(host: &mut Outcome, ours: &Outcome) {
     let high_word = ours.state.gpr[gpr::ESP].wrapping_add(2);
     for place in [high_word, high_word.wrapping_add(1)].into_iter().filter_map(data_offset) {
@@ -227,7 +227,7 @@ fn forgive_unwritten(host: &mut Outcome, ours: &Outcome) {
     }
 }
 
-/// PUSH of a segment register with a 32-bit operand.
+/// Returns whether the instruction is PUSH of a segment register with a 32-bit operand.
 fn pushes_segment(case: &Case) -> bool {
     matches!(
         case.instruction.code(),

@@ -1,20 +1,20 @@
-//! Every x87 instruction in random states at privilege 3, here and on the real processor.
+//! Runs every x87 instruction in random states at privilege 3, here and on the real processor.
 //!
-//! What is compared: the control and status words (so that a pending exception is seen), the
-//! contents of all registers, which of them are empty, EFLAGS, the general registers, memory,
-//! and the exception with its error code and CR2. The full tag word is compared where FNSTENV
-//! and FNSAVE store it. What is not:
+//! The results compared are the control and status words (including a pending exception), the contents of all
+//! registers, which of them are empty, EFLAGS, the general registers, memory, and the exception with its
+//! error code and CR2. The full tag word is compared where FNSTENV and FNSAVE store it. These are not
+//! compared:
 //!
-//! | what | why |
+//! | result | reason |
 //! | --- | --- |
 //! | instruction, operand and opcode pointers | processors differ in when they keep them |
-//! | the page offset in CR2 for environments and whole states | processors access these in an order of their own |
-//! | FPREM and FPREM1, except on AMD | the manual leaves to the processor how far one step goes |
-//! | whether a store faults that an unmasked exception forbids | Intel's processors do not access memory then |
+//! | the page offset in CR2 for environments and whole states | processors access these in different orders |
+//! | FPREM and FPREM1, except on AMD | the processor chooses how far one step goes |
+//! | whether a store faults that an exception prevents | Intel's processors do not access memory then |
 //! | the first eight bytes that FSTP and FBSTP store before a fault | Intel's processors do not wait for the last two |
 //!
-//! The transcendental functions are those of the host on both sides, so that all the rest of their
-//! instructions is compared bit by bit; `portable.rs` compares the functions that need no host.
+//! On both sides the host computes the transcendental functions, so that everything else about their
+//! instructions is compared bit by bit. `portable.rs` compares the functions that need no host.
 //!
 //! For other cases see the variables in `common/series.rs`.
 
@@ -27,7 +27,7 @@ mod scene;
 use common::guest::Guest;
 use scene::X87Scene;
 
-/// A few seconds in either build.
+/// The test takes a few seconds in either build.
 const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 
 #[test]

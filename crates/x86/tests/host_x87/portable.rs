@@ -1,8 +1,8 @@
-//! The transcendental functions without an x87, and how far the host's are from them.
+//! Compares the transcendental functions without an x87 with the host's.
 //!
-//! Special values, exceptions and C2 must be equal; so must results that are exact. Others may
-//! differ by [`LIMIT`] units in the last place (C1 with them), which is what the
-//! manual allows a processor and the rounding of both.
+//! Special values, exceptions and C2 must be equal, and so must exact results. Other results may differ by
+//! [`LIMIT`] units in the last place (and in C1), which is the error that the manual allows a processor plus
+//! the rounding of both.
 
 use ring3_hostcpu::{Cpu, Vendor};
 use ring3_x86::softfloat::transcendental::{self, Function, Outcome, Results};
@@ -13,14 +13,14 @@ use crate::common::random::Random;
 use crate::common::series::Series;
 use crate::scene;
 
-/// A fraction of a second when optimised.
+/// The test takes a fraction of a second when optimised.
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
-/// Units in the last place: up to 1 of the processor's, and up to 1 of directed rounding. On Zen 5
-/// no more than 1 has been seen.
+/// Units in the last place: up to 1 for the processor, and up to 1 for directed rounding. On Zen 5 no
+/// difference greater than 1 has been seen.
 const LIMIT: u128 = 2;
 
-/// Differences that are told.
+/// The most differences that are reported.
 const TOLD: usize = 20;
 
 #[test]
@@ -63,13 +63,14 @@ fn the_portable_functions_are_near_the_hosts() {
     assert!(count == 0, "{count} differences:\n{}", differences.join("\n"));
 }
 
-/// A control word: with all exceptions masked in half of all cases.
+/// Returns a control word, with all exceptions masked in half of all cases.
 fn control(random: &mut Random) -> u16 {
     let masks = if random.percent(50) { 0x3f } else { random.bits() as u16 & 0x3f };
     masks | 0x40 | random.pick(&[0, 2, 3, 3]) << 8 | (random.bits() as u16 & 3) << 10
 }
 
-/// The manual leaves the result of an operand out of range undefined (SDM vol. 2, F2XM1, FYL2XP1).
+/// Returns whether the operand is out of range, so that the manual leaves the result undefined (SDM vol. 2,
+/// F2XM1, FYL2XP1).
 fn is_undefined(function: Function, st0: F80) -> bool {
     let magnitude = st0.abs();
     let exceeds = |limit: F80| {
@@ -83,9 +84,9 @@ fn is_undefined(function: Function, st0: F80) -> bool {
     }
 }
 
-/// The result is the smallest normal or the largest finite number, or less than a unit away from it: it
-/// depends on the last bit whether it underflows or overflows, and Intel's processors see it other than AMD's
-/// and we, for operands as simple as FYL2X of ½.
+/// Returns whether the result is the smallest normal or the largest finite number, or less than a unit away
+/// from it. The last bit then decides whether it underflows or overflows, and Intel's processors decide
+/// differently from AMD's and ours, for operands as simple as FYL2X of ½.
 fn is_at_a_threshold(host: &Outcome, ours: &Outcome) -> bool {
     [Flags::UNDERFLOW, Flags::OVERFLOW].into_iter().any(|flag| {
         let calm = match (host.raised.contains(flag), ours.raised.contains(flag)) {
@@ -106,7 +107,8 @@ fn is_at_a_threshold(host: &Outcome, ours: &Outcome) -> bool {
     })
 }
 
-/// How far the results are apart, in units of the last place; none if by more than bits.
+/// Returns the distance between the results in units of the last place, or None if the outcomes differ in
+/// another way.
 fn distance(host: &Outcome, ours: &Outcome, st0: F80) -> Option<u128> {
     let inexact = ours.raised.contains(Flags::PRECISION);
     let same_flags = host.raised == ours.raised
@@ -122,7 +124,7 @@ fn distance(host: &Outcome, ours: &Outcome, st0: F80) -> Option<u128> {
             Results::Push { replacing, pushed },
             Results::Push { replacing: our_replacing, pushed: our_pushed },
         ) => vec![(replacing, our_replacing), (pushed, our_pushed)],
-        // The host reports what is in ST(0) where nothing was done.
+        // The host reports the contents of ST(0) if it has done nothing.
         (Results::Replace(host), Results::None) => return (host == st0).then_some(0),
         _ => return None,
     };
@@ -140,7 +142,7 @@ fn is_number(value: F80) -> bool {
     matches!(value.class(), Class::Normal | Class::Denormal | Class::Zero)
 }
 
-/// The number of a value among all values.
+/// Returns the position of a value in the order of all values.
 fn place(value: F80) -> i128 {
     let F80 { sign_exponent, significand } = value.abs();
     let magnitude = i128::from(sign_exponent) << 63 | i128::from(significand & !(1 << 63));

@@ -1,4 +1,4 @@
-//! A random case: an x87 instruction, and a state and memory that make something of it.
+//! A random case: an x87 instruction, with a state and memory in which it has an effect.
 
 use std::ops::Range;
 
@@ -25,12 +25,12 @@ const SUMMARY: u16 = 0x8080;
 /// A case of an x87 instruction.
 pub(crate) struct X87Scene {
     case: Case,
-    /// Where the memory operand is, if there is one.
+    /// The address of the memory operand, if there is one.
     address: u32,
 }
 
 impl X87Scene {
-    /// A random case of `encoding`, one of [`encodings`].
+    /// Makes a random case of `encoding`, one of [`encodings`].
     pub(crate) fn random(random: &mut Random, encoding: &[u8]) -> X87Scene {
         let mut code = encoding.to_vec();
         let address = operand_address(random);
@@ -44,7 +44,7 @@ impl X87Scene {
         X87Scene { case: Case { code, instruction, start, pokes, pace: Pace::ONCE }, address }
     }
 
-    /// The bytes of the operand that become instruction and operand pointers.
+    /// Returns the bytes of the operand that become instruction and operand pointers.
     fn pointers(&self) -> Range<u32> {
         match self.case.instruction.code() {
             Code::Fnstenv_m14byte | Code::Fnsave_m94byte => 6..14,
@@ -53,7 +53,7 @@ impl X87Scene {
         }
     }
 
-    /// The instruction stores a number, which it may have to convert.
+    /// Returns whether the instruction stores a number, which it may have to convert.
     fn stores(&self) -> bool {
         matches!(
             self.case.instruction.mnemonic(),
@@ -66,7 +66,7 @@ impl X87Scene {
         )
     }
 
-    /// The memory operand is an environment or a whole state.
+    /// Returns whether the memory operand is an environment or a whole state.
     fn is_image(&self) -> bool {
         let loads = [
             Code::Fldenv_m14byte,
@@ -83,15 +83,16 @@ impl Scene for X87Scene {
         &self.case
     }
 
-    /// How far one step of FPREM goes is left to the processor (SDM vol. 2, FPREM); ours is AMD's.
+    /// Leaves out FPREM on other processors, which choose how far one step goes (SDM vol. 2, FPREM); ours
+    /// follows AMD's.
     fn is_left_out(&self, _: &Outcome, vendor: Vendor) -> bool {
         let is_step = matches!(self.case.instruction.code(), Code::Fprem | Code::Fprem1);
         is_step && vendor != Vendor::Amd
     }
 
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
-        // A value that an unmasked exception keeps from being stored: Intel's processors raise that
-        // and do not access memory; AMD's and we access memory first.
+        // An unmasked exception prevents storing a value. Intel's processors raise the exception and do not
+        // access memory; AMD's and ours access memory first.
         let faults = matches!(ours.stop, Stop::Exception { vector: 14, .. });
         if faults
             && host.stop == Stop::Reached
@@ -116,8 +117,8 @@ impl Scene for X87Scene {
                 host.data[place] = ours.data[place];
             }
         }
-        // They access the parts of an image in an order of their own, so that
-        // either of its pages may be the first one to fault.
+        // They access the parts of an image in different orders, so either of its pages may be the first one
+        // to fault.
         if let Stop::Exception { cr2, .. } = &mut host.stop
             && let Stop::Exception { cr2: our_cr2, .. } = ours.stop
             && self.is_image()
@@ -127,8 +128,8 @@ impl Scene for X87Scene {
     }
 }
 
-/// All encodings of all forms that are in the instruction table. Memory operands are a
-/// displacement, the last four bytes.
+/// Returns all encodings of all forms in the instruction table. Memory operands are a displacement, the last
+/// four bytes.
 pub(crate) fn encodings() -> Vec<Vec<u8>> {
     let mut encodings = vec![vec![0x9b]];
     for opcode in 0xd8..=0xdf {
@@ -154,7 +155,8 @@ fn decode(bytes: &[u8]) -> Instruction {
     Decoder::new(32, bytes, DecoderOptions::NONE).decode()
 }
 
-/// Mostly inside of the data region, else across a page boundary, some of which fault.
+/// Returns the address of an operand: usually inside the data region, and otherwise across a page boundary,
+/// where some accesses fault.
 fn operand_address(random: &mut Random) -> u32 {
     let Region { start, .. } = LAYOUT.data;
     let boundary = match random.below(16) {
@@ -202,7 +204,7 @@ fn start(random: &mut Random) -> State {
     state
 }
 
-/// A memory operand in one of the formats, with random bytes after it.
+/// Returns a memory operand in one of the formats, followed by random bytes.
 fn operand(random: &mut Random) -> [u8; OPERAND_SIZE] {
     let mut bytes = std::array::from_fn(|_| random.bits() as u8);
     match random.below(6) {
@@ -219,7 +221,7 @@ fn operand(random: &mut Random) -> [u8; OPERAND_SIZE] {
     bytes
 }
 
-/// 64 bits that make fractions with long runs of zeros and ones.
+/// Returns 64 bits for fractions with long runs of zeros and ones.
 fn fraction(random: &mut Random) -> u64 {
     let bits = random.next();
     match random.below(8) {
@@ -233,8 +235,7 @@ fn fraction(random: &mut Random) -> u64 {
     }
 }
 
-/// A value in the registers' format: of any class, with exponents often where some
-/// format has its limits.
+/// Returns a value of any class in the registers' format, often with an exponent at the limit of some format.
 pub(crate) fn f80(random: &mut Random) -> [u8; 10] {
     const BIAS: u32 = 0x3fff;
     let near = |random: &mut Random, exponent: u32| exponent + random.below(5) - 2;
@@ -259,7 +260,7 @@ pub(crate) fn f80(random: &mut Random) -> [u8; 10] {
     bytes
 }
 
-/// A value in an IEEE format with fields of that many bits.
+/// Returns a value in an IEEE format with fields of these sizes.
 fn ieee(random: &mut Random, exponent_bits: u32, fraction_bits: u32) -> u64 {
     let maximum = (1 << exponent_bits) - 1;
     let exponent = match random.below(8) {

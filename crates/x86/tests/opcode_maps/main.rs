@@ -1,4 +1,5 @@
-//! All opcode maps, with all prefixes and operands: what exists is executed, and all else is #UD.
+//! Decodes and executes all opcode maps, with all prefixes and operands: every instruction that exists
+//! executes, and all other bytes raise #UD.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,7 +14,7 @@ use common::guest::MEMORY;
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Engine;
 
-/// Of what is no instruction one in so many is executed.
+/// One in this number of invalid instructions is executed.
 pub(crate) const INVALID_STEP: usize = if cfg!(debug_assertions) { 50 } else { 2 };
 
 /// The engine that is tested, and its memory.

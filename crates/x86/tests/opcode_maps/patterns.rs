@@ -1,11 +1,11 @@
-//! The bytes of all instructions, without their numbers: prefixes, map, opcode and ModRM.
+//! The bytes of all instructions, without their immediate operands: prefixes, map, opcode and ModRM.
 
 use iced_x86::{Instruction, OpKind};
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::decoder;
 
-/// Prefixes that mean something to some instruction (SDM vol. 2, 2.1.1), alone and as pairs that choose
-/// instructions; the first ones are those with which VEX and its likes are tried, too.
+/// Prefixes that have a meaning for some instruction (SDM vol. 2, 2.1.1), alone and as pairs that select
+/// instructions. The first ones are also tried with VEX and similar prefixes.
 const PREFIXES: [&[u8]; 15] = [
     &[],
     &[0x66],
@@ -25,18 +25,18 @@ const PREFIXES: [&[u8]; 15] = [
 ];
 
 const WITH_VEX: usize = 3;
-/// How many of them are tried on the host.
+/// The number of prefixes that are tried on the host.
 const PREFIXES_ON_HOST: usize = 6;
 
-/// What comes before the opcode: the maps of legacy instructions, and the prefixes VEX of two and three
-/// bytes, EVEX and XOP, whose maps are numbers in them. As some of these are LES, LDS, BOUND and POP where
-/// they name memory, both kinds are here.
+/// The bytes before the opcode: the maps of legacy instructions, and the prefixes VEX of two and three bytes,
+/// EVEX and XOP, which contain the numbers of their maps. Some of these are LES, LDS, BOUND and POP if they
+/// specify memory, so both kinds are here.
 const MAPS: [&[u8]; 23] = [
     &[],
     &[0x0f],
     &[0x0f, 0x38],
     &[0x0f, 0x3a],
-    // From here on VEX and its likes.
+    // VEX and similar prefixes begin here.
     &[0xc5, 0xf8],
     &[0xc5, 0xf9],
     &[0xc5, 0xfa],
@@ -58,18 +58,18 @@ const MAPS: [&[u8]; 23] = [
     &[0x8f, 0x08, 0x78],
 ];
 
-/// What follows ModRM: a SIB byte, a displacement or a number.
+/// The bytes after ModRM: a SIB byte, a displacement or an immediate operand.
 const REST: [u8; 10] = [0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Bytes that begin with an instruction.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) bytes: Vec<u8>,
-    /// Where ModRM is, if there is one.
+    /// The offset of ModRM, if there is one.
     pub(crate) modrm: u8,
 }
 
-/// All of them, and for each the instruction of 3DNow!, whose opcode comes last.
+/// Returns all patterns, and for each the 3DNow! instruction, whose opcode comes last.
 pub(crate) fn all() -> impl Iterator<Item = Pattern> {
     let maps =
         MAPS.into_iter().flat_map(|map| (0..=255).map(move |opcode| [map, &[opcode]].concat()));
@@ -90,19 +90,20 @@ pub(crate) fn all() -> impl Iterator<Item = Pattern> {
     })
 }
 
-/// The bytes begin like VEX or one of its likes.
+/// Returns whether the bytes begin like VEX or a similar prefix.
 fn is_vex(bytes: &[u8]) -> bool {
     bytes.len() > 2 && matches!(bytes[0], 0xc4 | 0xc5 | 0x62 | 0x8f)
 }
 
 impl Pattern {
-    /// The instruction, for an independent view of what it needs; as ring3 reads what processors without an
-    /// extension ignore.
+    /// Returns the instruction, for an independent view of what it needs. It is decoded as ring3 does where
+    /// processors without an extension ignore bits.
     pub(crate) fn instruction(&self, is_32_bit: bool) -> Instruction {
         decoder(&self.bytes, is_32_bit, 0).decode()
     }
 
-    /// One of fewer still: on the host each takes some system calls.
+    /// Returns whether this belongs to an even smaller sample, because each instruction takes some system
+    /// calls on the host.
     pub(crate) fn is_host_sample(&self) -> bool {
         let prefixes =
             self.bytes.iter().take_while(|byte| PREFIXES.concat().contains(byte)).count();
@@ -111,20 +112,22 @@ impl Pattern {
         self.is_sample() && is_usual && (!is_vex || prefixes == 0 && self.modrm >> 3 & 7 == 0)
     }
 
-    /// One of few for each instruction, opcode and kind of operand, whose effects are not those of others.
+    /// Returns whether this belongs to a small sample of each instruction, opcode and kind of operand, whose
+    /// effects are unlike those of others.
     pub(crate) fn is_sample(&self) -> bool {
         let (mode, rm) = (self.modrm >> 6, self.modrm & 7);
         mode == 3 && rm == 1 || mode == 0 && rm == 6
     }
 }
 
-/// Processors of this model have `instruction`, by what iced-x86 says that it needs.
+/// Returns whether processors of model `model` have `instruction`, by the features that iced-x86 says it
+/// needs.
 pub(crate) fn is_offered(instruction: &Instruction, model: Model) -> bool {
     !instruction.is_invalid()
         && instruction.cpuid_features().iter().all(|feature| model.has(*feature))
 }
 
-/// It has an operand in memory.
+/// Returns whether the instruction has an operand in memory.
 pub(crate) fn names_memory(instruction: &Instruction) -> bool {
     (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }

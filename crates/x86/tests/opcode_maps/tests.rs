@@ -1,4 +1,4 @@
-//! The tests. Other engines run them too, with an `engine` of their own.
+//! The tests. Other engines run them too, with a module `engine` of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,16 @@ use crate::common::guest::{Guest, Pace};
 use crate::patterns::{self, Pattern, is_offered, names_memory};
 use crate::{INVALID_STEP, engine};
 
-/// Hints and prefetches, which are NOPs where a processor has no use for them, and so have no bit of CPUID to
-/// do with it.
+/// Returns whether `code` is a hint or prefetch, which is a NOP on processors that have no use for it and
+/// therefore has no bit of CPUID.
 fn is_ignored(code: Code) -> bool {
     code.mnemonic() == Mnemonic::Reservednop
         || matches!(code, Code::Cldemote_m8 | Code::Endbr32 | Code::Endbr64 | Code::Rdsspd_r32)
         || format!("{code:?}").starts_with("Prefetch")
 }
 
-/// The table has what CPUID offers, and nothing else is decoded: for all bytes, models and sizes of code.
+/// The table contains what CPUID offers, and nothing else is decoded, for all bytes, models and sizes of
+/// code.
 #[test]
 fn the_table_has_what_is_offered() {
     let mut wrong = BTreeMap::new();
@@ -49,7 +50,7 @@ fn the_table_has_what_is_offered() {
     assert!(wrong.is_empty(), "{wrong:02x?}");
 }
 
-/// 0F 0D and the other NOPs that are reserved, on the models that have them (SDM vol. 2, table A-3).
+/// 0F 0D and the other reserved NOPs exist on the models that have them (SDM vol. 2, table A-3).
 #[test]
 fn reserved_nops_are_of_the_models_that_had_them() {
     let has = |model, opcode: u8, modrm: u8| {
@@ -73,18 +74,18 @@ const DATA: u32 = 0x2_0000;
 const GDT: u32 = 0x1000;
 const IDT: u32 = 0x2000;
 const TSS: u32 = 0x3000;
-/// A handler for each vector is one HLT; they are this far from each other.
+/// The address of the handlers. The handler of each vector is one HLT, and they are this far apart.
 const HANDLERS: u32 = 0x4000;
 const HANDLER_SIZE: u32 = 16;
 
-/// A processor without paging, whose code stands at [`CODE`], and which is made anew for each instruction.
+/// A processor without paging, whose code is at [`CODE`], and which is made anew for each instruction.
 struct Machine {
     engine: Box<dyn Engine>,
     memory: Memory,
     cpu: Cpu,
 }
 
-/// In which mode an instruction is executed.
+/// The mode in which an instruction is executed.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     model: Model,
@@ -108,7 +109,8 @@ impl Machine {
         Machine { engine, memory, cpu: Cpu::new() }
     }
 
-    /// Executes `pattern`. The exception that it raises, if any; or the exit that has no place here.
+    /// Executes `pattern`. Returns the exception that it raises, if any, or an exit that should not occur
+    /// here.
     fn execute(&mut self, pattern: &Pattern, setting: Setting) -> Result<Option<u8>, Exit> {
         let Setting { model, is_32_bit, privilege } = setting;
         self.memory.write(CODE.into(), &[0xf4; 64]);
@@ -132,7 +134,7 @@ impl Machine {
         for register in reg::AX..=reg::DI {
             cpu.set_gpr(register, DATA.into());
         }
-        // A repeated instruction is over at once.
+        // With this count a repeated instruction ends at once.
         cpu.set_gpr(reg::CX, 0);
         loop {
             match self.engine.run(cpu, &mut self.memory, 1) {
@@ -151,8 +153,8 @@ impl Machine {
     }
 }
 
-/// Nothing ends the machine, and what is not offered is #UD, at privilege 0 and 3, in 16- and 32-bit code, on
-/// all models.
+/// Nothing ends the machine, and instructions that are not offered raise #UD, at privilege 0 and 3, in 16-
+/// and 32-bit code, on all models.
 #[test]
 fn nothing_ends_the_machine() {
     let mut machine = Machine::new();
@@ -162,7 +164,7 @@ fn nothing_ends_the_machine() {
     for pattern in patterns::all().filter(Pattern::is_sample) {
         for is_32_bit in [false, true] {
             let instruction = pattern.instruction(is_32_bit);
-            // What is no instruction is tried once for each opcode and prefix, or for some of them.
+            // Invalid bytes are tried once for each opcode and prefix, or for some of them.
             let opcode = instruction.is_invalid().then(|| pattern.bytes[..4].to_vec());
             let is_invalid = opcode.is_some();
             let kind = (
@@ -186,7 +188,7 @@ fn nothing_ends_the_machine() {
                             || is_ignored(instruction.code())
                             || raised == Some(vector::UD)
                     }
-                    // As without a gate for what came of it.
+                    // This is the result if there is no gate for the exception.
                     Err(Exit::Shutdown) => is_offered(&instruction, model),
                     Err(_) => false,
                 };
@@ -208,10 +210,10 @@ fn nothing_ends_the_machine() {
 
 // Beside the host's processor ---------------------------------------------
 
-/// What the host's processor has and `max` has not, where the bytes are the same, and mean something else
-/// without it.
+/// Returns whether the host's processor has `code` and `max` lacks it, although the bytes are the same and
+/// have another meaning without it.
 fn is_of_the_host(code: Code) -> bool {
-    // Shadow stacks and branch tracking are off for this program; with them, these would be no NOPs.
+    // Shadow stacks and branch tracking are off for this program; if they were on, these would not be NOPs.
     matches!(code, Code::Rdsspd_r32 | Code::Endbr32 | Code::Endbr64)
 }
 
@@ -231,8 +233,8 @@ fn differs_by_vendor(bytes: &[u8]) -> bool {
     }
 }
 
-/// What `max` offers is #UD for a user exactly where it is on the host's processor, and so is what no
-/// processor has.
+/// An instruction that `max` offers raises #UD for a user exactly if it does on the host's processor, and so
+/// do instructions that no processor has.
 #[test]
 fn the_user_meets_undefined_instructions_where_the_host_does() {
     let mut host = match Runner::new() {
@@ -255,7 +257,7 @@ fn the_user_meets_undefined_instructions_where_the_host_does() {
         if !instruction.is_invalid() && (!is_ours || is_of_the_host(code)) {
             continue;
         }
-        // Nothing comes after it; of what is no instruction it is not known where that would be.
+        // Nothing follows the instruction. For invalid bytes it is unknown where the next one would be.
         let len = if instruction.is_invalid() { pattern.bytes.len() } else { instruction.len() };
         let bytes = &pattern.bytes[..len];
         if Vendor::of_host() == Vendor::Amd && differs_by_vendor(bytes) {

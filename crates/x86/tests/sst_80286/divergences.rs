@@ -1,4 +1,4 @@
-//! Where an 80286 does something else than the processors that we are (SDM vol. 3, "Architecture
+//! The cases in which an 80286 differs from the processors that are emulated here (SDM vol. 3, "Architecture
 //! Compatibility").
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
@@ -6,15 +6,15 @@ use ring3_x86::exception::vector;
 
 use super::vectors::Test;
 
-/// A row of the table: some tests, and what may differ in them.
+/// A row of the table: some tests, and the differences that are allowed in them.
 pub(crate) struct Divergence {
-    /// Why.
+    /// The reason.
     pub(crate) reason: &'static str,
-    /// The tests.
+    /// Returns whether the row applies to a test.
     applies: fn(&Test, &Instruction) -> bool,
-    /// What the instruction raises here, if anything.
+    /// The exception that the instruction raises here, if any.
     pub(crate) ours: Option<u8>,
-    /// These registers may differ; none stands for everything.
+    /// The registers that may differ; an empty list stands for everything.
     pub(crate) registers: &'static [&'static str],
 }
 
@@ -66,7 +66,7 @@ pub(crate) static TABLE: &[Divergence] = &[
 ];
 
 impl Divergence {
-    /// The row for `test`, if there is one, where `raised` is what it has raised here.
+    /// Returns the row for `test`, if there is one. `raised` is the exception that the test has raised here.
     pub(crate) fn find(test: &Test, raised: Option<u8>) -> Option<usize> {
         // Without the decoder's checks, LOCK is accepted everywhere.
         let options = DecoderOptions::NO_INVALID_CHECK;
@@ -75,12 +75,12 @@ impl Divergence {
     }
 }
 
-/// The 80286 raises `vector`.
+/// Returns whether the 80286 raises `vector`.
 fn raises(test: &Test, vector: u8) -> bool {
     test.exception == Some(vector)
 }
 
-/// It reaches memory through SS.
+/// Returns whether the instruction accesses memory through SS.
 fn uses_stack(instruction: &Instruction) -> bool {
     instruction.memory_segment() == Register::SS || instruction.is_stack_instruction()
 }

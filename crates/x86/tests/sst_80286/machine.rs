@@ -1,5 +1,5 @@
-//! Our processor in the surroundings in which the tests were made: real mode, memory that is zero but
-//! for what a test says, and ports at which nobody answers.
+//! Our processor in the environment in which the tests were made: real mode, memory that is zero except where
+//! a test says otherwise, and ports without devices.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ const REAL_MODE_FLAGS: u16 = 0x0fff;
 /// More instructions and iterations than any test needs.
 const DEADLINE: u64 = 1000;
 
-/// General registers in the order of [`REGISTERS`].
+/// The positions of the general registers in [`REGISTERS`].
 const GENERAL: [(usize, u8); 8] = [
     (0, reg::AX),
     (1, reg::BX),
@@ -31,19 +31,19 @@ const GENERAL: [(usize, u8); 8] = [
     (10, reg::SI),
     (11, reg::DI),
 ];
-/// Segment registers likewise.
+/// The positions of the segment registers.
 const SEGMENTS: [(usize, u8); 4] = [(4, sreg::CS), (5, sreg::SS), (6, sreg::DS), (7, sreg::ES)];
 
 /// The state after a test.
 pub(crate) struct Outcome {
     pub(crate) registers: [u16; REGISTERS.len()],
-    /// The exit that ended the run, where it was not HLT.
+    /// The exit that ended the run, unless it was HLT.
     pub(crate) exit: Option<Exit>,
     /// The vector of the first exception, if the machine is observed.
     pub(crate) raised: Option<u8>,
 }
 
-/// Keeps the first exception.
+/// An observer that keeps the first exception.
 #[derive(Debug, Default)]
 struct FirstException(Arc<Mutex<Option<u8>>>);
 
@@ -59,18 +59,18 @@ impl Observer for FirstException {
     }
 }
 
-/// Memory and engine; each test has a processor of its own.
+/// Memory and engine; each test gets a processor of its own.
 pub(crate) struct Machine {
     memory: Memory,
     engine: Interpreter,
-    /// Where the observer puts the vector of the first exception.
+    /// The vector of the first exception, which the observer stores.
     raised: Arc<Mutex<Option<u8>>>,
 }
 
 impl Machine {
     /// A machine that runs at full speed.
     pub(crate) fn new() -> Machine {
-        // Real mode reaches 64 KiB less 16 bytes beyond the first MiB.
+        // Real mode reaches 64 KiB minus 16 bytes beyond the first MiB.
         Machine {
             memory: Memory::new(2 << 20).unwrap(),
             engine: interpreter(),
@@ -87,7 +87,7 @@ impl Machine {
         Machine { engine, raised, ..Machine::new() }
     }
 
-    /// Runs `test`; memory is as the test leaves it until [`Machine::erase`].
+    /// Runs `test`. Memory stays as the test leaves it until [`Machine::erase`].
     pub(crate) fn run(&mut self, test: &Test) -> Outcome {
         for (address, byte) in &test.initial.memory {
             self.memory.write((*address).into(), &[*byte]);
@@ -107,30 +107,30 @@ impl Machine {
         Outcome { registers: registers(&cpu), exit, raised }
     }
 
-    /// The byte at `address`.
+    /// Returns the byte at `address`.
     pub(crate) fn byte(&self, address: u32) -> u8 {
         self.memory.contents()[address as usize]
     }
 
-    /// Makes all memory zero that `test` speaks of.
+    /// Clears all memory that `test` mentions.
     pub(crate) fn erase(&mut self, test: &Test) {
         for address in test.initial.memory.keys().chain(test.last.memory.keys()) {
             self.memory.write((*address).into(), &[0]);
         }
     }
 
-    /// Where memory is not zero after [`Machine::erase`]: somebody wrote where he should not.
+    /// Returns where memory is not zero after [`Machine::erase`], because of a write to a wrong address.
     pub(crate) fn stray_write(&self) -> Option<usize> {
         self.memory.contents().iter().position(|byte| *byte != 0)
     }
 
-    /// Makes all memory zero.
+    /// Clears all memory.
     pub(crate) fn clear(&mut self) {
         self.memory.clear();
     }
 }
 
-/// A processor in the state `initial`.
+/// Makes a processor in the state `initial`.
 fn start(initial: &State) -> Cpu {
     let value = |number: usize| initial.registers[number].expect("a complete state");
     let mut cpu = Cpu::new();
@@ -146,7 +146,7 @@ fn start(initial: &State) -> Cpu {
     cpu
 }
 
-/// The registers of `cpu`, in the order of [`REGISTERS`].
+/// Returns the registers of `cpu`, in the order of [`REGISTERS`].
 fn registers(cpu: &Cpu) -> [u16; REGISTERS.len()] {
     let mut registers = [0; REGISTERS.len()];
     for (number, register) in GENERAL {
@@ -160,7 +160,7 @@ fn registers(cpu: &Cpu) -> [u16; REGISTERS.len()] {
     registers
 }
 
-/// A word of flags without what is always the same in real mode.
+/// Returns a word of flags without the bits that are always the same in real mode.
 pub(crate) fn comparable_flags(flags: u16) -> u16 {
     flags & REAL_MODE_FLAGS
 }

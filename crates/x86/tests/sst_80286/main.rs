@@ -1,10 +1,10 @@
-//! What a real 80286 did in real mode: 65,000 tests of one instruction each, of the collection
-//! SingleStepTests, captured from a Harris N80C286-12 by Daniel Balsom.
+//! Compares with a real 80286 in real mode: 65,000 tests of one instruction each, from the collection
+//! SingleStepTests, which Daniel Balsom captured from a Harris N80C286-12.
 //!
-//! They are looked for in the folder `data/sst-80286-real` of `RING3_SHARED`, which is `../shared` beside
-//! the workspace if that variable is not set. Compared are registers, flags but for what is
-//! [undefined](ring3_x86::undefined), and all memory; `divergences.rs` lists where an 80286 is
-//! different from the processor that we are.
+//! The tests are read from the folder `data/sst-80286-real` of `RING3_SHARED`, which is `../shared` beside
+//! the workspace if that variable is not set. The results compared are registers, flags except for those that
+//! are [undefined](ring3_x86::undefined), and all memory. `divergences.rs` lists where an 80286 differs from
+//! the processor that is emulated.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ use divergences::{Divergence, TABLE};
 use machine::{Machine, Outcome, comparable_flags};
 use vectors::{CX, FLAGS, REGISTERS, SP, SS, Test};
 
-/// Forms of which differences are told, and differences that are told of one form.
+/// The most forms for which differences are reported, and the most differences for one form.
 const FORMS_TOLD: usize = 40;
 const DIFFERENCES_TOLD: usize = 3;
 
@@ -60,9 +60,9 @@ fn real_mode_is_that_of_an_80286() {
 #[derive(Default)]
 struct Tally {
     run: u32,
-    /// Tests that differ for a reason that is known, by its row of the table.
+    /// The number of tests that differ for a known reason, by its row of the table.
     divergent: BTreeMap<usize, u32>,
-    /// By form.
+    /// The failures by form.
     failures: BTreeMap<String, Vec<String>>,
 }
 
@@ -112,7 +112,7 @@ impl Tally {
     }
 }
 
-/// What is different after `test` and may not be, a line each.
+/// Returns the differences after `test` that are not allowed, one in each line.
 fn differences(
     machine: &Machine,
     test: &Test,
@@ -149,22 +149,23 @@ fn differences(
     lines
 }
 
-/// INT n, INT3 or INTO, which the vectors call exceptions. Their vectors show in CS:IP.
+/// Returns whether the instruction is INT n, INT3 or INTO, which the vectors call exceptions. Their vectors
+/// show in CS:IP.
 fn is_software_interrupt(test: &Test) -> bool {
     let instruction = Decoder::new(16, &test.bytes, DecoderOptions::NONE).decode();
     instruction.flow_control() == FlowControl::Interrupt
 }
 
-/// The flags that the instruction of `test` leaves undefined. It does so also when it raises
-/// an exception: a division that fails leaves some of its steps in the flags.
+/// Returns the flags that the instruction of `test` leaves undefined. They are undefined even if it raises an
+/// exception: a division that fails leaves some of its steps in the flags.
 fn undefined_flags(test: &Test) -> u16 {
     let instruction = Decoder::new(16, &test.bytes, DecoderOptions::NONE).decode();
     let cl = test.initial.registers[CX].unwrap_or_default() as u8;
     undefined::undefined(&instruction, cl).flags.bits() as u16
 }
 
-/// The bits of the byte at `address` that are compared: those of `defined` where it is of the flags that an
-/// exception has pushed. (The vectors tell their address too, without its lowest bit.)
+/// Returns the bits of the byte at `address` that are compared: those of `defined` if it belongs to the flags
+/// that an exception has pushed. (The vectors contain their address too, without its lowest bit.)
 fn compared_bits(test: &Test, address: u32, defined: u16) -> u8 {
     if test.exception.is_none() {
         return u8::MAX;

@@ -1,5 +1,5 @@
-//! The files of the vectors: chunks of a tag, a length and a body, compressed by gzip. They are
-//! described in the README beside them.
+//! Reads the files of the vectors: chunks of a tag, a length and a body, compressed by gzip. The README
+//! beside them describes them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,38 +12,38 @@ use flate2::read::GzDecoder;
 pub(crate) const REGISTERS: [&str; 14] =
     ["ax", "bx", "cx", "dx", "cs", "ss", "ds", "es", "sp", "bp", "si", "di", "ip", "flags"];
 
-/// Where some of them are.
+/// The indices of some registers.
 pub(crate) const CX: usize = 2;
 pub(crate) const SS: usize = 5;
 pub(crate) const SP: usize = 8;
 pub(crate) const IP: usize = 12;
 pub(crate) const FLAGS: usize = 13;
 
-/// Registers and memory before a test, or what of them is different after it.
+/// Registers and memory before a test, or their differences after it.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// By the order of [`REGISTERS`].
+    /// The registers in the order of [`REGISTERS`].
     pub(crate) registers: [Option<u16>; REGISTERS.len()],
     pub(crate) memory: BTreeMap<u32, u8>,
 }
 
-/// A test: one instruction, and HLT after it.
+/// A test: one instruction, followed by HLT.
 #[derive(Debug, Default)]
 pub(crate) struct Test {
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// Of the instruction and the HLT.
+    /// The bytes of the instruction and the HLT.
     pub(crate) bytes: Vec<u8>,
     pub(crate) initial: State,
     pub(crate) last: State,
     /// The vector of the exception that the instruction raised.
     pub(crate) exception: Option<u8>,
-    /// In hexadecimal digits.
+    /// The hash of the test in hexadecimal digits.
     pub(crate) hash: String,
 }
 
 impl Test {
-    /// What is in register `number` after the test.
+    /// Returns the contents of register `number` after the test.
     pub(crate) fn last_register(&self, number: usize) -> u16 {
         self.last.registers[number].or(self.initial.registers[number]).unwrap_or_default()
     }
@@ -58,7 +58,7 @@ pub(crate) fn folder() -> PathBuf {
     shared.join("data/sst-80286-real")
 }
 
-/// The forms of which there are files, in order, each with its file.
+/// Returns the forms that have files, in order, each with its file.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder of the vectors");
     entries
@@ -70,14 +70,14 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// The hashes of tests that are known to be wrong.
+/// Returns the hashes of tests that are known to be wrong.
 pub(crate) fn revoked(folder: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("revocation_list.txt")).unwrap_or_default();
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// The tests of a file.
+/// Reads the tests of a file.
 pub(crate) fn read(path: &Path) -> Vec<Test> {
     let mut bytes = Vec::new();
     let file = File::open(path).expect("a file of vectors");
@@ -85,7 +85,7 @@ pub(crate) fn read(path: &Path) -> Vec<Test> {
     Chunks(&bytes).filter(|(tag, _)| tag == b"TEST").map(|(_, body)| test(body)).collect()
 }
 
-/// Chunks one after the other.
+/// A sequence of chunks.
 struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Iterator for Chunks<'a> {

@@ -13,10 +13,10 @@ use crate::machine::*;
 const MIB: u32 = 1 << 20;
 const OFF_AND_ON: [bool; 2] = [false, true];
 
-/// A bit of a page-directory entry: it maps a large page.
+/// The bit of a page-directory entry that maps a large page.
 const LARGE: u32 = 0x80;
 
-/// Executes one instruction of real mode after the other until it halts, with DS and ES at FFFFh.
+/// Executes real-mode instructions until the processor halts, with DS and ES at FFFFh.
 fn run_real(engine: &mut dyn Engine, cpu: &mut Cpu, memory: &mut Memory, code: &[u8]) {
     memory.write(0x7c00, code);
     cpu.set_real_mode_entry(0, 0x7c00);
@@ -46,7 +46,7 @@ fn addresses_of_real_mode_wrap_round_at_1_mib() {
     }
 }
 
-/// A word of which the second byte is at 1 MiB.
+/// The second byte of the word is at 1 MiB.
 #[test]
 fn an_access_that_crosses_1_mib() {
     // MOV AX, [000F]; HLT
@@ -62,7 +62,7 @@ fn an_access_that_crosses_1_mib() {
     }
 }
 
-/// What the processor remembers of pages and of code is of one position of the line.
+/// Translations and decoded code belong to one position of the line.
 #[test]
 fn a_change_is_felt_at_once() {
     let mut machine = Machine::new();
@@ -107,7 +107,7 @@ fn addresses_of_page_tables_are_masked() {
         machine.enable_paging();
         machine.put_dword(0x5_0000, 1);
         machine.put_dword(0x6_0000, 2);
-        // Both the directory and its table are 1 MiB higher; only there the other mapping is known.
+        // Both the directory and its table are 1 MiB higher, and only there is the other mapping.
         machine.put_dword(MIB + PAGE_DIRECTORY, (MIB + OTHER_TABLE) | P | RW | US);
         machine.put_dword(PAGE_DIRECTORY, (MIB + PAGE_TABLE) | P | RW | US);
         for page in 0..1024 {

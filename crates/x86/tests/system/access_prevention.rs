@@ -1,4 +1,4 @@
-//! SMEP, SMAP and UMIP: what keeps supervisor code from pages of the user, and the user from system registers
+//! SMEP, SMAP and UMIP, which keep supervisor code out of user pages, and users from reading system registers
 //! (SDM vol. 3, 5.6.1 and 2.5).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
@@ -17,12 +17,12 @@ const PROTECTION: u32 = 1;
 const WRITE: u32 = 2;
 const FETCH: u32 = 16;
 
-/// A page of the user, and one beside it of the supervisor.
+/// A user page, and a supervisor page beside it.
 const PAGE: u32 = DATA;
 const BESIDE: u32 = DATA + 0x1000;
 
-/// `code` and then UD2 at privilege 0, with paging: pages are the supervisor's, but for [`PAGE`], the user's
-/// code and stack.
+/// Makes a machine with `code` and then UD2 at privilege 0, with paging. All pages belong to the supervisor,
+/// except for [`PAGE`] and the user's code and stack.
 fn separated(code: &[Instruction], cr4: Cr4) -> Machine {
     let mut machine = Machine::with_code(&[code, &[plain(Code::Ud2)]].concat());
     separate(&mut machine, cr4);
@@ -40,7 +40,7 @@ fn separate(machine: &mut Machine, cr4: Cr4) {
     machine.cpu.set_cr4(cr4);
 }
 
-/// What `machine` raises: the error code of a page fault at `linear`, or nothing where it comes to UD2.
+/// Returns the error code of a page fault at `linear` that `machine` raises, or None if it reaches UD2.
 fn fault(machine: &mut Machine, linear: u32) -> Option<u32> {
     let exception = machine.run_to_exception();
     if exception.vector == vector::UD {
@@ -64,8 +64,8 @@ fn clac() -> Instruction {
     plain(Code::Clac)
 }
 
-/// Instructions of each kind that access [`PAGE`], with what they are set up by, the address and whether they
-/// write.
+/// Returns instructions of each kind that access [`PAGE`], with the instructions that prepare them, the
+/// address and whether they write.
 fn accesses() -> Vec<(Vec<Instruction>, u32, bool)> {
     let at = PAGE + 16;
     let to_stack = |instruction: Instruction| vec![mov(ESP, at + 4), instruction];
@@ -88,7 +88,7 @@ fn accesses() -> Vec<(Vec<Instruction>, u32, bool)> {
         (vec![mov(ESP, at), plain(Code::Popfd)], at, false),
         (vec![mov(ESP, at), plain(Code::Popad)], at, false),
         (vec![mov(Register::EBP, at), plain(Code::Leaved)], at, false),
-        // The part of it in the other page is allowed.
+        // The part of the access in the other page is allowed.
         (vec![load(EAX, PAGE + 0xffe)], PAGE + 0xffe, false),
         (vec![store(BESIDE - 2, EAX)], BESIDE - 2, true),
         (vec![load(EAX, PAGE - 2)], PAGE, false),
@@ -96,8 +96,8 @@ fn accesses() -> Vec<(Vec<Instruction>, u32, bool)> {
     ]
 }
 
-/// Every kind of access of supervisor code, with AC set and clear, WP on and off, before the TLB has the page
-/// and after.
+/// Supervisor code makes every kind of access, with AC set and clear, WP on and off, before the TLB has the
+/// page and after.
 #[test]
 fn supervisor_code_accesses_pages_of_the_user_with_ac_alone() {
     for (code, linear, writes) in accesses() {
@@ -107,7 +107,7 @@ fn supervisor_code_accesses_pages_of_the_user_with_ac_alone() {
                     let all = [&[first][..], &code].concat();
                     let mut machine = separated(&all, cr4 | Cr4::OSFXSR);
                     machine.cpu.set_cr0(Cr0::PE | Cr0::PG | wp);
-                    // What POPF finds leaves AC set.
+                    // The value that POPF pops leaves AC set.
                     machine.put_dword(PAGE + 16, Eflags::AC.bits() | 2);
                     let is_refused = cr4.contains(Cr4::SMAP) && first.code() == Code::Clac;
                     let expected = PROTECTION | if writes { WRITE } else { 0 };
@@ -119,7 +119,7 @@ fn supervisor_code_accesses_pages_of_the_user_with_ac_alone() {
                         continue;
                     }
                     if !is_refused && uses_stack(&code) {
-                        // The handler of UD2 uses it too.
+                        // The handler of UD2 uses the stack, too.
                         assert_eq!(machine.run(), Exit::Halt, "{code:?}");
                         continue;
                     }
@@ -134,7 +134,7 @@ fn uses_stack(code: &[Instruction]) -> bool {
     code[0].op0_register() == ESP
 }
 
-/// The same instructions again and again with AC set, and then once with AC clear: what engines remember does
+/// The same instructions run again and again with AC set, and then once with AC clear. The engine's caches do
 /// not let them through.
 #[test]
 fn clac_closes_what_was_open() {
@@ -158,12 +158,12 @@ fn clac_closes_what_was_open() {
     assert_eq!(machine.get(reg::AX), 2000);
     assert_eq!(machine.get(reg::DX), 2000 * 2001 / 2);
     assert_eq!(machine.exception().unwrap().eip, end[1]);
-    // Its own pages are none of SMAP's.
+    // SMAP does not affect the supervisor's own pages.
     let mut machine = separated(&[load(EAX, BESIDE), store(BESIDE, EAX)], Cr4::SMAP);
     assert_eq!(fault(&mut machine, 0), None);
 }
 
-/// AC comes from POPF and IRET too, and an interrupt leaves it alone.
+/// POPF and IRET set AC too, and an interrupt does not change it.
 #[test]
 fn ac_comes_by_other_ways() {
     let ac = Eflags::AC.bits() | 2;
@@ -185,7 +185,7 @@ fn ac_comes_by_other_ways() {
     }
 }
 
-/// The user sets AC for itself; then supervisor code is entered with it.
+/// The user sets AC; then supervisor code is entered with it.
 #[test]
 fn supervisor_code_begins_with_the_users_ac() {
     for (flags, expected) in [(Eflags::AC.bits() | 2, None), (2, Some(PROTECTION))] {
@@ -201,7 +201,7 @@ fn supervisor_code_begins_with_the_users_ac() {
     }
 }
 
-/// Supervisor code that returns to the user with AC set has alignment checked there.
+/// If supervisor code returns to the user with AC set, alignment is checked there.
 #[test]
 fn alignment_is_checked_after_a_return_with_ac() {
     for first in [stac(), clac()] {
@@ -223,11 +223,11 @@ fn alignment_is_checked_after_a_return_with_ac() {
     }
 }
 
-/// The processor's own accesses to tables are refused whatever AC is (SDM vol. 3, 5.6.1), and what the TLB
-/// has from others does not help.
+/// The processor's own accesses to tables are refused whatever AC is (SDM vol. 3, 5.6.1), even if the TLB
+/// contains the page because of other accesses.
 #[test]
 fn tables_in_pages_of_the_user_are_refused() {
-    // A local descriptor table in the page.
+    // The local descriptor table is in the page.
     let selector = 4 | 3;
     let look = [load(EBX, PAGE), mov(EAX, selector), to_segment(Register::ES, EAX)];
     for (cr4, ac, expected) in [(Cr4::empty(), false, None), (Cr4::SMAP, true, Some(PROTECTION))] {
@@ -241,8 +241,8 @@ fn tables_in_pages_of_the_user_are_refused() {
             assert_eq!(fault(&mut machine, PAGE), expected, "{cr4:?} {is_warm}");
         }
     }
-    // The TSS, in which the user's interrupt finds its stack, and the IDT: no handler is found for what comes
-    // of that.
+    // The TSS, in which the user's interrupt finds its stack, and the IDT: the exceptions that follow find no
+    // handler either.
     for (table, privilege) in [(TSS, 3), (IDT, 0), (IDT, 3)] {
         for (cr4, expected) in [(Cr4::empty(), Exit::Halt), (Cr4::SMAP, Exit::Shutdown)] {
             let code = [plain(Code::Ud2)];
@@ -257,7 +257,7 @@ fn tables_in_pages_of_the_user_are_refused() {
             assert_eq!(machine.run(), expected, "{table:#x} {privilege} {cr4:?}");
         }
     }
-    // The global table, again and again, as engines remember descriptors; then in a page of the user.
+    // The global table is used again and again, since engines cache descriptors; then it is in a user page.
     let mut machine = separated(&[mov(EAX, KERNEL_DATA.into()), mov(ECX, 1000)], Cr4::SMAP);
     let start = machine.code(CODE, &[mov(EAX, KERNEL_DATA.into()), mov(ECX, 1000)])[2];
     let body = [to_segment(Register::ES, EAX), unary(Code::Dec_r32, ECX)];
@@ -273,13 +273,13 @@ fn tables_in_pages_of_the_user_are_refused() {
         plain(Code::Ud2),
     ];
     machine.code(end, &change);
-    // With it the handler's own code segment is out of reach.
+    // Then the handler's own code segment is unreachable as well.
     assert_eq!(machine.run(), Exit::Shutdown);
     assert_eq!(machine.get(reg::CX), 0);
 }
 
-/// CLAC and STAC are of privilege 0 alone, in all of its modes, and of models with SMAP; CR4.SMAP need not be
-/// set.
+/// CLAC and STAC exist at privilege 0 only, in all of its modes, and on models with SMAP; CR4.SMAP need not
+/// be set.
 #[test]
 fn clac_and_stac_exist_at_privilege_0() {
     for instruction in [clac(), stac()] {
@@ -296,21 +296,21 @@ fn clac_and_stac_exist_at_privilege_0() {
         machine.cpu.set_eflags(if is_set { Eflags::empty() } else { Eflags::AC });
         machine.run_to_halt();
         assert_eq!(machine.cpu.eflags().contains(Eflags::AC), is_set);
-        // Privilege 3, virtual-8086 mode, and a model without it.
+        // Privilege 3, virtual-8086 mode, and a model without SMAP.
         let mut machine = Machine::with_user_code(&[instruction]);
         assert_eq!(machine.run_to_exception().vector, vector::UD);
         assert_eq!(virtual_8086(instruction, Cr4::empty()), vector::UD);
         let mut machine = Machine::with_code(&[instruction]);
         machine.cpu.model = Model::Pentium4;
         assert_eq!(machine.run_to_exception().vector, vector::UD);
-        // LOCK before it.
+        // A LOCK prefix.
         let mut machine = Machine::new();
         machine.put(CODE, &[0xf0, 0x0f, 0x01, if is_set { 0xcb } else { 0xca }]);
         assert_eq!(machine.run_to_exception().vector, vector::UD);
     }
 }
 
-/// What a 16-bit instruction raises in virtual-8086 mode, INT 3 after it.
+/// Returns the exception that a 16-bit instruction raises in virtual-8086 mode; INT 3 follows it.
 fn virtual_8086(instruction: Instruction, cr4: Cr4) -> u8 {
     let mut machine = Machine::new();
     machine.code_of(16, CODE, &[instruction, int(3)]);
@@ -328,8 +328,8 @@ fn virtual_8086(instruction: Instruction, cr4: Cr4) -> u8 {
 
 // SMEP ----------------------------------------------------------------------
 
-/// Supervisor code is not fetched from pages of the user, and their data can be read; the user's own code
-/// goes on. The error code tells of a fetch (SDM vol. 3, 5.7).
+/// Supervisor code is not fetched from user pages, although their data can be read. The user's own code
+/// continues. The error code says that the access was a fetch (SDM vol. 3, 5.7).
 #[test]
 fn supervisor_code_is_not_fetched_from_pages_of_the_user() {
     for cr4 in [Cr4::empty(), Cr4::SMEP, Cr4::SMEP | Cr4::SMAP] {
@@ -345,20 +345,20 @@ fn supervisor_code_is_not_fetched_from_pages_of_the_user() {
     let mut machine = Machine::with_user_code(&[load(EAX, PAGE), plain(Code::Ud2)]);
     separate(&mut machine, Cr4::SMEP | Cr4::SMAP);
     assert_eq!(fault(&mut machine, PAGE), None);
-    // Of a page that is not there.
+    // A page that is not present.
     for (cr4, expected) in [(Cr4::SMEP, FETCH), (Cr4::empty(), 0)] {
         let mut machine = separated(&[jmp(PAGE)], cr4);
         machine.map(PAGE, PAGE, 0);
         assert_eq!(fault(&mut machine, PAGE), Some(expected));
     }
-    // An instruction whose second half is the user's.
+    // An instruction whose second half is in a user page.
     let mut machine = separated(&[jmp(PAGE - 2)], Cr4::SMEP);
     machine.code(PAGE - 2, &[mov(EAX, 0)]);
     assert_eq!(fault(&mut machine, PAGE), Some(PROTECTION | FETCH));
 }
 
-/// Code that was executed, and so is decoded or translated, is refused when SMEP comes, and executed when it
-/// goes.
+/// Code that was executed, and so is decoded or translated, is refused when SMEP is turned on, and executed
+/// when it is turned off.
 #[test]
 fn smep_comes_and_goes() {
     let ret = plain(Code::Retnd);
@@ -383,8 +383,8 @@ fn smep_comes_and_goes() {
 
 // CR4 -----------------------------------------------------------------------
 
-/// Bits of CR4 that no model has are #GP, and those of others are for the models that have them (SDM vol. 3,
-/// 2.5).
+/// Bits of CR4 that no model has raise #GP, and the other bits exist on the models that have them (SDM vol.
+/// 3, 2.5).
 #[test]
 fn bits_of_cr4_that_do_not_exist_are_refused() {
     for model in Model::ALL.into_iter().skip(1) {
@@ -395,7 +395,7 @@ fn bits_of_cr4_that_do_not_exist_are_refused() {
             assert_eq!(machine.run(), Exit::Halt);
             let exists = match bit {
                 11 | 20 | 21 => model == Model::Max,
-                // The Pentium has what came with it.
+                // These bits came with the Pentium.
                 0..=4 | 6 | 8 => true,
                 5 | 7 | 9 | 10 => model >= Model::Pentium3,
                 _ => false,
@@ -408,7 +408,7 @@ fn bits_of_cr4_that_do_not_exist_are_refused() {
 
 // UMIP ----------------------------------------------------------------------
 
-/// SGDT, SIDT, SLDT, SMSW and STR, to memory and to registers.
+/// Returns SGDT, SIDT, SLDT, SMSW and STR, to memory and to registers.
 fn telling() -> Vec<Instruction> {
     vec![
         memory(Code::Sgdt_m1632, PAGE),
@@ -437,7 +437,7 @@ fn the_user_is_not_told_of_system_registers() {
             if expected == vector::GP {
                 assert_eq!((exception.error_code, exception.eip), (Some(0), USER_CODE));
             }
-            // The supervisor is.
+            // The supervisor may execute it.
             let mut machine = Machine::with_code(&[instruction, hlt()]);
             machine.cpu.set_cr4(cr4);
             machine.run_to_halt();
@@ -449,8 +449,7 @@ fn the_user_is_not_told_of_system_registers() {
     assert_eq!(machine.run_to_exception().vector, vector::GP);
 }
 
-/// In virtual-8086 mode those that tell of selectors are undefined, as they always were; in real mode the
-/// others work.
+/// In virtual-8086 mode the instructions on selectors are undefined, as always; in real mode the others work.
 #[test]
 fn umip_in_other_modes() {
     let sgdt = Instruction::with1(Code::Sgdt_m1632_16, MemoryOperand::with_displ(0x80, 2)).unwrap();

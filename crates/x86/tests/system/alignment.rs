@@ -9,7 +9,7 @@ use ring3_x86::flags::Eflags;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// What `code` raises at privilege 3 with alignment checking on: the vector, #UD at its end.
+/// Returns the vector that `code` raises at privilege 3 with alignment checking on, or #UD at its end.
 fn raises(code: &[Instruction]) -> u8 {
     let mut machine = checking(code);
     machine.cpu.set_gpr(reg::SI, DATA.into());
@@ -45,7 +45,7 @@ fn accesses_must_be_aligned_to_their_size() {
             (add_to_memory(at, EAX), 4),
             (quadword, 8),
         ] {
-            // Twice, so that the TLB has the page.
+            // The access is made twice, so that the TLB has the page.
             let expected = if offset % size == 0 { vector::UD } else { vector::AC };
             assert_eq!(raises(&[load(EBX, DATA), code]), expected, "{code} at +{offset}");
         }
@@ -79,8 +79,7 @@ fn all_three_conditions_are_needed() {
     machine.run_to_halt();
 }
 
-/// What the TLB knew before AC was set does not hide an access from the check, and
-/// the other way round.
+/// TLB entries from before AC was set do not hide an access from the check, and the other way round.
 #[test]
 fn the_program_turns_it_on_and_off() {
     let popf = |flags: Eflags| [push_value(flags.bits()), plain(Code::Popfd)];
@@ -93,8 +92,8 @@ fn the_program_turns_it_on_and_off() {
     assert_eq!(raises(&[&off[..], &known, &on, &known[1..]].concat()), vector::AC);
 }
 
-/// A handler at privilege 3 has the program's stack. If that is not aligned, the check cannot be delivered
-/// and raises itself; the engine comes back all the same, and exactly at the deadline.
+/// A handler at privilege 3 uses the program's stack. If that is not aligned, the check cannot be delivered
+/// and raises itself. The engine still returns, exactly at the deadline.
 #[test]
 fn a_check_that_raises_itself_ends_at_the_deadline() {
     let mut machine = checking(&[load(EAX, DATA + 1)]);
@@ -109,7 +108,7 @@ fn a_check_that_raises_itself_ends_at_the_deadline() {
     assert_eq!(machine.get(reg::SP), USER_STACK + 2);
 }
 
-/// What the processor reads for itself is not the program's access: a descriptor table anywhere.
+/// Reads by the processor itself do not count as the program's accesses: a descriptor table may be anywhere.
 #[test]
 fn descriptors_are_not_checked() {
     let mut machine = checking(&[mov(EAX, USER_DS.into()), to_segment(ES, EAX)]);

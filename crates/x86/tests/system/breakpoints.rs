@@ -29,8 +29,8 @@ fn from_debug(to: iced_x86::Register, from: iced_x86::Register) -> Instruction {
     Instruction::with2(Code::Mov_r32_dr, to, from).unwrap()
 }
 
-/// Sets DR0 to an address and DR7 to `control`, and executes `code` and then HLT. The indices in
-/// `code` of the instructions that were next at each #DB, with DR6's low half.
+/// Sets DR0 to an address and DR7 to `control`, and executes `code` and then HLT. Returns, for each #DB, the
+/// index in `code` of the next instruction and DR6's low half.
 fn trapped(
     code: &[Instruction],
     address: impl Fn(&[u32]) -> u32,
@@ -74,16 +74,17 @@ fn trapped(
     (machine, log)
 }
 
-/// Where the handler is, and what it writes.
+/// The address of the handler, and that of the log that it writes.
 const LOG_HANDLER: u32 = 0x1_2000;
 const LOG: u32 = 0x2_4000;
 
-/// DR6 with B0, and without anything.
+/// DR6 with B0, and without any condition.
 const B0: u16 = 0x0ff1;
 
 #[test]
 fn an_instruction_breakpoint_is_a_fault_before_it() {
-    // The handler's IRET returns to the instruction itself: without RF it would hit again.
+    // The handler's IRET returns to the instruction itself, which would trigger the breakpoint again without
+    // RF.
     let mut machine = Machine::with_code(&[nop(), inc(EDI), hlt()]);
     machine.cpu.set_gpr(reg::CX, u64::from(CODE) + 0x107);
     machine.cpu.set_gpr(reg::BX, GLOBAL.into());
@@ -98,7 +99,7 @@ fn an_instruction_breakpoint_is_a_fault_before_it() {
 #[test]
 fn rf_suppresses_it_for_one_instruction() {
     let frame = |flags, to| [push_value(flags), push_value(KERNEL_CODE.into()), push_value(to)];
-    // IRETD with RF to the instruction under the breakpoint, which comes twice.
+    // IRETD with RF to the instruction at the breakpoint, which is executed twice.
     let target = CODE + 6 + 16;
     let mut code = frame(Eflags::RF.bits(), target).to_vec();
     code.push(plain(Code::Iretd));
@@ -147,7 +148,7 @@ fn ports_are_watched_with_cr4_de() {
     assert_eq!(trapped(&code, |_| 0x80, LOCAL | PORT | WORD).1, [(1, B0), (2, B0)]);
 }
 
-/// SDM vol. 3, 7.8.3: no debug exception between an instruction that loads SS and the next.
+/// SDM vol. 3, 7.8.3: there is no debug exception between an instruction that loads SS and the next one.
 #[test]
 fn loading_ss_holds_breakpoints_back() {
     let source = MemoryOperand::with_displ(DATA.into(), 4);
@@ -155,7 +156,7 @@ fn loading_ss_holds_breakpoints_back() {
     let code = [mov(EAX, KERNEL_DATA.into()), store(DATA, EAX), load_ss, nop(), nop()];
     let (_, log) = trapped(&code, |_| DATA, LOCAL | READ_OR_WRITE | DWORD);
     assert_eq!(log, [(2, B0), (4, B0)]);
-    // An instruction breakpoint after it is not seen at all.
+    // An instruction breakpoint after it has no effect at all.
     assert_eq!(trapped(&code, |at| at[3], LOCAL | EXECUTE).1, []);
 }
 

@@ -12,7 +12,7 @@ use crate::machine::*;
 /// The selector of the gate.
 const GATE: u16 = FREE;
 const GATE_CODE: u32 = GATE as u32;
-/// What the gates lead to.
+/// The address to which the gates lead.
 const TARGET: u32 = 0x1_4000;
 const GATE32: u8 = 0x8c;
 const GATE16: u8 = 0x84;
@@ -25,14 +25,14 @@ fn retf(parameters: u32) -> Instruction {
     Instruction::with1(Code::Retfd_imm16, parameters).unwrap()
 }
 
-/// The descriptor of a call gate.
+/// Makes the descriptor of a call gate.
 fn gate(access: u8, selector: u16, offset: u32, parameters: u8) -> u64 {
     let low = u64::from(selector) << 16 | u64::from(offset & 0xffff);
     let high = offset & 0xffff_0000 | u32::from(access) << 8 | u32::from(parameters);
     low | u64::from(high) << 32
 }
 
-/// At privilege 3 with two parameters on the stack, then `call`, then UD2.
+/// Makes a machine at privilege 3 with two parameters on the stack, then `call`, then UD2.
 fn user_calls(call: Instruction, gate: u64) -> Machine {
     let code = [push_value(0x1111_2222), push_value(0x3333_4444), call, plain(Code::Ud2)];
     let mut machine = Machine::with_user_code(&code);
@@ -41,7 +41,7 @@ fn user_calls(call: Instruction, gate: u64) -> Machine {
     machine
 }
 
-/// After two PUSH imm32 and CALL ptr16:32.
+/// The address after two PUSH imm32 and CALL ptr16:32.
 const AFTER: u32 = USER_CODE + 5 + 5 + 7;
 
 #[test]
@@ -90,7 +90,7 @@ fn at_the_same_privilege_the_stack_stays() {
     assert_eq!(machine.dword(STACK - 8), CODE + 7);
 }
 
-/// A conforming segment's code runs with the privilege of its caller.
+/// The code of a conforming segment runs with the privilege of its caller.
 #[test]
 fn a_gate_to_a_conforming_segment_keeps_the_privilege() {
     for call in [far_call(GATE), far_jmp(GATE, 0)] {
@@ -117,7 +117,7 @@ fn jmp_goes_through_a_gate_to_the_same_privilege_only() {
     assert_eq!(exception.error_code, Some(KERNEL_CODE.into()));
 }
 
-/// What the call raises through the gate, with `prepare` done before.
+/// Returns the exception that the call through the gate raises after `prepare`.
 fn raised(selector: u16, gate: u64, prepare: impl Fn(&mut Machine)) -> (u8, u32) {
     let mut machine = user_calls(far_call(selector), gate);
     prepare(&mut machine);
@@ -150,7 +150,7 @@ fn gates_are_checked() {
 
 #[test]
 fn the_inner_stack_is_checked() {
-    // To privilege 1, so that the fault's own handler at 0 has a good stack.
+    // The call goes to privilege 1, so that the fault's handler at privilege 0 has a good stack.
     let stack = |descriptor: u64, pointer, selector| {
         raised(GATE, gate(GATE32 | DPL3, FREE + 8, TARGET, 2), |machine| {
             machine.set_descriptor(FREE + 8, flat(CODE_SEGMENT | 0x20));

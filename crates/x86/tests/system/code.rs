@@ -1,7 +1,7 @@
-//! Code that changes under the processor, crosses pages, or ends at the limit.
+//! Code that changes while it is executed, crosses pages, or ends at the limit.
 //!
-//! Since the P6 a write takes effect on the very next instruction, with no jump in
-//! between (SDM vol. 3, 13.6).
+//! Since the P6 a write takes effect on the very next instruction, without a jump in between (SDM vol. 3,
+//! 13.6).
 
 use iced_x86::{Code, Instruction};
 use ring3_core::memory::Backing;
@@ -34,7 +34,7 @@ fn a_later_instruction_of_the_block_is_changed() {
     assert_eq!(machine.get(reg::BX), 1);
 }
 
-/// A loop that turns its own NOP into INC EBX when it has run decoded for a while.
+/// A loop turns its own NOP into INC EBX when it has run as decoded code for a while.
 #[test]
 fn an_instruction_that_was_executed_before_is_changed() {
     let mut machine = Machine::new();
@@ -46,8 +46,8 @@ fn an_instruction_that_was_executed_before_is_changed() {
     assert_eq!(machine.get(reg::BX), 9);
 }
 
-/// A branch that is executed alone, after MOV SS, tells the engine nothing about
-/// where another one goes: the JMP at the start must not learn where the RET goes.
+/// A branch that is executed alone, after MOV SS, tells the engine nothing about the target of another one:
+/// the JMP at the start must not get the target of the RET.
 #[test]
 fn a_branch_alone_is_not_taken_for_another() {
     let mut machine = Machine::new();
@@ -72,7 +72,7 @@ fn code_in_another_page_is_changed() {
     assert_eq!(machine.get(reg::BX), 1);
 }
 
-/// By the same physical page at another linear address.
+/// Code is changed through the same physical page at another linear address.
 #[test]
 fn code_is_changed_through_an_alias() {
     let alias = 0x7_0000;
@@ -84,7 +84,7 @@ fn code_is_changed_through_an_alias() {
     assert_eq!(machine.get(reg::BX), 1);
 }
 
-/// Call, change by a push or a string instruction, and call again.
+/// Code is called, changed by a push or a string instruction, and called again.
 #[test]
 fn a_push_and_a_string_instruction_change_code() {
     const RET: u8 = 0xc3;
@@ -108,7 +108,7 @@ fn a_push_and_a_string_instruction_change_code() {
     }
 }
 
-/// REP MOVSB over the instruction itself: what it writes there is seen by the next iteration.
+/// REP MOVSB overwrites itself: the next iteration sees the new bytes.
 #[test]
 fn a_repeated_instruction_overwrites_itself() {
     let code = [mov(ESI, DATA), mov(EDI, CODE + 15), mov(ECX, 8), rep_movsb(), nop(), hlt()];
@@ -117,7 +117,7 @@ fn a_repeated_instruction_overwrites_itself() {
     assert_eq!(addresses[3], CODE + 15);
     machine.put(DATA, &[INC_EBX, INC_EBX, HLT, HLT, HLT, HLT, HLT, HLT]);
     machine.run_to_halt();
-    // The first byte replaces the prefix: INC EBX, and MOVSB without one.
+    // The first byte replaces the prefix: the result is INC EBX, and MOVSB without one.
     assert_eq!(machine.get(reg::BX), 1);
     assert_eq!(machine.get(reg::CX), 7);
 }
@@ -144,7 +144,7 @@ fn rom_does_not_change() {
     assert_eq!(machine.get(reg::BX), 0);
 }
 
-/// MOV EBX, 1 with its first `first` bytes at the end of a page.
+/// Makes a machine with MOV EBX, 1, whose first `first` bytes are at the end of a page.
 fn crossing(first: u32) -> (Machine, u32, u32) {
     let second_page = 0x7_1000;
     let start = second_page - first;
@@ -169,7 +169,7 @@ fn an_instruction_goes_on_in_a_page_that_is_absent() {
     }
 }
 
-/// It ends with its page: the next one is not touched.
+/// The instruction ends with its page, and the next one is not accessed.
 #[test]
 fn an_instruction_that_ends_with_its_page_does_not_need_the_next() {
     let (mut machine, _, second) = crossing(5);
@@ -179,7 +179,7 @@ fn an_instruction_that_ends_with_its_page_does_not_need_the_next() {
     assert_eq!(machine.get(reg::BX), 0x0101_0101);
 }
 
-/// The second page is another one the second time.
+/// The second page is a different one the second time.
 #[test]
 fn an_instruction_goes_on_in_a_page_that_was_remapped() {
     let second = 0x7_1000;
@@ -216,7 +216,7 @@ fn an_instruction_is_changed_behind_the_page_boundary() {
     assert_eq!(machine.get(reg::BX), 0x1111_3311);
 }
 
-/// The last byte of an instruction may be the last one of the segment, not beyond.
+/// The last byte of an instruction may be the last one of the segment, but not beyond it.
 #[test]
 fn code_ends_at_its_limit() {
     let code = [mov(EBX, 5), mov(EBX, 6)];
@@ -227,7 +227,7 @@ fn code_ends_at_its_limit() {
         (CODE + 3, 0, CODE),
     ] {
         let mut machine = Machine::with_code(&code);
-        // Decoded without the limit before, which must not matter.
+        // The code was decoded without the limit before, which must not matter.
         for round in 0..2 {
             machine.cpu.set_flat_entry(KERNEL_CODE, KERNEL_DATA, CODE);
             machine.cpu.set_gpr(reg::BX, 0);
@@ -260,7 +260,8 @@ fn an_instruction_of_more_than_15_bytes_is_gp() {
     assert_eq!((exception.vector, exception.error_code), (vector::GP, Some(0)));
 }
 
-/// A doubleword of which one byte is code: the write stops before that, and starts again with what was there.
+/// One byte of the doubleword is code. The write stops before any change, and starts again with the original
+/// values.
 #[test]
 fn a_write_across_pages_that_stops_at_code_writes_once() {
     let code = CODE + 0x1000;

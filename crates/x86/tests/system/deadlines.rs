@@ -1,4 +1,4 @@
-//! The engine counts exactly: `run(n)` executes n instructions, wherever that ends.
+//! The engine counts exactly: `run(n)` executes n instructions, wherever the last one is.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, MemoryOperand};
 use ring3_core::memory::Memory;
@@ -15,14 +15,14 @@ use crate::common::series::Series;
 use crate::engine::{IS_UNIFORM, engine};
 use crate::machine::*;
 
-/// Random programs, and how far each is followed.
+/// The number of random programs, and the number of instructions that are compared in each.
 const CASES: u64 = 40;
 const INSTRUCTIONS: u64 = 60;
 
-/// The flags that a user's program begins with are some of these.
+/// A user's program begins with some of these flags.
 const USER_FLAGS: Eflags = Eflags::STATUS.union(Eflags::DF).union(Eflags::TF);
 
-/// A random program, and what the machine answers it.
+/// A random program, and the machine's answers to it.
 struct Program {
     cpu: Cpu,
     memory: Memory,
@@ -31,7 +31,7 @@ struct Program {
 }
 
 impl Program {
-    /// Any bytes in any state; it often ends soon.
+    /// Makes a program of any bytes in any state; it often ends soon.
     fn anything(mut random: Random) -> Program {
         let (engine, mut memory) = engine(MEMORY);
         fill(&mut random, &mut memory);
@@ -39,8 +39,8 @@ impl Program {
         Program { cpu, memory, engine, answers: random }
     }
 
-    /// Random instructions of a user who may use ports, and may overwrite the instructions. What
-    /// raises an exception is skipped, byte by byte.
+    /// Makes a program of random instructions of a user who may use ports, and may overwrite the
+    /// instructions. An instruction that raises an exception is skipped, byte by byte.
     fn of_user(mut random: Random) -> Program {
         let mut machine = Machine::new();
         machine.enable_paging();
@@ -73,7 +73,7 @@ impl Program {
         Program { cpu, memory, engine, answers: random }
     }
 
-    /// Runs `instructions` instructions, if nothing ends the program before: then it is false.
+    /// Runs `instructions` instructions. Returns false if the program ends before.
     fn run(&mut self, instructions: u64) -> bool {
         let end = self.cpu.instructions + instructions;
         loop {
@@ -90,8 +90,8 @@ impl Program {
         }
     }
 
-    /// The next instruction leaves flags undefined, and the engine does so now in one way and now in another.
-    /// What is looked at is flat 32-bit code that is mapped to itself.
+    /// Returns whether the next instruction leaves flags undefined, which the engine may set in different
+    /// ways at different times. Only flat 32-bit code that is mapped to itself is examined.
     fn is_about_to_differ(&self) -> bool {
         if IS_UNIFORM {
             return false;
@@ -101,7 +101,7 @@ impl Program {
         !undefined(&next, self.cpu.get(reg::CX)).flags.is_empty()
     }
 
-    /// All that can differ; nothing is above the first megabyte.
+    /// Returns everything that can differ; the program does not use memory above the first megabyte.
     fn state(&self) -> (SavedState, &[u8]) {
         (self.cpu.save(), &self.memory.contents()[..1 << 20])
     }

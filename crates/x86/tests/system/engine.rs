@@ -1,11 +1,11 @@
-//! The engine that is tested.
+//! The engine under test.
 
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Engine;
 
 use crate::common::coverage::interpreter;
 
-/// It leaves the same in undefined flags whenever it executes the same instruction.
+/// Whether it always leaves the same values in undefined flags when it executes the same instruction.
 pub(crate) const IS_UNIFORM: bool = true;
 
 /// An engine, and `bytes` bytes of memory for it.

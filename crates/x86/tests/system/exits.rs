@@ -1,4 +1,4 @@
-//! Accesses that leave the engine: ports and devices' memory, and who may use a port.
+//! Accesses that leave the engine, to ports and devices' memory, and the permission to use a port.
 
 use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_core::device::Width;
@@ -11,7 +11,7 @@ use ring3_x86::flags::Eflags;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// A page that is a device's.
+/// A page that belongs to a device.
 const DEVICE: u32 = 0x7_0000;
 
 fn with_device(code: &[Instruction]) -> Machine {
@@ -39,7 +39,7 @@ fn a_port_is_read_with_the_answer() {
     assert_eq!(machine.cpu.instructions, 2, "a repeated start is no instruction");
 }
 
-/// Until the answer the state is that before the instruction, and the question stays.
+/// Until the answer the state is that before the instruction, and the engine repeats its question.
 #[test]
 fn an_exit_leaves_the_state_alone() {
     let mut machine = with_device(&[add_to_memory(DEVICE, EBX), hlt()]);
@@ -95,7 +95,7 @@ fn each_iteration_asks_for_itself() {
     assert_eq!(machine.cpu.instructions, 7);
 }
 
-/// A page that becomes a device's is one for translations made before, too.
+/// A page that begins to belong to a device does so for earlier translations, too.
 #[test]
 fn a_page_changes_hands() {
     let mut machine = Machine::with_code(&[load(EBX, DEVICE), load(ECX, DEVICE), hlt()]);
@@ -113,7 +113,8 @@ fn what_is_not_ram_is_a_device() {
     assert_eq!(machine.accesses, [mmio_read(0xfee0_0020, Width::Dword)]);
 }
 
-/// The bit map begins at 68h of the TSS; `limit` is the TSS's.
+/// Executes `instruction` with a bit map at 68h of the TSS, whose limit is `limit`. Returns the error code of
+/// the fault, if any.
 fn user_port(instruction: Instruction, bit_map: &[u8], limit: u32, eflags: Eflags) -> Option<u32> {
     let mut machine = Machine::with_user_code(&[instruction, plain(Code::Ud2)]);
     machine.put(TSS + 0x66, &0x68_u16.to_le_bytes());
@@ -148,7 +149,7 @@ fn the_io_permission_bit_map() {
     assert_eq!(user_port(in_ax(0x67), &two_bytes, whole, none), Some(0));
     two_bytes[0x68 / 8] = 0xfe;
     assert_eq!(user_port(in_ax(0x67), &two_bytes, whole, none), None);
-    // Both bytes that are looked at must be inside of the TSS.
+    // Both bytes that are read must be inside the TSS.
     assert_eq!(user_port(in_al(0x60), &open, 0x68 + 0x60 / 8 + 1, none), None);
     assert_eq!(user_port(in_al(0x60), &open, 0x68 + 0x60 / 8, none), Some(0));
     assert_eq!(user_port(in_al(0x60), &open, 0x67, none), Some(0), "there is no map");
@@ -156,7 +157,8 @@ fn the_io_permission_bit_map() {
     assert_eq!(user_port(in_al(0x62), &open, 0x67, Eflags::IOPL), None);
 }
 
-/// The machine has the time; what WRMSR wrote to the counter is added to it (SDM vol. 3, 19.17).
+/// The machine provides the time; the value that WRMSR wrote to the counter is added to it (SDM vol. 3,
+/// 19.17).
 #[test]
 fn the_time_stamp_is_the_machines() {
     let set = [mov(ECX, 0x10), mov(EAX, 0x100), mov(EDX, 0), plain(Code::Wrmsr)];
@@ -182,7 +184,7 @@ fn rdtsc_may_be_privileged() {
     }
 }
 
-/// The bytes in memory are written when the device has taken its own, or the sum would be taken twice.
+/// The bytes in memory are written after the device has taken its own, or the sum would be computed twice.
 #[test]
 fn a_read_modify_write_across_memory_and_a_device_adds_once() {
     let mut machine = with_device(&[mov(EBX, 5), add_to_memory(DEVICE - 3, EBX), hlt()]);

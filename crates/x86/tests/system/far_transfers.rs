@@ -8,18 +8,18 @@ use ring3_x86::segment::sreg;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// Where the code stands: low enough for 16-bit offsets.
+/// The address of the code, which is low enough for 16-bit offsets.
 const HERE: u32 = 0x6000;
 const TARGET: u32 = 0x7000;
-/// The code segment that is transferred to.
+/// The code segment to which control is transferred.
 const OTHER_CODE: u16 = FREE;
 
-/// The far pointer to [`TARGET`] in the instruction.
+/// Makes an instruction that contains the far pointer to [`TARGET`].
 fn direct(code: Code) -> Instruction {
     Instruction::with_far_branch(code, OTHER_CODE, TARGET).unwrap()
 }
 
-/// At [`HERE`] with `code`, and the far pointer at [`DATA`] with an offset of `offset_bytes`.
+/// Makes a machine at [`HERE`] with `code`, and the far pointer at [`DATA`] with an offset of `offset_bytes`.
 fn machine(code: &[Instruction], offset_bytes: u32) -> Machine {
     let mut machine = Machine::new();
     machine.set_descriptor(OTHER_CODE, flat(CODE_SEGMENT));
@@ -47,7 +47,7 @@ fn jumps() {
     }
 }
 
-/// What a call leaves on the stack, and the way back that drops parameters or does not.
+/// Calls leave the return address on the stack, and returns drop parameters or do not.
 #[test]
 fn calls_and_returns() {
     for (call, offset_bytes, ret, ret_dropping) in [

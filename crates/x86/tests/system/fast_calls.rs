@@ -11,7 +11,7 @@ use ring3_x86::segment::{Segment, sreg};
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// In the MSRs; their descriptors are not looked at, and there are none.
+/// The selector in the MSRs. Its descriptors are not read, and do not exist.
 const SELECTOR: u16 = 0x4320;
 const TARGET: u32 = 0x1_4000;
 const TARGET_STACK: u32 = 0x2_8000;
@@ -25,7 +25,7 @@ fn set_msrs(machine: &mut Machine, selector: u16) {
     };
 }
 
-/// Selectors of CS and SS, which are flat segments of 32 bits and usable.
+/// Returns the selectors of CS and SS, after checking that these are flat segments of 32 bits and usable.
 fn selectors(machine: &Machine) -> (u16, u16) {
     let [cs, ss] = [sreg::CS, sreg::SS].map(|register| *machine.cpu.segment(register));
     let cpl = machine.cpu.cpl();
@@ -83,7 +83,7 @@ fn sysexit_goes_to_privilege_3() {
     assert_eq!(machine.cpu.eflags(), Eflags::IF);
 }
 
-/// What `instruction` raises with `selector` in IA32_SYSENTER_CS, at privilege 3 or 0.
+/// Returns the exception that `instruction` raises with `selector` in IA32_SYSENTER_CS, at privilege 3 or 0.
 fn raised(instruction: Code, user: bool, selector: u16) -> (u8, Option<u32>) {
     let code: [Instruction; 1] = [plain(instruction)];
     let mut machine = if user { Machine::with_user_code(&code) } else { Machine::with_code(&code) };
@@ -95,7 +95,7 @@ fn raised(instruction: Code, user: bool, selector: u16) -> (u8, Option<u32>) {
 #[test]
 fn what_is_refused() {
     let general_protection = (vector::GP, Some(0));
-    // The RPL does not count.
+    // The RPL is ignored.
     for selector in [0, 3] {
         assert_eq!(raised(Code::Sysenter, true, selector), general_protection);
         assert_eq!(raised(Code::Sysexitd, false, selector), general_protection);

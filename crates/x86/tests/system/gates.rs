@@ -11,13 +11,13 @@ use ring3_x86::segment::{Attributes, Segment, sreg};
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// The vector that the tests' own gates have.
+/// The vector of the tests' own gates.
 const VECTOR: u8 = 0x30;
 /// The error code of faults about its gate: the index and the IDT bit.
 const GATE_CODE: u32 = VECTOR as u32 * 8 + 2;
-/// The EXT bit: what was being delivered did not come from INT n.
+/// The EXT bit: the event that was being delivered did not come from INT n.
 const EXT: u32 = 1;
-/// The vector of UD2, which pushes no error code and doubles with nothing.
+/// The vector of UD2, which pushes no error code and makes no double fault with anything.
 const UD: u8 = vector::UD;
 const UD_GATE_CODE: u32 = UD as u32 * 8 + 2 + EXT;
 
@@ -104,8 +104,8 @@ fn iretd_to_the_same_privilege_pops_three_doublewords() {
     assert_eq!(machine.cpu.eflags().bits(), 0x0ed5);
 }
 
-/// At privilege 3, IRETD and POPFD leave IOPL and, without I/O privilege, IF alone
-/// (SDM vol. 2, POPF, table 4-16).
+/// At privilege 3, IRETD and POPFD do not change IOPL and, without I/O privilege, IF (SDM vol. 2, POPF, table
+/// 4-16).
 #[test]
 fn the_user_cannot_change_iopl_and_if() {
     let all = Eflags::IOPL | Eflags::IF | Eflags::CF;
@@ -124,7 +124,7 @@ fn the_user_cannot_change_iopl_and_if() {
     }
 }
 
-/// What INT n, and UD2, raise at privilege `user` with the gate that `prepare` makes.
+/// Returns the exceptions that INT n and UD2 raise at privilege `user` with the gate that `prepare` makes.
 fn raised(user: bool, prepare: impl Fn(&mut Machine)) -> [(u8, Option<u32>); 2] {
     [int(VECTOR), plain(Code::Ud2)].map(|instruction| {
         let (mut machine, at) = if user {
@@ -139,7 +139,7 @@ fn raised(user: bool, prepare: impl Fn(&mut Machine)) -> [(u8, Option<u32>); 2] 
     })
 }
 
-/// The gates of both vectors lead to `selector`.
+/// Makes the gates of both vectors lead to `selector`.
 fn set_gates(machine: &mut Machine, selector: u16, access: u8) {
     machine.set_gate(VECTOR, selector, access);
     machine.set_gate(UD, selector, access);
@@ -193,7 +193,8 @@ fn faults_about_the_gates_code_segment_have_its_selector() {
     assert_eq!(with(false, limited(CODE_SEGMENT, 0xfff)), both(vector::GP, 0));
 }
 
-/// From privilege 3 to 1, so that the fault's own handler at 0 has a good stack.
+/// Returns the exceptions of a switch from privilege 3 to 1, where the fault's handler at privilege 0 has a
+/// good stack.
 fn to_privilege_1(stack: u64, pointer: u32, selector: u16) -> [(u8, Option<u32>); 2] {
     raised(true, |m| {
         m.set_descriptor(FREE, flat(CODE_SEGMENT | DPL1));
@@ -239,14 +240,14 @@ fn a_tss_that_is_too_short_is_ts() {
     let both = raised(true, |m| {
         m.set_descriptor(FREE, flat(CODE_SEGMENT | DPL1));
         set_gates(m, FREE, INTERRUPT_GATE | DPL3);
-        // ESP0 and SS0 are inside, ESP1 and the first bytes of SS1.
+        // ESP0 and SS0 are inside the limit, and so are ESP1 and the first bytes of SS1.
         m.cpu.tr.limit = 18;
     });
     let task = u32::from(TASK);
     assert_eq!(both, [(vector::TS, Some(task)), (vector::TS, Some(task | EXT))]);
 }
 
-/// A conforming segment's code runs with the privilege of its caller, on its stack.
+/// The code of a conforming segment runs with the privilege of its caller, on its stack.
 #[test]
 fn the_running_stack_may_be_too_small_for_a_handler() {
     let both = raised(true, |m| {
@@ -270,8 +271,8 @@ fn a_contributory_exception_twice_is_a_double_fault() {
     assert_eq!(exception.eip, CODE);
 }
 
-/// SDM vol. 3, table 7-5: a page fault while #GP is delivered is handled, a #GP while a
-/// page fault is delivered is not.
+/// SDM vol. 3, table 7-5: a page fault during the delivery of #GP is handled; a #GP during the delivery of a
+/// page fault makes a double fault.
 #[test]
 fn page_faults_double_with_more() {
     let far = 0x40_0000;
@@ -284,7 +285,7 @@ fn page_faults_double_with_more() {
 
     let mut machine = Machine::with_code(&[int(VECTOR)]);
     machine.enable_paging();
-    // The gate for #GP is in the part of the IDT that is not there.
+    // The gate for #GP is in the part of the IDT that is not present.
     machine.cpu.idtr.base = u64::from(far) - u64::from(vector::GP) * 8;
     machine.cpu.idtr.limit = u16::from(VECTOR) * 8;
     let gate = machine.cpu.idtr.base as u32 + u32::from(vector::DF) * 8;
@@ -319,7 +320,7 @@ fn real_mode_shuts_down_without_a_vector_table() {
     assert_eq!(machine.run(), Exit::Shutdown);
 }
 
-/// Interrupts are benign: a fault in their delivery is that fault.
+/// Interrupts are benign: a fault in their delivery is delivered instead.
 #[test]
 fn an_interrupt_into_a_missing_gate_is_np() {
     let mut machine = Machine::with_code(&[plain(Code::Sti), nop(), nop(), hlt()]);

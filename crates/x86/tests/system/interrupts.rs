@@ -1,4 +1,4 @@
-//! When interrupts are taken (SDM vol. 3, 7.8), and HLT.
+//! The moments at which interrupts are taken (SDM vol. 3, 7.8), and HLT.
 
 use iced_x86::{Code, Instruction};
 use ring3_core::memory::Backing;
@@ -15,8 +15,8 @@ fn sti() -> Instruction {
     plain(Code::Sti)
 }
 
-/// The index of the instruction before which the interrupt is taken that waits
-/// from the start of `code`.
+/// Returns the index of the instruction before which an interrupt is taken that is pending from the start of
+/// `code`.
 fn taken_before(code: &[Instruction], eflags: Eflags) -> usize {
     let mut machine = Machine::new();
     let addresses = machine.code(CODE, code);
@@ -42,7 +42,7 @@ fn sti_and_cli_leave_no_window() {
     assert_eq!(machine.interrupt, Some(VECTOR));
 }
 
-/// So that SS and ESP can be changed together (SDM vol. 3, 7.8.3).
+/// This allows SS and ESP to be changed together (SDM vol. 3, 7.8.3).
 #[test]
 fn no_interrupt_comes_between_ss_and_esp() {
     let by_mov = [mov(EAX, KERNEL_DATA.into()), to_segment(SS, EAX), mov(ESP, STACK), nop()];
@@ -82,7 +82,7 @@ fn hlt_without_interrupts_waits_for_ever() {
     assert_eq!(machine.interrupt, Some(VECTOR));
 }
 
-/// Between two iterations EIP is that of the instruction, and the registers say how far it is.
+/// Between two iterations EIP is that of the instruction, and the registers show its progress.
 #[test]
 fn a_repeated_instruction_is_interrupted_and_goes_on() {
     let mut machine = Machine::new();
@@ -109,8 +109,8 @@ fn a_repeated_instruction_is_interrupted_and_goes_on() {
     assert_eq!(copy, pattern);
 }
 
-/// The IDT is in a device's memory: what the delivery asks is asked once, and the interrupt is
-/// not lost.
+/// The IDT is in a device's memory: the delivery makes each of its accesses once, and the interrupt is not
+/// lost.
 #[test]
 fn delivery_goes_on_after_an_exit() {
     let mut machine = Machine::with_code(&[nop(), nop()]);

@@ -1,4 +1,4 @@
-//! A processor in 32-bit protected mode with tables to be changed, and handlers that halt.
+//! A processor in 32-bit protected mode, with tables that tests can change and handlers that halt.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::engine::engine;
 /// Bytes of memory.
 pub(crate) const MEMORY: u64 = 16 << 20;
 
-// Where things are, in physical memory and, as far as paging maps it, in linear memory too.
+// Addresses, in physical memory and, as far as paging maps it, in linear memory too.
 /// Global descriptor table: 256 bytes.
 pub(crate) const GDT: u32 = 0x1000;
 const GDT_LIMIT: u16 = 0xff;
@@ -24,18 +24,18 @@ const GDT_LIMIT: u16 = 0xff;
 pub(crate) const IDT: u32 = 0x2000;
 /// 32-bit TSS.
 pub(crate) const TSS: u32 = 0x3000;
-/// A HLT for each vector.
+/// The handlers: a HLT for each vector.
 pub(crate) const HANDLERS: u32 = 0x5000;
 const HANDLER_SIZE: u32 = 16;
 /// Page directory.
 pub(crate) const PAGE_DIRECTORY: u32 = 0x8000;
 /// The page table of the lowest 4 MiB, which are mapped to themselves.
 pub(crate) const PAGE_TABLE: u32 = 0x9000;
-/// Where code at privilege 0 stands.
+/// Code at privilege 0.
 pub(crate) const CODE: u32 = 0x1_0000;
-/// Where code at privilege 3 stands.
+/// Code at privilege 3.
 pub(crate) const USER_CODE: u32 = 0x1_8000;
-/// Nothing yet.
+/// Free for data.
 pub(crate) const DATA: u32 = 0x2_0000;
 /// ESP at privilege 0.
 pub(crate) const STACK: u32 = 0x3_0000;
@@ -55,7 +55,7 @@ pub(crate) const USER_CS: u16 = 0x1b;
 pub(crate) const USER_DS: u16 = 0x23;
 /// The TSS.
 pub(crate) const TASK: u16 = 0x28;
-/// The first of the descriptors that are a test's to fill.
+/// The first of the descriptors that are free for tests.
 pub(crate) const FREE: u16 = 0x40;
 
 // Access bytes of descriptors and gates; DPL is bits 6 and 5.
@@ -77,19 +77,19 @@ pub(crate) const P: u32 = 1;
 pub(crate) const RW: u32 = 2;
 pub(crate) const US: u32 = 4;
 
-/// More instructions than any test has.
+/// More instructions than any test executes.
 const LIMIT: u64 = 100_000;
 
-/// The processor and what surrounds it.
+/// The processor and its environment.
 pub(crate) struct Machine {
     pub(crate) cpu: Cpu,
     pub(crate) memory: Memory,
     pub(crate) engine: Box<dyn Engine>,
     /// The accesses to devices so far.
     pub(crate) accesses: Vec<Exit>,
-    /// What the next accesses are answered with; 0 where there is nothing.
+    /// The answers to the next accesses; 0 if there are none left.
     pub(crate) answers: VecDeque<u64>,
-    /// The interrupt that the controller has waiting.
+    /// The interrupt that is pending in the controller.
     pub(crate) interrupt: Option<u8>,
 }
 
@@ -101,17 +101,17 @@ pub(crate) struct Exception {
     pub(crate) eip: u32,
     pub(crate) cs: u16,
     pub(crate) eflags: Eflags,
-    /// ESP and SS, where the privilege has changed.
+    /// ESP and SS, if the privilege has changed.
     pub(crate) outer: Option<(u32, u16)>,
 }
 
 impl Machine {
-    /// At privilege 0 and [`CODE`], interrupts disabled, paging off.
+    /// Makes a machine at privilege 0 and [`CODE`], with interrupts disabled and paging off.
     pub(crate) fn new() -> Machine {
         Machine::on(engine(MEMORY))
     }
 
-    /// The same on this engine with its memory, [`MEMORY`] bytes.
+    /// Makes such a machine with this engine and its memory of [`MEMORY`] bytes.
     pub(crate) fn on((engine, memory): (Box<dyn Engine>, Memory)) -> Machine {
         let mut machine = Machine {
             cpu: Cpu::new(),
@@ -135,7 +135,7 @@ impl Machine {
         machine
     }
 
-    /// Makes the processor what it is at first; it goes on counting instructions.
+    /// Restores the initial state of the processor, which continues to count instructions.
     pub(crate) fn reset_processor(&mut self) {
         self.cpu.reset();
         let cpu = &mut self.cpu;
@@ -147,14 +147,14 @@ impl Machine {
         cpu.tr = Segment::new(TASK, TSS.into(), 0x67, Attributes(0x8b));
     }
 
-    /// The same with `instructions` at [`CODE`].
+    /// Makes a machine with `instructions` at [`CODE`].
     pub(crate) fn with_code(instructions: &[Instruction]) -> Machine {
         let mut machine = Machine::new();
         machine.code(CODE, instructions);
         machine
     }
 
-    /// The same at privilege 3 with `instructions` at [`USER_CODE`].
+    /// Makes a machine at privilege 3 with `instructions` at [`USER_CODE`].
     pub(crate) fn with_user_code(instructions: &[Instruction]) -> Machine {
         let mut machine = Machine::new();
         machine.code(USER_CODE, instructions);
@@ -180,7 +180,7 @@ impl Machine {
         self.put(GDT + u32::from(selector & !7), &descriptor.to_le_bytes());
     }
 
-    /// The descriptor as it is in the GDT.
+    /// Returns the descriptor that is in the GDT.
     pub(crate) fn descriptor(&self, selector: u16) -> u64 {
         let low = u64::from(self.dword(GDT + u32::from(selector & !7)));
         low | u64::from(self.dword(GDT + u32::from(selector & !7) + 4)) << 32
@@ -200,7 +200,7 @@ impl Machine {
         self.put_dword(TSS + 8 + 8 * level, selector.into());
     }
 
-    /// Turns paging on (with WP), the first 4 MiB mapped to themselves for everybody.
+    /// Turns paging on (with WP). The first 4 MiB are mapped to themselves for user and supervisor.
     pub(crate) fn enable_paging(&mut self) {
         self.put_dword(PAGE_DIRECTORY, PAGE_TABLE | P | RW | US);
         for page in 0..1024 {
@@ -210,7 +210,7 @@ impl Machine {
         self.cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP);
     }
 
-    /// Where the page-table entry of `linear`, below 4 MiB, is.
+    /// Returns the address of the page-table entry of `linear`, below 4 MiB.
     pub(crate) fn pte(linear: u32) -> u32 {
         PAGE_TABLE + 4 * (linear >> 12)
     }
@@ -239,12 +239,12 @@ impl Machine {
         u32::from_le_bytes(bytes)
     }
 
-    /// Puts 32-bit code to `address`; the addresses of all instructions and of what follows.
+    /// Puts 32-bit code at `address`. Returns the addresses of all instructions and of the byte after them.
     pub(crate) fn code(&mut self, address: u32, instructions: &[Instruction]) -> Vec<u32> {
         self.code_of(32, address, instructions)
     }
 
-    /// Puts 16- or 32-bit code to `address`.
+    /// Puts 16- or 32-bit code at `address`.
     pub(crate) fn code_of(
         &mut self,
         bitness: u32,
@@ -263,17 +263,17 @@ impl Machine {
 
     // Running -------------------------------------------------------------
 
-    /// A general register.
+    /// Returns a general register.
     pub(crate) fn get(&self, register: u8) -> u32 {
         self.cpu.get(register)
     }
 
-    /// Runs until the processor halts or stops, and answers on the way.
+    /// Runs until the processor halts or stops, and answers its exits.
     pub(crate) fn run(&mut self) -> Exit {
         self.run_for(LIMIT)
     }
 
-    /// The same, but for `instructions` instructions at most.
+    /// Runs like [`Machine::run`], but for at most `instructions` instructions.
     pub(crate) fn run_for(&mut self, instructions: u64) -> Exit {
         let end = self.cpu.instructions + instructions;
         loop {
@@ -309,7 +309,7 @@ impl Machine {
         assert_eq!(self.exception(), None);
     }
 
-    /// The exception or interrupt whose handler has just halted.
+    /// Returns the exception or interrupt whose handler has just halted.
     pub(crate) fn exception(&self) -> Option<Exception> {
         let offset = (self.cpu.ip as u32).wrapping_sub(HANDLERS + 1);
         let vector = u8::try_from(offset / HANDLER_SIZE).ok()?;
@@ -326,17 +326,17 @@ impl Machine {
     }
 }
 
-/// Where the handler of `vector` is.
+/// Returns the address of the handler of `vector`.
 pub(crate) fn handler(vector: u8) -> u32 {
     HANDLERS + u32::from(vector) * HANDLER_SIZE
 }
 
-/// The descriptor of a 32-bit segment with base 0 and no limit.
+/// Returns the descriptor of a 32-bit segment with base 0 and no limit.
 pub(crate) fn flat(access: u8) -> u64 {
     0x00cf_0000_0000_ffff | u64::from(access) << 40
 }
 
-/// The descriptor of a 32-bit segment with base 0 and a limit in bytes, below 64 KiB.
+/// Returns the descriptor of a 32-bit segment with base 0 and a limit in bytes, below 64 KiB.
 pub(crate) fn limited(access: u8, limit: u16) -> u64 {
     0x0040_0000_0000_0000 | u64::from(access) << 40 | u64::from(limit)
 }

@@ -1,5 +1,5 @@
-//! What user mode cannot show: modes, descriptors, paging, interrupts, code that
-//! changes under the processor, devices, and how the engine counts.
+//! Tests what cannot be tested in user mode: modes, descriptors, paging, interrupts, code that changes while
+//! it is executed, devices, and the counting of instructions.
 
 #[path = "../common/mod.rs"]
 mod common;

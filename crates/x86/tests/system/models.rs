@@ -1,4 +1,4 @@
-//! What the models have and have not: CPUID, instructions, CR4, MSRs and performance counters.
+//! The features that models have and lack: CPUID, instructions, CR4, MSRs and performance counters.
 
 use iced_x86::{Code, Instruction};
 use ring3_x86::cpu::{Cpu, Cr4, reg};
@@ -9,7 +9,7 @@ use ring3_x86::exception::vector;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// What `code` raises on `model` at privilege 0, if anything.
+/// Returns the exception that `code` raises on `model` at privilege 0, if any.
 fn raises(model: Model, code: &[Instruction]) -> Option<u8> {
     let mut machine = Machine::with_code(&[code, &[hlt()]].concat());
     machine.cpu.model = model;
@@ -103,8 +103,7 @@ fn the_attribute_table_takes_memory_types_only() {
     }
 }
 
-/// What is written goes to the machine's local APIC too, and CPUID tells whether that is on (SDM vol. 3,
-/// 12.4.3).
+/// A write goes to the machine's local APIC too, and CPUID says whether the APIC is on (SDM vol. 3, 12.4.3).
 #[test]
 fn the_apic_base_moves_and_switches() {
     const ON: u64 = 0xfee0_0900;
@@ -121,7 +120,7 @@ fn the_apic_base_moves_and_switches() {
     let mut machine = Machine::with_code(&[&rdmsr(0x1b)[..], &[hlt()]].concat());
     machine.run_to_halt();
     assert_eq!((machine.get(reg::DX), machine.get(reg::AX)), (0, ON as u32));
-    // Reserved bits, the x2APIC's one among them.
+    // Reserved bits, including that of the x2APIC.
     for bit in [0, 9, 10, 36, 63] {
         assert_eq!(raises(Model::Max, &wrmsr(0x1b, ON | 1 << bit)), Some(vector::GP), "{bit}");
     }
@@ -147,7 +146,7 @@ fn performance_counters() {
         assert_eq!(raises(model, &read(count)), Some(vector::GP), "{model}");
     }
     assert_eq!(raises(Model::Pentium4, &read(1 << 31)), None);
-    // The user may only with CR4.PCE.
+    // A user may execute it only with CR4.PCE.
     for (cr4, expected) in [(Cr4::empty(), Some(vector::GP)), (Cr4::PCE, Some(vector::UD))] {
         let mut machine =
             Machine::with_user_code(&[mov(ECX, 0), plain(Code::Rdpmc), plain(Code::Ud2)]);

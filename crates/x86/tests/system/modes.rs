@@ -8,9 +8,9 @@ use ring3_x86::segment::sreg;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// Where a boot sector stands.
+/// The address of a boot sector.
 const BOOT: u32 = 0x7c00;
-/// What LGDT loads: limit and base.
+/// The address of the operand of LGDT: limit and base.
 const PSEUDO_DESCRIPTOR: u32 = 0x600;
 
 fn lgdt(address: u32) -> Instruction {
@@ -22,7 +22,8 @@ fn or_al(value: u32) -> Instruction {
     Instruction::with2(Code::Or_AL_imm8, AL, value).unwrap()
 }
 
-/// In real mode at [`BOOT`] with CS and all other segments `segment`: what sets CR0.PE, then `then`.
+/// Makes a machine in real mode at [`BOOT`] with CS and all other segments `segment`, and code that sets
+/// CR0.PE, followed by `then`.
 fn entering(segment: u16, then: &[Instruction]) -> Machine {
     let mut machine = Machine::new();
     machine.put(PSEUDO_DESCRIPTOR, &[0xff, 0]);
@@ -64,24 +65,24 @@ fn a_far_jump_enters_32_bit_code() {
     assert_eq!(machine.dword(STACK - 4), 0x1234_5678);
 }
 
-/// Between MOV CR0 and the far jump the privilege is 0, whatever the low bits of CS are:
-/// a real-mode segment has no RPL.
+/// Between MOV CR0 and the far jump the privilege is 0, whatever the low bits of CS are: a real-mode segment
+/// has no RPL.
 #[test]
 fn setting_pe_does_not_change_the_privilege() {
     for segment in [0x40, 0x41, 0x42, 0x43] {
         let mut machine = entering(segment, &[from_control(EAX, CR0), plain(Code::Hlt)]);
-        // CS is 16-bit, with base and limit as before.
+        // CS is 16-bit, with the old base and limit.
         assert_eq!(machine.run(), Exit::Halt);
         assert_eq!(machine.cpu.cpl(), 0);
         assert_eq!(machine.cpu.segment(sreg::CS).base, u64::from(segment) << 4);
     }
 }
 
-/// Back in real mode the segments keep the limits that they had ("unreal mode").
+/// Back in real mode the segments keep their limits ("unreal mode").
 #[test]
 fn limits_survive_the_way_back() {
     let mut machine = Machine::new();
-    // Code for the way back is 16-bit, with a limit of 64 KiB.
+    // The code that returns is 16-bit, with a limit of 64 KiB.
     machine.set_descriptor(FREE, 0x0000_9b00_0000_ffff);
     machine.code(CODE, &[far_jmp(FREE, BOOT)]);
     let and_al = Instruction::with2(Code::And_AL_imm8, AL, 0xfe_u32).unwrap();
@@ -120,7 +121,7 @@ fn an_interrupt_in_real_mode_goes_through_the_vector_table() {
     assert_eq!(machine.run_for(2), Exit::Deadline);
     assert_eq!(machine.cpu.ip, 0x10);
     assert_eq!(machine.cpu.segment(sreg::CS).selector, 0x100);
-    // IP, CS and FLAGS with IF set, which the handler begins without.
+    // IP, CS and FLAGS with IF set; IF is clear in the handler.
     assert_eq!(machine.dword(0x6ffa), end[2]);
     assert_eq!(machine.dword(0x6ffc) >> 16, 0x0202);
     assert!(!machine.cpu.is_interruptible());

@@ -1,4 +1,5 @@
-//! Model-specific registers: which there are, what they take, and that all others are #GP (SDM vol. 4).
+//! Model-specific registers: which exist, which values they accept, and that all others raise #GP (SDM vol.
+//! 4).
 
 use iced_x86::{Code, Instruction};
 use ring3_core::clock::Clock;
@@ -9,7 +10,7 @@ use ring3_x86::exception::vector;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// What `code` does on `model` at privilege 0: what it raises, or EDX:EAX.
+/// Runs `code` on `model` at privilege 0. Returns EDX:EAX, or the exception that the code raises.
 fn run(model: Model, code: &[Instruction]) -> Result<u64, u8> {
     let mut machine = Machine::with_code(&[code, &[hlt()]].concat());
     machine.cpu = Cpu::of_model(model);
@@ -31,7 +32,7 @@ fn wrmsr(number: u32, value: u64) -> Vec<Instruction> {
     vec![mov(ECX, number), mov(EAX, low), mov(EDX, high), plain(Code::Wrmsr)]
 }
 
-/// Writes and reads back; 0 in EDX:EAX between them.
+/// Returns code that writes a register and reads it back, with 0 in EDX:EAX in between.
 fn back(number: u32, value: u64) -> Vec<Instruction> {
     let clear = [mov(EAX, 0), mov(EDX, 0)];
     [&wrmsr(number, value)[..], &clear, &rdmsr(number)].concat()
@@ -39,9 +40,8 @@ fn back(number: u32, value: u64) -> Vec<Instruction> {
 
 const GP: Result<u64, u8> = Err(vector::GP);
 
-/// Every number that any processor of Intel's or AMD's has by its manual, and some around them: read and
-/// written, on all models, it has a value or is
-/// #GP, and nothing else.
+/// Every number that any processor of Intel or AMD has according to its manual, and some around them, is read
+/// and written on all models. It has a value or raises #GP, and nothing else happens.
 #[test]
 fn any_number_is_a_register_or_a_fault() {
     let numbers = (0..0x2000).chain(0xc000_0000..0xc000_0400).chain(0xc001_0000..0xc001_0400);
@@ -72,7 +72,7 @@ fn any_number_is_a_register_or_a_fault() {
         }
         let expected = match model {
             Model::I486 => 0,
-            // The time-stamp counter, and two of the machine check.
+            // The time-stamp counter, and two registers of machine checks.
             Model::Pentium => 3,
             Model::Pentium3 => 57,
             Model::Pentium4 => 60,
@@ -92,7 +92,7 @@ fn memory_type_range_registers() {
         assert_eq!(has, model >= Model::Pentium3);
         assert_eq!(run(model, &rdmsr(MTRRCAP)), if has { Ok(0x508) } else { GP });
         for number in [0x200, 0x20f, 0x250, 0x258, 0x259, 0x268, 0x26f, DEF_TYPE] {
-            // All off after power-on.
+            // All are off after power-on.
             assert_eq!(run(model, &rdmsr(number)), if has { Ok(0) } else { GP }, "{number:#x}");
         }
     }
@@ -105,7 +105,7 @@ fn memory_type_range_registers() {
     assert_eq!(run(model, &back(0x250, 0x0006_0504_0106_0504)), Ok(0x0006_0504_0106_0504));
     assert_eq!(run(model, &back(0x20e, 0xf_ffff_f006)), Ok(0xf_ffff_f006));
     assert_eq!(run(model, &back(0x20f, 0xf_c000_0800)), Ok(0xf_c000_0800));
-    // Types that there are not, UC- among them, and reserved bits.
+    // Types that do not exist, including UC-, and reserved bits.
     for kind in [2, 3, 7, 8, 0xff] {
         for number in [DEF_TYPE, 0x250, 0x26f, 0x200] {
             assert_eq!(run(model, &wrmsr(number, kind)), GP, "{number:#x}: {kind}");
@@ -140,12 +140,12 @@ fn machine_check_registers() {
             assert_eq!(run(model, &back(first, u64::MAX)), if exists { Ok(u64::MAX) } else { GP });
             for report in first + 1..first + 4 {
                 let exists = exists && !(model == Model::Pentium3 && report == first + 3);
-                // They can only be cleared.
+                // Software can only clear them.
                 assert_eq!(run(model, &back(report, 0)), if exists { Ok(0) } else { GP });
                 assert_eq!(run(model, &wrmsr(report, 1)), GP);
             }
         }
-        // Those of the Pentium.
+        // The registers of the Pentium.
         assert_eq!(run(model, &rdmsr(0)), Ok(0));
         assert_eq!(run(model, &rdmsr(1)), Ok(0));
         // CR4.MCE.
@@ -157,7 +157,7 @@ fn machine_check_registers() {
     assert_eq!(run(Model::Max, &back(0x17b, u64::MAX)), Ok(u64::MAX));
 }
 
-/// No update of microcode is for this processor; systems that try all the same find that none was loaded.
+/// No microcode update fits this processor; systems that try one find that none was loaded.
 #[test]
 fn updates_of_microcode_are_not_loaded() {
     let load = [&wrmsr(0x79, 0x1234)[..], &wrmsr(0x8b, 0), &[mov(EDX, 9)], &rdmsr(0x8b)].concat();
@@ -176,7 +176,7 @@ fn rdtscp() {
     assert_eq!(run(Model::Max, &wrmsr(TSC_AUX, 1 << 32)), GP);
     assert_eq!(run(Model::Pentium4, &rdmsr(TSC_AUX)), GP);
     assert_eq!(run(Model::Pentium4, &[plain(Code::Rdtscp)]), Err(vector::UD));
-    // Often enough for engines to translate it, each time later than before.
+    // This runs often enough for engines to translate it, and reads a later time in each round.
     let mut machine = Machine::new();
     let read = [plain(Code::Rdtscp), binary(Code::Sub_r32_rm32, EBX, EAX), mov(EBX, 0)];
     let code: Vec<_> = (0..200).flat_map(|_| read).chain([plain(Code::Rdtsc), hlt()]).collect();
@@ -185,7 +185,7 @@ fn rdtscp() {
     machine.cpu.msrs.tsc_aux = 0xfedc_ba98;
     machine.run_to_halt();
     assert_eq!(machine.get(reg::CX), 0xfedc_ba98);
-    // A microsecond for each instruction.
+    // Each instruction takes a microsecond.
     assert_eq!(machine.get(reg::AX), 600_000);
     for (cr4, expected) in [(Cr4::empty(), vector::UD), (Cr4::TSD, vector::GP)] {
         let mut machine = Machine::with_user_code(&[plain(Code::Rdtscp), plain(Code::Ud2)]);
@@ -197,7 +197,7 @@ fn rdtscp() {
     }
 }
 
-/// All of them are saved, and INIT leaves them while RESET does not (SDM vol. 3, table 10-1).
+/// All of them are saved, and INIT does not change them while RESET does (SDM vol. 3, table 10-1).
 #[test]
 fn they_are_saved_and_survive_init() {
     let numbers =

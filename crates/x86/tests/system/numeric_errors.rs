@@ -1,4 +1,4 @@
-//! x87 errors by FERR# and IGNNE#, as a PC has them with CR0.NE clear (SDM vol. 1, 8.7.2 and D.2.1).
+//! x87 errors by FERR# and IGNNE#, as in a PC with CR0.NE clear (SDM vol. 1, 8.7.2 and D.2.1).
 
 use iced_x86::{Code, Instruction, Register};
 use ring3_x86::cpu::{Cr0, reg};
@@ -11,15 +11,15 @@ use crate::machine::*;
 
 /// The control word that unmasks division by zero.
 const CONTROL: u32 = 0x037b;
-/// What IRQ 13 raises.
+/// The vector of IRQ 13.
 const VECTOR: u8 = 0x75;
 
-/// Divides ST(1) by ST(0).
+/// Makes the instruction that divides ST(1) by ST(0).
 fn divide() -> Instruction {
     binary(Code::Fdivp_sti_st0, Register::ST1, Register::ST0)
 }
 
-/// Divides by zero with that unmasked, and then `code`.
+/// Makes a machine that divides by zero with that exception unmasked, and then executes `code`.
 fn divides(code: &[Instruction]) -> Machine {
     let divides =
         [memory(Code::Fldcw_m2byte, DATA), plain(Code::Fld1), plain(Code::Fldz), divide()];
@@ -28,7 +28,7 @@ fn divides(code: &[Instruction]) -> Machine {
     machine
 }
 
-/// EIP of the first of `code` after the division.
+/// EIP of the first instruction of `code` after the division.
 const AFTER: u32 = CODE + 6 + 2 + 2 + 2;
 
 fn run_once(machine: &mut Machine) -> Exit {
@@ -62,8 +62,8 @@ fn a_waiting_instruction_waits_for_the_interrupt() {
     }
 }
 
-/// Runs until the processor waits in `machine`, and then the handler `code` to its OUT to port F0h and, with
-/// IGNNE#, on to the next exit.
+/// Runs until the processor waits in `machine`, then the handler `code` until its OUT to port F0h, and then
+/// with IGNNE# to the next exit.
 fn handles(machine: &mut Machine, code: &[Instruction]) -> Exit {
     machine.code(handler(VECTOR), &[&[out_al(0xf0)], code].concat());
     machine.cpu.set_eflags(Eflags::IF);
@@ -85,7 +85,7 @@ fn the_handler_clears_the_error() {
     assert_eq!(machine.get(reg::SP), STACK);
 }
 
-/// IGNNE# ends with the error that it was for.
+/// IGNNE# ends together with the error for which it was activated.
 #[test]
 fn the_next_error_counts_again() {
     let mut machine = divides(&[plain(Code::Wait)]);
@@ -119,7 +119,7 @@ fn instructions_that_do_not_wait_go_on() {
     assert_eq!(machine.get(reg::AX) & 0x8084, 0x8084);
 }
 
-/// What waits is part of the saved state.
+/// The waiting is part of the saved state.
 #[test]
 fn waiting_survives_saving() {
     let mut machine = divides(&[plain(Code::Wait)]);

@@ -13,7 +13,7 @@ use crate::machine::*;
 const ACCESSED: u64 = 0x20;
 const DIRTY: u64 = 0x40;
 const LARGE: u64 = 0x80;
-/// For everybody and everything.
+/// All rights for user and supervisor.
 const ALL: u64 = 7;
 const NO_EXECUTE: u64 = 1 << 63;
 
@@ -24,8 +24,8 @@ const USER: u32 = 4;
 const RESERVED: u32 = 8;
 const FETCH: u32 = 16;
 
-/// The page-directory-pointer table, the page directories of the first and the third GiB, and
-/// the page table of the first 2 MiB.
+/// The page-directory-pointer table, the page directories of the first and the third GiB, and the page table
+/// of the first 2 MiB.
 const POINTERS: u32 = 0xa000;
 const LOW_DIRECTORY: u32 = 0xb000;
 const HIGH_DIRECTORY: u32 = 0xc000;
@@ -34,10 +34,10 @@ const TABLE: u32 = 0xd000;
 /// The page whose entry is changed.
 const PAGE: u32 = DATA;
 const PTE: u32 = TABLE + (PAGE >> 12) * 8;
-/// 2 MiB at linear 80200000h, to physical 400000h.
+/// The mapping of 2 MiB at linear 80200000h to physical 400000h.
 const HIGH: u32 = 0x8020_0000;
 const HIGH_PDE: u32 = HIGH_DIRECTORY + 8;
-/// The third GiB's.
+/// The pointer-table entry of the third GiB.
 const HIGH_POINTER: u32 = POINTERS + 2 * 8;
 
 fn put_entry(machine: &mut Machine, address: u32, entry: u64) {
@@ -48,7 +48,7 @@ fn entry(machine: &Machine, address: u32) -> u64 {
     u64::from(machine.dword(address)) | u64::from(machine.dword(address + 4)) << 32
 }
 
-/// Turns PAE paging on.
+/// Returns code that turns PAE paging on.
 fn turning_on() -> [Instruction; 6] {
     [
         mov(EAX, POINTERS),
@@ -60,7 +60,8 @@ fn turning_on() -> [Instruction; 6] {
     ]
 }
 
-/// Tables that map the first 2 MiB to themselves, and code that turns paging on and goes on to `code`.
+/// Makes a machine with tables that map the first 2 MiB to themselves, and code that turns paging on and
+/// continues with `code`.
 fn with_tables(model: Model, code: &[Instruction]) -> Machine {
     let mut machine = Machine::with_code(&[&turning_on()[..], code].concat());
     machine.cpu.model = model;
@@ -74,14 +75,14 @@ fn with_tables(model: Model, code: &[Instruction]) -> Machine {
     machine
 }
 
-/// The same, with paging on already.
+/// Makes a machine with these tables and with paging on already.
 fn with_pae(code: &[Instruction]) -> Machine {
     let mut machine = with_tables(Model::Max, code);
     assert_eq!(machine.run_for(turning_on().len() as u64), Exit::Deadline);
     machine
 }
 
-/// The error code of the page fault at `address` that is to come.
+/// Runs to a page fault at `address`, and returns its error code.
 fn page_fault(machine: &mut Machine, address: u32) -> u32 {
     let exception = machine.run_to_exception();
     assert_eq!(exception.vector, vector::PF);
@@ -142,7 +143,7 @@ fn reserved_bits() {
     }
 }
 
-/// A bit that is reserved in the page directory counts before a page-table entry that is missing.
+/// A reserved bit in the page directory has priority over a page-table entry that is not present.
 #[test]
 fn reserved_bits_are_met_on_the_way() {
     let mut machine = with_pae(&[load(EAX, 0x20_0000)]);
@@ -150,7 +151,7 @@ fn reserved_bits_are_met_on_the_way() {
     assert_eq!(page_fault(&mut machine, 0x20_0000), PROTECTION | RESERVED);
 }
 
-/// Without a page attribute table its bits are reserved; `max` has one.
+/// Without a page attribute table its bits are reserved; `max` has such a table.
 #[test]
 fn memory_types_are_not_reserved() {
     let mut machine = with_pae(&[load(EAX, PAGE), load(EBX, HIGH), hlt()]);
@@ -162,19 +163,19 @@ fn memory_types_are_not_reserved() {
 #[test]
 fn reserved_bits_of_pointers_are_general_protection() {
     for bit in [1, 2, 5, 6, 7, 8, 36, 62, 63] {
-        // At the MOV to CR0 that turns paging on.
+        // The check at the MOV to CR0 that turns paging on.
         let mut machine = with_tables(Model::Max, &[hlt()]);
         put_entry(&mut machine, HIGH_POINTER, u64::from(HIGH_DIRECTORY) | 1 | 1 << bit);
         let exception = machine.run_to_exception();
         assert_eq!((exception.vector, exception.error_code), (vector::GP, Some(0)));
         assert!(!machine.cpu.cr0().contains(Cr0::PG));
-        // At a MOV to CR3, which leaves the old ones.
+        // The check at a MOV to CR3, which keeps the old pointers.
         let mut machine = with_pae(&[to_control(CR3, EBX)]);
         put_entry(&mut machine, HIGH_POINTER, u64::from(HIGH_DIRECTORY) | 1 | 1 << bit);
         machine.cpu.set_gpr(3, u64::from(POINTERS) | 8);
         assert_eq!(machine.run_to_exception().vector, vector::GP);
         assert_eq!(machine.cpu.cr3(), u64::from(POINTERS));
-        // In an entry that is not present it means nothing.
+        // Bits in an entry that is not present have no meaning.
         let mut machine = with_pae(&[to_control(CR3, EBX), hlt()]);
         put_entry(&mut machine, HIGH_POINTER, 1 << bit);
         machine.cpu.set_gpr(3, POINTERS.into());
@@ -182,7 +183,7 @@ fn reserved_bits_of_pointers_are_general_protection() {
     }
 }
 
-/// The first level is in registers: a change in memory counts at the next load.
+/// The first level is in registers: a change in memory takes effect at the next load.
 #[test]
 fn pointers_are_loaded_with_the_control_registers() {
     let change = [mov(EAX, 0), store(HIGH_POINTER, EAX), invlpg(HIGH), load(EBX, HIGH)];
@@ -210,14 +211,14 @@ fn the_pointers_are_saved() {
     machine.run_to_halt();
 }
 
-/// A RET at [`PAGE`], called at privilege 0, or jumped to at privilege 3; the page and its
-/// directory have the bits `page` and `directory`.
+/// Makes a machine with a RET at [`PAGE`], called at privilege 0, or jumped to at privilege 3. The page and
+/// its directory have the bits `page` and `directory`.
 fn fetch_from(user: bool, page: u64, directory: u64) -> Machine {
     let mut machine = with_pae(&[load(EBX, PAGE), call(PAGE), hlt()]);
     machine.code(PAGE, &[plain(Code::Retnd)]);
     machine.cpu.msrs.no_execute = true;
     if user {
-        // What the user reads stays readable, so that the TLB knows the page already.
+        // The user can still read the page, so that the TLB already contains it.
         machine.code(USER_CODE, &[load(EBX, PAGE), jmp(PAGE)]);
         machine.enter_user();
     }
@@ -233,12 +234,12 @@ fn execute_disable() {
     assert_eq!(page_fault(&mut machine, PAGE), PROTECTION | FETCH);
     let mut machine = fetch_from(true, NO_EXECUTE, 0);
     assert_eq!(page_fault(&mut machine, PAGE), PROTECTION | FETCH | USER);
-    // The directory's bit is that of all its pages: here, of the handlers too.
+    // The bit in the directory affects all its pages, here including the handlers.
     let mut machine = fetch_from(false, 0, NO_EXECUTE);
     assert_eq!(machine.run(), Exit::Shutdown);
 }
 
-/// Whatever is wrong with a fetch, the error code says that it is one.
+/// For any kind of fault of a fetch, the error code says that it is one.
 #[test]
 fn fetches_are_told_in_all_error_codes() {
     let mut machine = fetch_from(false, 0, 0);
@@ -246,7 +247,7 @@ fn fetches_are_told_in_all_error_codes() {
     machine.cpu.ip = CODE.into();
     put_entry(&mut machine, PTE, 0);
     assert_eq!(page_fault(&mut machine, PAGE), FETCH);
-    // Without NXE it does not.
+    // Without NXE it does not say so.
     let mut machine = fetch_from(false, 0, 0);
     machine.cpu.msrs.no_execute = false;
     machine.code(CODE, &[jmp(PAGE)]);
@@ -283,7 +284,7 @@ fn nxe_is_written_by_wrmsr() {
     }
 }
 
-/// Physical addresses past 4 GiB are nobody's.
+/// There is no memory at physical addresses past 4 GiB.
 #[test]
 fn there_is_nothing_past_4_gib() {
     let mut machine = with_pae(&[load(EBX, PAGE + 4), store(HIGH, EBX), hlt()]);

@@ -1,4 +1,4 @@
-//! What page tables allow, and what the processor notes in them (SDM vol. 3, 5.6 to 5.8).
+//! The rights in page tables, and the bits that the processor sets in them (SDM vol. 3, 5.6 to 5.8).
 
 use iced_x86::{Code, Instruction, MemoryOperand};
 use ring3_x86::cpu::{Cr0, Cr4};
@@ -23,7 +23,7 @@ const RESERVED: u32 = 8;
 
 /// The page whose entry is changed.
 const PAGE: u32 = DATA;
-/// The same page by the second entry of the page directory, which nothing else uses.
+/// The same page through the second entry of the page directory, which nothing else uses.
 const HIGH: u32 = 0x40_0000 + PAGE;
 
 fn read() -> Instruction {
@@ -34,8 +34,8 @@ fn write() -> Instruction {
     store(PAGE + 8, EAX)
 }
 
-/// What `instruction` raises at privilege 0 or 3 when the page's entry has the bits `bits`: the
-/// error code, or nothing.
+/// Returns the error code of the fault, if any, that `instruction` raises at privilege 0 or 3 when the page's
+/// entry has the bits `bits`.
 fn access(user: bool, instruction: Instruction, bits: u32, wp: bool) -> Option<u32> {
     let code = [instruction, plain(Code::Ud2)];
     let mut machine = if user { Machine::with_user_code(&code) } else { Machine::with_code(&code) };
@@ -68,7 +68,7 @@ fn error_codes() {
         assert_eq!(access(true, write(), P | US, wp), forbidden_write);
         assert_eq!(access(true, read(), P | US, wp), None);
         assert_eq!(access(true, write(), P | US | RW, wp), None);
-        // Only WP keeps the supervisor from writing.
+        // Only WP prevents the supervisor from writing.
         let read_only = wp.then_some(PROTECTION | WRITE);
         for bits in [P, P | US] {
             assert_eq!(access(false, read(), bits, wp), None);
@@ -77,7 +77,7 @@ fn error_codes() {
     }
 }
 
-/// What is read to be written back must be writable.
+/// A value that is read to be written back must be writable.
 #[test]
 fn a_read_to_be_written_back_is_a_write() {
     let add = add_to_memory(PAGE + 8, EAX);
@@ -85,7 +85,7 @@ fn a_read_to_be_written_back_is_a_write() {
     assert_eq!(access(true, add, P | US, true), Some(PROTECTION | USER | WRITE));
 }
 
-/// The rights of both levels count.
+/// The rights of both levels are combined.
 #[test]
 fn the_directory_limits_the_table() {
     for (bits, instruction, expected) in [
@@ -116,7 +116,7 @@ fn fetches_fault_as_reads_do() {
     }
 }
 
-/// Tables of the processor are the supervisor's to read, whoever runs.
+/// The processor reads its tables as a supervisor at any privilege.
 #[test]
 fn the_user_needs_no_right_to_the_idt() {
     let mut machine = Machine::with_user_code(&[plain(Code::Ud2)]);
@@ -127,7 +127,7 @@ fn the_user_needs_no_right_to_the_idt() {
     assert_eq!(machine.run_to_exception().vector, vector::UD);
 }
 
-/// The bits of PAGE's entry and of its directory entry after `code`, which were `bits` before.
+/// Returns the bits of PAGE's entry and of its directory entry after `code`; the entry had `bits` before.
 fn noted(code: &[Instruction], bits: u32) -> (u32, u32) {
     let mut machine = Machine::with_code(code);
     machine.enable_paging();
@@ -149,17 +149,17 @@ fn accessed_and_dirty() {
     assert_eq!(noted(&read, bits), (bits | ACCESSED, accessed));
     let write = [store(HIGH, EAX), hlt()];
     assert_eq!(noted(&write, bits), (bits | ACCESSED | DIRTY, accessed));
-    // A write finds what a read has left in the TLB, and is noted all the same.
+    // The write uses the TLB entry of the read, and sets the dirty bit all the same.
     let both = [load(EAX, HIGH), store(HIGH, EAX), hlt()];
     assert_eq!(noted(&both, bits), (bits | ACCESSED | DIRTY, accessed));
     // A repeated instruction without iterations reads nothing.
     let nothing =
         [mov(EDI, STACK), store(STACK, EAX), mov(ESI, HIGH), mov(ECX, 0), rep_movsb(), hlt()];
     assert_eq!(noted(&nothing, bits), (bits, directory));
-    // Code is read.
+    // A fetch reads code.
     let fetch = [jmp(HIGH)];
     assert_eq!(noted(&fetch, bits), (bits | ACCESSED, accessed));
-    // A comparison that fails writes what it read (SDM vol. 2, CMPXCHG).
+    // A comparison that fails writes back the value that it has read (SDM vol. 2, CMPXCHG).
     let at = MemoryOperand::with_displ(HIGH.into(), 4);
     let exchange = Instruction::with2(Code::Cmpxchg_rm32_r32, at, EBX).unwrap();
     let compare = [mov(EAX, 0xbad), exchange, hlt()];
@@ -167,13 +167,13 @@ fn accessed_and_dirty() {
     // BT only reads.
     let test = Instruction::with2(Code::Bt_rm32_imm8, at, 3).unwrap();
     assert_eq!(noted(&[test, hlt()], bits), (bits | ACCESSED, accessed));
-    // Bits that are set already stay.
+    // Bits that are already set stay set.
     assert_eq!(noted(&read, bits | DIRTY), (bits | ACCESSED | DIRTY, accessed));
     assert_eq!(noted(&read, RW), (RW, directory), "an access that faults");
 }
 
-/// Of an access to two pages, a fault in the second leaves the first one clean: nothing is
-/// written to it.
+/// If an access to two pages faults in the second one, nothing is written to the first one, which stays
+/// clean.
 #[test]
 fn nothing_is_written_when_the_second_page_faults() {
     let mut machine = Machine::with_code(&[mov(EAX, 0xffff_ffff), store(PAGE + 0xffe, EAX)]);
@@ -185,7 +185,7 @@ fn nothing_is_written_when_the_second_page_faults() {
     assert_eq!(machine.dword(PAGE + 0xffc), 0);
 }
 
-/// A 4 MiB page at linear C0000000h to physical 400000h, with further bits in its entry.
+/// Makes a machine with a 4 MiB page at linear C0000000h to physical 400000h, with further bits in its entry.
 fn with_large_page(code: &[Instruction], bits: u32) -> Machine {
     let mut machine = Machine::with_code(code);
     machine.enable_paging();
@@ -221,7 +221,7 @@ fn a_large_page_that_is_only_read_stays_clean() {
     assert_eq!(machine.dword(LARGE_ENTRY) & (ACCESSED | DIRTY), ACCESSED);
 }
 
-/// Which bits of a 4 MiB page's entry, from 12 to 21, are reserved on `model`.
+/// Returns which of the bits 12 to 21 in a 4 MiB page's entry are reserved on `model`.
 fn reserved_in_large_page(model: Model) -> Vec<u32> {
     let is_reserved = |bit: &u32| {
         let faults = [(load(EAX, LARGE_START), 0), (store(LARGE_START, EAX), WRITE)];
@@ -239,7 +239,8 @@ fn reserved_in_large_page(model: Model) -> Vec<u32> {
     (12..22).filter(is_reserved).collect()
 }
 
-/// Address bits that do not exist are reserved, and the bit of a page attribute table that is not there.
+/// Address bits that do not exist are reserved, and so is the bit of a page attribute table that does not
+/// exist.
 #[test]
 fn reserved_bits() {
     assert_eq!(reserved_in_large_page(Model::Pentium), (12..22).collect::<Vec<_>>());
@@ -247,8 +248,8 @@ fn reserved_bits() {
     assert_eq!(reserved_in_large_page(Model::Pentium3), (17..22).collect::<Vec<_>>());
 }
 
-/// Bit 7 of a page-table entry is the page attribute table's; without one it is reserved while CR4.PSE is
-/// set.
+/// Bit 7 of a page-table entry belongs to the page attribute table; without one it is reserved while CR4.PSE
+/// is set.
 #[test]
 fn the_attribute_bit_without_a_table_is_reserved() {
     for (model, cr4, expected) in [
@@ -275,7 +276,7 @@ fn large_pages_past_4_gib() {
     assert!(matches!(machine.accesses[..], [Exit::MmioRead { address: at, .. }] if at == address));
 }
 
-/// Without CR4.PSE the bit means nothing: the entry is that of a page table.
+/// Without CR4.PSE the bit has no meaning: the entry is that of a page table.
 #[test]
 fn without_pse_all_pages_are_small() {
     let mut machine = Machine::with_code(&[load(EAX, LARGE_START + DATA), hlt()]);

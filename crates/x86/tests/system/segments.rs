@@ -1,4 +1,4 @@
-//! Loading segment registers, and what their limits forbid (SDM vol. 3, chapters 3 and 6).
+//! Loads of segment registers, and the effects of their limits (SDM vol. 3, chapters 3 and 6).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::cpu::reg;
@@ -9,7 +9,7 @@ use ring3_x86::segment::sreg;
 use crate::common::assembler::*;
 use crate::machine::*;
 
-// Descriptors to be loaded.
+// The descriptors that are loaded.
 const NOT_PRESENT: u16 = FREE;
 const READ_ONLY: u16 = FREE + 0x08;
 const EXECUTE_ONLY: u16 = FREE + 0x10;
@@ -21,7 +21,7 @@ const FRESH: u16 = FREE + 0x38;
 const LOCAL_TABLE: u16 = FREE + 0x40;
 const BEYOND: u16 = 0x100;
 
-/// `instructions` at privilege 0 or 3, with all of these descriptors.
+/// Makes a machine with `instructions` at privilege 0 or 3, and with all of these descriptors.
 fn machine(user: bool, instructions: &[Instruction]) -> Machine {
     let mut machine =
         if user { Machine::with_user_code(instructions) } else { Machine::with_code(instructions) };
@@ -30,7 +30,7 @@ fn machine(user: bool, instructions: &[Instruction]) -> Machine {
     machine.set_descriptor(EXECUTE_ONLY, flat(0x99));
     machine.set_descriptor(CONFORMING, flat(0x9f));
     machine.set_descriptor(SMALL, limited(DATA_SEGMENT, 0xfff));
-    // Expands down from 4 GiB to 1000h.
+    // This segment expands down from 4 GiB to 1000h.
     machine.set_descriptor(DOWN, limited(0x97, 0xfff));
     machine.set_descriptor(CODE_NOT_PRESENT, flat(CODE_SEGMENT & !PRESENT));
     machine.set_descriptor(FRESH, flat(DATA_SEGMENT & !1));
@@ -39,14 +39,14 @@ fn machine(user: bool, instructions: &[Instruction]) -> Machine {
     machine
 }
 
-/// What the last of `instructions` raises.
+/// Returns the exception that the last of `instructions` raises.
 fn fault(user: bool, instructions: &[Instruction]) -> (u8, u32) {
     let mut machine = machine(user, instructions);
     let exception = machine.run_to_exception();
     (exception.vector, exception.error_code.unwrap())
 }
 
-/// What loading `register` raises.
+/// Returns the exception that loading `register` raises.
 fn load_fault(user: bool, register: Register, selector: u16) -> (u8, u32) {
     fault(user, &[mov(EAX, selector.into()), to_segment(register, EAX)])
 }
@@ -99,7 +99,7 @@ fn stack_segments() {
     assert_eq!(load_fault(true, SS, KERNEL_DATA | 3), at(vector::GP, KERNEL_DATA));
 }
 
-/// A selector and an offset at once; where the selector cannot be loaded, neither is.
+/// A selector and an offset are loaded together; if the selector cannot be loaded, neither is.
 #[test]
 fn far_pointers() {
     for (code, to, register, offset) in [
@@ -125,7 +125,7 @@ fn far_pointers() {
     }
 }
 
-/// The operand size is that of the stack's slot.
+/// The stack's slot has the operand size.
 #[test]
 fn fs_and_gs_are_popped() {
     for (code, name, register, size) in [
@@ -145,7 +145,7 @@ fn fs_and_gs_are_popped() {
         let exception = bad.run_to_exception();
         let found = (exception.vector, exception.error_code);
         assert_eq!(found, (vector::NP, Some(NOT_PRESENT.into())), "{code:?}");
-        // Nothing is popped: above the handler's frame of four doublewords is the selector.
+        // Nothing is popped: the selector is above the handler's frame of four doublewords.
         assert_eq!(bad.get(reg::SP), STACK - 4 - 16, "{code:?}");
     }
 }
@@ -168,7 +168,7 @@ fn far_jumps() {
     assert_eq!(jump(USER_CS, 0), at(vector::GP, USER_CS & !3));
     assert_eq!(jump(LOCAL_TABLE, 0), at(vector::GP, LOCAL_TABLE));
     assert_eq!(fault(true, &[far_jmp(KERNEL_CODE, 0)]), at(vector::GP, KERNEL_CODE));
-    // A conforming segment can be entered from any privilege, which stays.
+    // A conforming segment can be entered from any privilege, which does not change.
     let mut machine = machine(true, &[far_jmp(CONFORMING, USER_CODE + 0x100)]);
     machine.code(USER_CODE + 0x100, &[plain(Code::Ud2)]);
     let exception = machine.run_to_exception();
@@ -220,7 +220,7 @@ fn limits() {
     let on_stack = [mov(EAX, SMALL.into()), to_segment(SS, EAX), mov(ESP, 0x1001), push(EAX)];
     let mut small = machine(false, &on_stack);
     assert_eq!(small.run(), Exit::Shutdown);
-    // Down to the limit, but not below it.
+    // Accesses down to the limit succeed, but not below it.
     let down = |address| {
         let code =
             [mov(EAX, DOWN.into()), to_segment(DS, EAX), load(EBX, address), plain(Code::Ud2)];

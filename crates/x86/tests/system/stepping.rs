@@ -11,8 +11,8 @@ use crate::machine::*;
 
 const VECTOR: u8 = 0x40;
 
-/// Runs `code`, then PUSH 0, POPFD, which clears TF, and HLT. TF is set from the start, or
-/// not; EAX holds it. The indices of the instructions that were next when it trapped.
+/// Runs `code`, then PUSH 0, POPFD, which clears TF, and HLT. If `trap` is true, TF is set from the start.
+/// EAX holds it. Returns the indices of the next instructions at each trap.
 fn trapped_before(code: &[Instruction], trap: bool) -> (Machine, Vec<usize>) {
     let mut machine = Machine::new();
     let end = [push_value(0), plain(Code::Popfd), hlt()];
@@ -41,7 +41,7 @@ fn trapped_before(code: &[Instruction], trap: bool) -> (Machine, Vec<usize>) {
 fn every_instruction_traps_after_it() {
     let code = [nop(), inc(EBX), nop()];
     let (machine, trapped) = trapped_before(&code, true);
-    // The POPFD that clears TF began with it set.
+    // TF was set at the beginning of the POPFD that clears it.
     assert_eq!(trapped, [1, 2, 3, 4, 5]);
     assert_eq!(machine.get(reg::BX), 1);
 }
@@ -82,7 +82,7 @@ fn the_trap_is_noted_in_dr6_and_clears_tf() {
     assert_eq!(machine.dword(STACK - 4) & 0x101, 0x101, "but not in what was pushed");
 }
 
-/// An instruction that faults has not been executed: its exception is delivered alone.
+/// An instruction that faults has not been executed: only its exception is delivered.
 #[test]
 fn a_fault_comes_without_a_trap() {
     let mut machine = Machine::with_code(&[plain(Code::Ud2)]);
@@ -92,7 +92,7 @@ fn a_fault_comes_without_a_trap() {
     assert!(exception.eflags.contains(Eflags::TF));
 }
 
-/// INT n clears TF, so that its handler is not stepped.
+/// INT n clears TF, so that its handler is not single-stepped.
 #[test]
 fn int_n_is_not_trapped() {
     let mut machine = Machine::with_code(&[int(VECTOR)]);
@@ -102,7 +102,7 @@ fn int_n_is_not_trapped() {
     assert!(exception.eflags.contains(Eflags::TF));
 }
 
-/// MOV SS and POP SS hold the trap back, as they do interrupts (SDM vol. 3, 7.8.3).
+/// MOV SS and POP SS hold the trap back, just as they hold interrupts back (SDM vol. 3, 7.8.3).
 #[test]
 fn loading_ss_holds_the_trap_back() {
     let code = [mov(EBX, KERNEL_DATA.into()), to_segment(SS, EBX), nop()];
@@ -121,7 +121,8 @@ fn hlt_traps() {
     assert_eq!(machine.dword(STACK - 12), CODE + 1);
 }
 
-/// INT1 goes to #DB's handler from any privilege, returns behind itself, and is no condition in DR6.
+/// INT1 goes to #DB's handler from any privilege, returns to the next instruction, and sets no condition in
+/// DR6.
 #[test]
 fn int1_is_a_debug_trap() {
     let read_dr6 = Instruction::with2(Code::Mov_r32_dr, EAX, DR6).unwrap();

@@ -10,8 +10,8 @@ use crate::machine::*;
 
 const OLD: u32 = 0xcccc_cccc;
 
-/// Runs `instruction` with EAX and the memory at [`DATA`] all [`OLD`]; these afterwards: EAX, and two
-/// doublewords.
+/// Runs `instruction` with EAX and the memory at [`DATA`] all [`OLD`]. Returns EAX and two doublewords
+/// afterwards.
 fn stored(instruction: Instruction, prepare: impl Fn(&mut Machine)) -> (u32, [u32; 2]) {
     let mut machine = Machine::with_code(&[instruction, hlt()]);
     machine.cpu.set_gpr(reg::AX, OLD.into());
@@ -22,7 +22,7 @@ fn stored(instruction: Instruction, prepare: impl Fn(&mut Machine)) -> (u32, [u3
     (machine.get(reg::AX), [machine.dword(DATA), machine.dword(DATA + 4)])
 }
 
-/// All 32 bits of the base, whatever the operand size.
+/// All 32 bits of the base are stored at any operand size.
 #[test]
 fn descriptor_tables_are_stored_whole() {
     let table = TableRegister { base: 0x8765_4321, limit: 0x1234 };
@@ -49,7 +49,7 @@ fn sgdt_stores_what_lgdt_loads() {
     }
 }
 
-/// To memory a word, to a word register a word, to a doubleword register the selector and zeros.
+/// Memory and a word register receive a word, and a doubleword register the selector and zeros.
 #[test]
 fn selectors() {
     let low_word = |value: u16| OLD & 0xffff_0000 | u32::from(value);

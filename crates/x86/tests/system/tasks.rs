@@ -15,7 +15,7 @@ const OTHER: u16 = FREE;
 const OTHER_TSS: u32 = DATA;
 const OTHER_CODE: u32 = 0x1_4000;
 const OTHER_STACK: u32 = 0x2_8000;
-/// A task gate in the GDT that leads to it.
+/// A task gate in the GDT that leads to the other task.
 const GATE: u16 = FREE + 8;
 const LDT: u16 = FREE + 16;
 
@@ -49,7 +49,7 @@ fn access_byte(machine: &Machine, selector: u16) -> u8 {
     (machine.descriptor(selector) >> 40) as u8
 }
 
-/// Fills the other task's 32-bit TSS: it halts at once.
+/// Fills the other task's 32-bit TSS; the task halts at once.
 fn add_task(machine: &mut Machine) {
     machine.set_descriptor(TASK, tss(TSS32 | BUSY, TSS, 0x67));
     machine.set_descriptor(OTHER, tss(TSS32, OTHER_TSS, 0x67));
@@ -67,14 +67,14 @@ fn add_task(machine: &mut Machine) {
     machine.code(OTHER_CODE, &[hlt()]);
 }
 
-/// The running task executes `instruction` and then halts.
+/// Makes a machine whose task executes `instruction` and then halts.
 fn switching(instruction: Instruction) -> Machine {
     let mut machine = Machine::with_code(&[mov(EBX, 0x5555_6666), instruction, inc(EAX), hlt()]);
     add_task(&mut machine);
     machine
 }
 
-/// Where the switching instruction is, and what follows it.
+/// The address of the switching instruction, and that of the next one.
 const SWITCH: u32 = CODE + 5;
 const AFTER: u32 = SWITCH + 7;
 
@@ -112,7 +112,7 @@ fn call_nests_and_iret_returns() {
     assert_eq!(machine.dword(OTHER_TSS) & 0xffff, u32::from(TASK), "the link");
     assert_eq!(access_byte(&machine, TASK), TSS32 | BUSY);
     assert_eq!(access_byte(&machine, OTHER), TSS32);
-    // The other task's IRET is over; NT is not saved.
+    // The other task's IRET is complete; NT is not saved.
     assert_eq!(machine.dword(OTHER_TSS + EIP), OTHER_CODE + 1);
     assert_eq!(machine.dword(OTHER_TSS + EFLAGS), (Eflags::CF | Eflags::DF).bits() | 2);
     assert!(!machine.cpu.eflags().contains(Eflags::NT));
@@ -168,7 +168,7 @@ fn an_exception_through_a_task_gate_pushes_its_error_code_in_the_new_task() {
 #[test]
 fn a_double_fault_may_have_a_task_of_its_own() {
     let mut machine = switching(plain(Code::Ud2));
-    // Its stack is good; the running one is not.
+    // The stack of the other task is good, and that of the running task is not.
     machine.put(IDT + u32::from(vector::DF) * 8, &task_gate(TASK_GATE, OTHER).to_le_bytes());
     machine.set_gate(vector::UD, KERNEL_CODE, INTERRUPT_GATE & !PRESENT);
     machine.set_gate(vector::NP, KERNEL_CODE, INTERRUPT_GATE & !PRESENT);
@@ -177,7 +177,7 @@ fn a_double_fault_may_have_a_task_of_its_own() {
     assert_eq!(machine.dword(OTHER_STACK - 4), 0);
 }
 
-/// What the switch raises before anything is changed.
+/// Returns the exception that the switch raises before anything is changed.
 fn refused(instruction: Instruction, prepare: impl Fn(&mut Machine)) -> (u8, u32) {
     let mut machine = switching(instruction);
     prepare(&mut machine);
@@ -224,11 +224,11 @@ fn a_task_that_is_not_mapped_is_not_half_switched_to() {
     assert_eq!(access_byte(&machine, OTHER), TSS32);
 }
 
-/// What the new task raises before its first instruction.
+/// Returns the exception that the new task raises before its first instruction.
 fn raised_in_new_task(prepare: impl Fn(&mut Machine)) -> (u8, u32) {
     const VECTORS: [u8; 4] = [vector::TS, vector::NP, vector::SS, vector::GP];
     let mut machine = switching(far_jmp(OTHER, 0));
-    // The handlers are tasks, since the new task's stack may be of no use.
+    // The handlers are tasks, since the new task's stack may be unusable.
     let handlers: Vec<u16> = (0..4).map(|index| FREE + 32 + 8 * index).collect();
     for (vector, selector) in VECTORS.into_iter().zip(&handlers) {
         let base = DATA + 0x100 * u32::from(*selector);

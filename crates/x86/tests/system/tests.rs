@@ -1,4 +1,4 @@
-//! The tests. Other engines run them too, with an `engine` of their own.
+//! The tests. Other engines run them too, with a module `engine` of their own.
 
 mod a20;
 mod access_prevention;

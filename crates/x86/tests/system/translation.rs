@@ -1,8 +1,8 @@
-//! How long the processor remembers a translation (SDM vol. 3, 5.10).
+//! How long the processor keeps a translation (SDM vol. 3, 5.10).
 //!
-//! A processor may forget at any time, so that only forgetting is tested where
-//! software relies on it; remembering is tested for global pages, as
-//! nothing else shows that they are more than other pages.
+//! A processor may drop a translation at any time. So the tests check that it is dropped where software
+//! relies on that. They check that it is kept only for global pages, because nothing else shows that these
+//! differ from other pages.
 
 use iced_x86::{Code, Instruction};
 use ring3_x86::cpu::{Cr0, Cr4, reg};
@@ -10,7 +10,7 @@ use ring3_x86::cpu::{Cr0, Cr4, reg};
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// The page that is mapped to [`OLD`] and then to [`NEW`].
+/// The page that is mapped first to [`OLD`] and then to [`NEW`].
 const PAGE: u32 = DATA;
 const OLD: u32 = 0x5_0000;
 const NEW: u32 = 0x6_0000;
@@ -18,7 +18,7 @@ const NEW: u32 = 0x6_0000;
 const GLOBAL: u32 = 0x100;
 const LARGE: u32 = 0x80;
 
-/// What EBX is after `code`: 1 if it was read by the old mapping, 2 if by the new one.
+/// Returns EBX after `code`: 1 if it was read through the old mapping, 2 if through the new one.
 fn read_by(bits: u32, cr4: Cr4, code: &[Instruction]) -> u32 {
     let mut machine = Machine::with_code(code);
     machine.enable_paging();
@@ -30,7 +30,7 @@ fn read_by(bits: u32, cr4: Cr4, code: &[Instruction]) -> u32 {
     machine.get(reg::BX)
 }
 
-/// Reads the page, maps it anew, does `then`, and reads it again.
+/// Returns code that reads the page, maps it anew, executes `then`, and reads it again.
 fn remapped(bits: u32, then: &[Instruction]) -> Vec<Instruction> {
     let mut code =
         vec![load(EBX, PAGE), mov(EAX, NEW | P | RW | bits), store(Machine::pte(PAGE), EAX)];
@@ -54,7 +54,7 @@ fn a_load_of_cr3_forgets_all_but_global_pages() {
     assert_eq!(read_by(GLOBAL, Cr4::PGE, &remapped(GLOBAL, &reload)), 1);
 }
 
-/// As Linux does to forget global pages, too.
+/// Linux drops global pages in this way.
 #[test]
 fn changing_pge_forgets_everything() {
     let pge = Cr4::PGE.bits();
@@ -70,7 +70,7 @@ fn turning_paging_off_and_on_forgets_everything() {
     assert_eq!(read_by(0, Cr4::empty(), &remapped(0, &off_and_on)), 2);
 }
 
-/// INVLPG forgets all of a large page, by whatever addresses it was used.
+/// INVLPG drops all of a large page, by whatever addresses it was accessed.
 #[test]
 fn invlpg_forgets_a_large_page() {
     let large = 0xc000_0000;
@@ -93,7 +93,7 @@ fn invlpg_forgets_a_large_page() {
     assert_eq!(machine.get(reg::BX), 2);
 }
 
-/// Code that was decoded at the old place is not what is executed.
+/// Code that was decoded at the old place is not executed.
 #[test]
 fn invlpg_forgets_code() {
     let code = [

@@ -10,19 +10,19 @@ use ring3_x86::segment::{Attributes, Segment, sreg};
 use crate::common::assembler::*;
 use crate::machine::*;
 
-/// CS, and the stack.
+/// CS and the stack.
 const SEGMENT: u16 = (CODE >> 4) as u16;
 const STACK_SEGMENT: u16 = (STACK >> 4) as u16;
 const POINTER: u32 = 0x1000;
 /// The program's own handler of [`VECTOR`].
 const OWN_HANDLER: u32 = 0x800;
 const VECTOR: u8 = 0x21;
-/// The TSS's maps.
+/// The offsets of the TSS's bit maps.
 const REDIRECTION: u32 = 0x68;
 const PORTS: u32 = REDIRECTION + 32;
 
-/// In virtual-8086 mode with `flags` and VM, with 16-bit `code`; HLT, which is #GP, comes after it. The gate
-/// of [`VECTOR`] may be used.
+/// Makes a machine in virtual-8086 mode with `flags` and VM, and with 16-bit `code`, followed by HLT, which
+/// raises #GP. The gate of [`VECTOR`] may be used.
 fn v86(code: &[Instruction], flags: Eflags, extensions: Cr4) -> Machine {
     let mut machine = Machine::new();
     machine.code_of(16, CODE, &[code, &[hlt()]].concat());
@@ -42,13 +42,13 @@ fn v86(code: &[Instruction], flags: Eflags, extensions: Cr4) -> Machine {
     machine
 }
 
-/// The exception that ends `code`: vector, offset and flags.
+/// Returns the exception that ends `code`: vector, offset and flags.
 fn end(machine: &mut Machine) -> (u8, u32, Eflags) {
     let exception = machine.run_to_exception();
     (exception.vector, exception.eip, exception.eflags - Eflags::RF - Eflags::VM)
 }
 
-/// The word at `offset` of the program's stack.
+/// Returns the word at `offset` of the program's stack.
 fn stack_word(machine: &Machine, offset: u32) -> u16 {
     machine.dword(STACK + offset) as u16
 }
@@ -71,7 +71,7 @@ fn without_iopl_3_the_monitor_is_asked() {
         let mut machine = v86(&[instruction], Eflags::CF, NO);
         assert_eq!(end(&mut machine), (vector::GP, 0, Eflags::CF), "{instruction}");
     }
-    // INT3 and INTO go by their gates.
+    // INT3 and INTO use their gates.
     let mut machine = v86(&[plain(Code::Int3)], Eflags::empty(), NO);
     machine.set_gate(vector::BP, KERNEL_CODE, INTERRUPT_GATE | DPL3);
     assert_eq!(end(&mut machine).0, vector::BP);
@@ -103,7 +103,7 @@ fn vif_stands_for_if() {
     assert_eq!(stack_word(&machine, POINTER - 2), 0x3203, "IOPL 3, IF");
     let mut machine = v86(&[push_word(0x0201), popf()], Eflags::empty(), VME);
     assert_eq!(end(&mut machine), (vector::GP, 4, Eflags::CF | Eflags::VIF));
-    // Doublewords are the monitor's.
+    // The monitor must handle doublewords.
     let mut machine = v86(&[plain(Code::Pushfd)], Eflags::empty(), VME);
     assert_eq!(end(&mut machine).1, 0);
 }
@@ -154,7 +154,7 @@ fn iret_of_words_loads_vif() {
     assert_eq!(end(&mut machine), (vector::GP, 0x20, Eflags::CF | Eflags::VIF));
 }
 
-/// Ports are checked by the bit map whatever IOPL is.
+/// The bit map decides about ports at any IOPL.
 #[test]
 fn ports_go_by_the_bit_map() {
     for (bits, vector, eip) in [(0, vector::GP, 2), (1, vector::GP, 0)] {
@@ -182,7 +182,7 @@ fn iretd_of_the_monitor_goes_back() {
     assert_eq!(machine.dword(INNER_STACK - 20), u32::from(STACK_SEGMENT), "SS");
 }
 
-/// PVI does for CLI and STI at privilege 3 what VME does in virtual-8086 mode.
+/// PVI has the same effect on CLI and STI at privilege 3 as VME in virtual-8086 mode.
 #[test]
 fn protected_mode_has_virtual_interrupts_too() {
     let code = [plain(Code::Sti), plain(Code::Ud2)];

@@ -104,7 +104,7 @@ impl Typist {
     }
 }
 
-/// Performs a step. Returns false if the machine or the typist has ended.
+/// Performs a step. Returns false if the typist was dropped.
 fn take(step: &Step, control: &Control, dropped: &Receiver<()>) -> bool {
     match step {
         Step::Key { key, pressed } => control.key(*key, *pressed),

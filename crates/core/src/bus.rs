@@ -198,8 +198,8 @@ impl Bus {
         self.functions.push((slot, function, id));
     }
 
-    /// Does the guest's read of `width` at `offset` of the configuration space of a function on PCI bus 0. A
-    /// function that does not exist reads as ones.
+    /// Performs the guest's read of `width` at `offset` of the configuration space of a function on PCI bus
+    /// 0. A function that does not exist reads as ones.
     pub fn read_config(
         &mut self,
         context: &mut Context<'_>,
@@ -213,8 +213,8 @@ impl Bus {
         self.device(id).read_config(context, function, offset, width) & width.mask()
     }
 
-    /// Does the guest's write of `value` of `width` to configuration space. A write to a function that does
-    /// not exist is dropped.
+    /// Performs the guest's write of `value` of `width` to configuration space. A write to a function that
+    /// does not exist is dropped.
     pub fn write_config(
         &mut self,
         context: &mut Context<'_>,
@@ -236,16 +236,16 @@ impl Bus {
         self.functions.iter().find(found).map(|(_, _, id)| *id)
     }
 
-    /// Does the guest's read of `width` at guest-physical address `address`, where no memory is. An address
-    /// that no device owns reads as ones.
+    /// Performs the guest's read of `width` at guest-physical address `address`, where no memory is. An
+    /// address that no device owns reads as ones.
     pub fn read_memory(&mut self, context: &mut Context<'_>, address: u64, width: Width) -> u32 {
         let Some((id, region, offset)) = self.memory_owner(address) else { return width.mask() };
         context.device = id;
         self.device(id).read_memory(context, region, offset, width) & width.mask()
     }
 
-    /// Does the guest's write of `value` of `width` at guest-physical address `address`, where no memory is.
-    /// A write to an address that no device owns is dropped.
+    /// Performs the guest's write of `value` of `width` at guest-physical address `address`, where no memory
+    /// is. A write to an address that no device owns is dropped.
     pub fn write_memory(
         &mut self,
         context: &mut Context<'_>,
@@ -303,7 +303,7 @@ impl Bus {
         ids.zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
     }
 
-    /// Does the guest's read of `width` at `port`, and sets the context's device. An access is split into
+    /// Performs the guest's read of `width` at `port`, and sets the context's device. An access is split into
     /// bytes, as the ISA bus does, if its ports belong to different devices or reach beyond those of the
     /// device at its first port. Ports that no device owns read as ones.
     pub fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
@@ -324,7 +324,7 @@ impl Bus {
         })
     }
 
-    /// Does the guest's write of `value` of `width` at `port`. It is split as in [`Bus::read_port`], and
+    /// Performs the guest's write of `value` of `width` at `port`. It is split as in [`Bus::read_port`], and
     /// dropped at ports that no device owns.
     pub fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
         if let Some(id) = self.sole_owner(port, width) {

@@ -99,15 +99,15 @@ impl Clock {
         self.base_instructions.saturating_add(executed).max(instructions)
     }
 
-    /// Makes the time `time` at instruction count `instructions`, or keeps it if it is later, since time
+    /// Sets the time to `time` at instruction count `instructions`, or keeps it if it is later, since time
     /// never goes back. The rate is `picos_per_instruction` from there on.
     pub fn set(&mut self, instructions: u64, time: Time, picos_per_instruction: u64) {
         self.skip_to(instructions, time);
         self.picos_per_instruction = picos_per_instruction.max(1);
     }
 
-    /// Makes the time `time` at instruction count `instructions`, if that is later than the time then. A halt
-    /// skips to its next timer in this way.
+    /// Sets the time to `time` at instruction count `instructions`, if that is later than the time then. A
+    /// halt skips to its next timer in this way.
     pub fn skip_to(&mut self, instructions: u64, time: Time) {
         self.base = self.now(instructions).max(time);
         self.base_instructions = instructions;

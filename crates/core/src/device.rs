@@ -192,13 +192,13 @@ pub trait Device {
     /// lines before this call.
     fn reset(&mut self, context: &mut Context<'_>);
 
-    /// Does the guest's read of `width` at `port`, which the device was attached to or has claimed. Bits
+    /// Performs the guest's read of `width` at `port`, which the device was attached to or has claimed. Bits
     /// above the width are ignored.
     fn read_port(&mut self, _context: &mut Context<'_>, _port: u16, width: Width) -> u32 {
         width.mask()
     }
 
-    /// Does the guest's write of `value` of `width` at `port`. Bits above the width are 0.
+    /// Performs the guest's write of `value` of `width` at `port`. Bits above the width are 0.
     fn write_port(&mut self, _context: &mut Context<'_>, _port: u16, _width: Width, _value: u32) {}
 
     /// Begins a repeated INS, by which the guest reads `width` at `port` again and again, and fills `bytes`
@@ -215,9 +215,9 @@ pub trait Device {
         0
     }
 
-    /// Does the guest's read of `width` at `offset` of memory region `region`, which the device has claimed
-    /// or was attached with (region 0). Any offset is possible, odd ones too; the access begins in the region
-    /// and may leave it. Bits above the width are ignored.
+    /// Performs the guest's read of `width` at `offset` of memory region `region`, which the device has
+    /// claimed or was attached with (region 0). Any offset is possible, odd ones too; the access begins in
+    /// the region and may leave it. Bits above the width are ignored.
     fn read_memory(
         &mut self,
         _context: &mut Context<'_>,
@@ -228,7 +228,7 @@ pub trait Device {
         width.mask()
     }
 
-    /// Does the guest's write of `value` of `width` at `offset` of memory region `region`. Bits above the
+    /// Performs the guest's write of `value` of `width` at `offset` of memory region `region`. Bits above the
     /// width are 0.
     fn write_memory(
         &mut self,
@@ -240,9 +240,9 @@ pub trait Device {
     ) {
     }
 
-    /// Does the guest's read of `width` at `offset` of the configuration space of PCI function `function` of
-    /// this device (PCI Local Bus Specification 2.1, chapter 6). The access is aligned. Bits above the width
-    /// are ignored.
+    /// Performs the guest's read of `width` at `offset` of the configuration space of PCI function `function`
+    /// of this device (PCI Local Bus Specification 2.1, chapter 6). The access is aligned. Bits above the
+    /// width are ignored.
     fn read_config(
         &mut self,
         _context: &mut Context<'_>,
@@ -253,8 +253,8 @@ pub trait Device {
         width.mask()
     }
 
-    /// Does the guest's write of `value` of `width` to the configuration space. The access is aligned, and
-    /// bits above the width are 0.
+    /// Performs the guest's write of `value` of `width` to the configuration space. The access is aligned,
+    /// and bits above the width are 0.
     fn write_config(
         &mut self,
         _context: &mut Context<'_>,

@@ -1,7 +1,7 @@
 //! The results that the manual leaves undefined: flags, and sometimes the destination, which an instruction
 //! may set in any way (SDM vol. 2, "Flags Affected" of each instruction; the same in AMD's manual, vol. 3).
 //!
-//! Processors differ in them, between makers and between generations. So tests that compare with a real
+//! Processors differ in them, between vendors and between generations. So tests that compare with a real
 //! processor, or engines with each other, ignore them:
 //!
 //! ```
@@ -52,7 +52,7 @@ impl Vendor {
         }
     }
 
-    /// Returns the most frequent maker on other hosts, which have no translator.
+    /// Returns the most frequent vendor on other hosts, which have no translator.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn of_host() -> Vendor {
         Vendor::default()
@@ -303,7 +303,8 @@ mod tests {
     use crate::engine::Engine;
     use crate::interpreter::Interpreter;
 
-    /// Returns the status flags after `instructions` instructions of `code`, on a processor of vendor `vendor`.
+    /// Returns the status flags after `instructions` instructions of `code`, on a processor of vendor
+    /// `vendor`.
     fn left(vendor: Vendor, code: &[u8], instructions: u64) -> Eflags {
         let mut memory = Memory::new(1 << 20).unwrap();
         memory.load_image(0x7c00, code).unwrap();
@@ -317,7 +318,7 @@ mod tests {
         cpu.eflags() & Eflags::STATUS
     }
 
-    /// The expected values were read on processors of both makers.
+    /// The expected values were read on processors of both vendors.
     #[test]
     fn what_is_undefined_is_left_as_the_makers_do() {
         let (intel, amd) = (Vendor::Intel, Vendor::Amd);

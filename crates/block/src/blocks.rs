@@ -95,7 +95,7 @@ pub(crate) trait Layout: Debug + Send + Sync {
         false
     }
 
-    /// Returns names and values that only this format has, for people.
+    /// Returns names and values of properties that only this format has, for people.
     fn specific(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -105,12 +105,12 @@ pub(crate) trait Layout: Debug + Send + Sync {
         None
     }
 
-    /// See [`Driver::identity`].
+    /// Returns the image's own identity, as [`Driver::identity`] does.
     fn identity(&self) -> Option<Identity> {
         None
     }
 
-    /// See [`Driver::stands_on`].
+    /// Returns the identities that the backing image may have, as [`Driver::stands_on`] does.
     fn stands_on(&self) -> Vec<Identity> {
         Vec::new()
     }

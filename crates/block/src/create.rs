@@ -61,8 +61,8 @@ impl NewImage {
         Box::new(Arc::clone(file))
     }
 
-    /// Opens the image for writing. A file is flushed only by [`Image::close`]: one that is dropped without
-    /// that was not to be made.
+    /// Opens the image for writing. Only [`Image::close`] flushes a file, since an image that is dropped
+    /// without being closed is not wanted.
     pub fn open(&self, options: &OpenOptions) -> Result<Image, Error> {
         let image = Image::in_storage(self.storage(), &self.path, options)?;
         Ok(if self.is_in_place() { image } else { image.lost_by_drop() })
@@ -179,8 +179,8 @@ fn no_options(specific: &[(String, String)]) -> Result<()> {
     }
 }
 
-/// Returns whether the only option of a format has the second one of its two values. Other options and values
-/// are errors.
+/// Returns whether `option`, the only option of a format, has the second of its two `values`. Other options
+/// and values are errors.
 fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Result<bool> {
     let mut is_second = false;
     for (name, value) in specific {

@@ -39,7 +39,7 @@ pub enum Format {
     Vhdx,
     /// Expanding images of Parallels.
     Parallels,
-    /// An encrypted disk with its key, for those who have a password.
+    /// An encrypted disk with its key, which a password decrypts.
     Luks,
 }
 

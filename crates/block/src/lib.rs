@@ -32,7 +32,7 @@
 //!   its caches of reference counts and of L2 tables, nor between data and tables. After a power cut tables
 //!   can lead to clusters that were never counted or never written. In a test like the one of this crate, 84
 //!   of 1000 images were corrupt; the test of this crate finds none;
-//! * those who implement its traits, for storage or a format, must write `unsafe` functions, which this crate
+//! * an implementation of its traits, for storage or a format, needs `unsafe` functions, which this crate
 //!   forbids;
 //! * it refuses images with zstd clusters, with extended L2 tables, or that were not closed. It supports
 //!   neither snapshots nor checks, and keeps header and reference counts private, so none of that can be

@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"QFI\xfb\0\0\0\x01";
 const COMPRESSED: u64 = 1 << 63;
 /// Upper bound of the entries in an L1 table: 64 MiB.
 const L1_ENTRIES_MAX: u64 = 8 << 20;
-/// Number of bytes of L2 tables after which those that do not differ from the file are dropped from memory.
+/// Number of bytes of L2 tables in memory at which the tables that do not differ from the file are dropped.
 const TABLES_MAX: usize = 16 << 20;
 /// For new images with a backing image and without one, as in QEMU: log2 of the cluster size, and of the
 /// number of entries in an L2 table.

@@ -153,7 +153,7 @@ impl ImageSpec {
         }
     }
 
-    /// Returns `options` with those that this description adds.
+    /// Returns `options` together with the options that this description adds.
     pub fn options(&self, options: &OpenOptions) -> OpenOptions {
         let mut options = options.clone();
         options.format = self.format.or(options.format);

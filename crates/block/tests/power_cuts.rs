@@ -75,7 +75,8 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
         let start = power.len();
         let mut model = vec![0; size];
         model[..base.len()].copy_from_slice(base);
-        // What is known about the contents after so many events of the storage.
+        // For several numbers of events of the storage: what the image must contain if the power fails after
+        // these events.
         let mut known = vec![(start, Known { flushed: model.clone(), since: vec![] })];
         for step in 0..40 {
             let offset = random.below(size as u64 / 512) as usize * 512;

@@ -60,7 +60,8 @@ pub fn for_this_host(what: &'static str, address: SocketAddr) -> Result<(), NotT
     if address.ip().is_loopback() { Ok(()) } else { Err(NotThisHost { what, address }) }
 }
 
-/// A socket that listens for connections. A file that was made for it is removed with it.
+/// A socket that listens for connections. If a file was made for the socket, dropping the listener removes
+/// the file.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,

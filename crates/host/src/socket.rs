@@ -90,8 +90,8 @@ fn socket_at(
         |error: Errno| SocketError::Refused { path: path.to_owned(), source: error.into() };
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     let socket = new_socket(kind, flags).map_err(refused)?;
-    // Whoever can connect can write files as this user. On Linux the socket's file gets the mode of the
-    // socket, so there is no moment at which others could connect.
+    // A program that can connect can write files as this user. On Linux the socket's file gets the mode of
+    // the socket, so there is no moment at which others could connect.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(refused)?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {

@@ -66,13 +66,13 @@ pub enum ClientError {
 /// The act that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act<'a> {
-    /// Reads so many bytes.
+    /// Reads this number of bytes.
     Read(usize),
     /// Writes these bytes.
     Write(&'a [u8]),
-    /// Makes what was written survive a failure of the host.
+    /// Makes the written data survive a failure of the host.
     Flush,
-    /// Tells the server that so many sectors are no longer needed.
+    /// Tells the server that this number of sectors are no longer needed.
     Discard(u32),
     /// Fills sectors with zeros.
     WriteZeroes {
@@ -176,7 +176,8 @@ impl Debug for Waiting {
 }
 
 impl Waiting {
-    /// Returns the result, if the request is complete. After that, and before, returns None.
+    /// Returns the result once the request is complete. Returns None before that, and after the result was
+    /// returned.
     pub fn look(&mut self) -> Option<Result<Vec<u8>, ClientError>> {
         let ticket = self.ticket.as_ref()?;
         let mut state = self.shared.lock();
@@ -422,7 +423,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether requests that are not complete now will never be.
+    /// Returns whether requests that are not complete now will never be complete.
     fn is_over(&self, state: &State) -> bool {
         state.gave_up && !self.link.is_there()
     }

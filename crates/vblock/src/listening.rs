@@ -117,7 +117,7 @@ impl Drop for Front {
     }
 }
 
-/// What the threads see of [`Front`].
+/// The part of [`Front`] that the threads use.
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     stopped: Arc<UnixStream>,

@@ -13,7 +13,7 @@ use crate::nbd::{Budget, Export, Exports, Nbd};
 use crate::vhost_user::{Grant, VhostUser};
 use crate::{NbdAddress, QUEUES_MAX};
 
-/// The accesses to a device that a client has a right to.
+/// The accesses to a device to which a client has a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Reads.

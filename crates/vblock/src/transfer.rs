@@ -1,7 +1,7 @@
 //! Transfers between guest memory and a file of the host, without a copy in this process.
 //!
 //! This is the only `unsafe` code of the crate. The kernel reads and writes memory that the guest may change
-//! at any time, so there can be no Rust slice of it, and no safe function of the standard library or of
+//! at any time, so no Rust slice may refer to this memory, and no safe function of the standard library or of
 //! `rustix` accepts anything else.
 #![allow(unsafe_code)]
 

@@ -14,7 +14,7 @@ pub mod kind {
     pub const IN: u32 = 0;
     /// Writes sectors.
     pub const OUT: u32 = 1;
-    /// Makes what was written survive a failure of the host.
+    /// Makes the written data survive a failure of the host.
     pub const FLUSH: u32 = 4;
     /// Reads the disk's name.
     pub const GET_ID: u32 = 8;

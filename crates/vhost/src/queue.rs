@@ -11,7 +11,7 @@ use vm_memory::{GuestAddress, GuestMemoryMmap};
 /// Upper bound of the descriptors in a queue, which is also QEMU's.
 pub const SIZE_MAX: u16 = 1024;
 
-/// Feature bits that all devices have (virtio 1.2, 6), and the one of vhost-user.
+/// Feature bits that all devices have (virtio 1.2, 6), and the feature bit of vhost-user.
 pub mod feature {
     /// A descriptor may name a table of descriptors.
     pub const INDIRECT: u64 = 1 << 28;

@@ -109,7 +109,7 @@ enum After {
     Nothing,
     /// The change must be repeated to a new server until it was flushed.
     Keep(Change),
-    /// So many changes, counted from the first one, are flushed.
+    /// This number of changes, counted from the first one, are flushed.
     Forget(u64),
 }
 
@@ -166,7 +166,7 @@ impl Requests {
         state.wake_all(&self.changed);
     }
 
-    /// Returns whether so many changes are not flushed that it is time to flush.
+    /// Returns whether it is time to flush, because there are many changes that were not flushed.
     pub(super) fn is_far_behind(&self) -> bool {
         self.lock().unflushed.is_much()
     }

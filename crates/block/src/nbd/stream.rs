@@ -18,8 +18,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const TELL: Duration = Duration::from_secs(10);
 /// The time between two looks at the clock while waiting for an answer.
 const STEP: Duration = Duration::from_millis(500);
-/// A silent host is probed after the first time, then at intervals of the second one, and counts as gone
-/// after so many probes (tcp(7)).
+/// The time after which a silent host is probed, the interval between probes, and the number of probes after
+/// which the host counts as gone (tcp(7)).
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 /// The time after which a host that has not acknowledged sent data counts as gone (`TCP_USER_TIMEOUT`,
 /// tcp(7)).

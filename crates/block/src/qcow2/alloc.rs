@@ -34,7 +34,7 @@ impl State {
         self.room(first, clusters)
     }
 
-    /// Takes up to `max` consecutive clusters, as many as are free from the first free one on.
+    /// Takes the first free cluster and the free ones that directly follow it, at most `max` in all.
     pub(super) fn take_some(&mut self, storage: &dyn Storage, max: u64) -> Result<Room> {
         let (first, clusters) =
             self.refcounts.take_some(storage, self.refcounts.first_free, max)?;

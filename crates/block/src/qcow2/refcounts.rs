@@ -9,8 +9,8 @@ use crate::storage::Storage;
 
 /// The bits of a refcount table entry that contain the offset of the block.
 pub(super) const BLOCK_OFFSET: u64 = 0xffff_ffff_ffff_fe00;
-/// Number of bytes of refcount blocks after which those that do not differ from the file are dropped from
-/// memory.
+/// Number of bytes of refcount blocks in memory at which the blocks that do not differ from the file are
+/// dropped.
 const BLOCKS_MAX: usize = 16 << 20;
 
 /// A refcount block.

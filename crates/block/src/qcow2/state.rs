@@ -60,7 +60,7 @@ pub(super) fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result
     Ok(bytes.chunks_exact(8).map(number).collect())
 }
 
-/// Returns a table as it is in the file.
+/// Returns the bytes of a table in the file.
 pub(super) fn table_bytes(entries: &[u64]) -> Vec<u8> {
     entries.iter().flat_map(|entry| entry.to_be_bytes()).collect()
 }

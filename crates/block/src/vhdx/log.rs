@@ -10,7 +10,7 @@ use crate::bytes::{le16, le32, le64};
 use crate::error::{Fault, Result};
 use crate::storage::{Storage, read_padded};
 
-/// Number of bytes that the log changes at once. Entries begin at multiples of it.
+/// Number of bytes that the log changes at once. Entries begin at multiples of this number.
 const PAGE: usize = 4096;
 /// Number of bytes in an entry's header, and in a descriptor.
 const HEADER_LEN: usize = 64;
@@ -96,8 +96,8 @@ impl Log {
         Ok(entries)
     }
 
-    /// Returns the entries to be applied (2.3.2): of the complete sequences the one with the largest numbers,
-    /// from the entry on that its last entry names as the tail.
+    /// Returns the entries to be applied (2.3.2): those of the complete sequence with the largest numbers,
+    /// beginning with its tail, which the sequence's last entry names.
     fn active(&mut self) -> Result<Vec<Entry>> {
         let mut found: Vec<Entry> = Vec::new();
         let mut tail = 0;

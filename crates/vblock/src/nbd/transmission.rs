@@ -44,7 +44,7 @@ enum Taking {
     Header,
     /// The memory for a request whose header was received.
     Room(Header),
-    /// The data of a request, of which so many bytes were received.
+    /// The data of a request, and the number of bytes of them that were received.
     Data(Header, Vec<u8>, usize),
     /// Nothing more.
     End,

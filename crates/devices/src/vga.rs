@@ -59,7 +59,9 @@ use serde::{Deserialize, Serialize};
 use crate::bytewise;
 use crate::pci::Function;
 use dispi::{Dispi, Effect};
+use planar::Arrangement;
 use registers::Registers;
+use scan::Planes;
 
 /// Size of video memory in bytes, which the builder of a machine makes an area for.
 pub const VIDEO_MEMORY_LEN: u64 = 16 << 20;
@@ -108,6 +110,16 @@ struct State {
     mapped: pci::Mapped,
     /// The part of video memory, by its offset, that is mapped at A0000h so that the processor reaches it by itself.
     window: Option<u64>,
+    /// The guest-physical address at which the characters of a text mode are mapped in the same way. They are
+    /// in order in one arrangement of the planes, so that they have it meanwhile.
+    #[serde(default)]
+    text: Option<u64>,
+}
+
+impl State {
+    fn arrangement(&self) -> Arrangement {
+        if self.text.is_some() { Arrangement::OddEven } else { Arrangement::Chain4 }
+    }
 }
 
 /// The saved state with the configuration space.
@@ -141,6 +153,7 @@ impl Vga {
             latches: 0,
             mapped: pci::Mapped::default(),
             window: None,
+            text: None,
         };
         Vga { video, rom, function: pci::function(video, rom), state }
     }
@@ -251,14 +264,20 @@ impl Vga {
         }
     }
 
-    /// Lets the processor reach video memory at A0000h by itself where that is plain memory, in linear modes and in mode
-    /// 13h, and sends its accesses here where it is not.
+    /// Lets the processor reach video memory by itself where the window is plain memory, and sends its accesses
+    /// here where it is not. It is plain memory in linear modes, in mode 13h and in text modes.
     fn update_window(&mut self, context: &mut Context<'_>) {
-        let window = if self.state.dispi.is_linear() {
-            Some(self.state.dispi.bank_offset())
+        let State { registers, dispi, .. } = &self.state;
+        let (window, text) = if dispi.is_linear() {
+            (Some(dispi.bank_offset()), None)
+        } else if dispi.is_enabled() {
+            (None, None)
         } else {
-            planar::is_plain(&self.state.registers).then_some(0)
+            (planar::is_plain_chain_4(registers).then_some(0), planar::plain_text(registers))
         };
+        if text != self.state.text {
+            self.map_text(context.memory, text);
+        }
         if window == self.state.window {
             return;
         }
@@ -271,6 +290,24 @@ impl Vga {
         }
     }
 
+    /// Maps the characters of a text mode at `text`, instead of where they are mapped now.
+    fn map_text(&mut self, memory: &mut Memory, text: Option<u64>) {
+        let before = self.state.arrangement();
+        let (device, characters) = (Backing::Device, Backing::Area(self.video, 0));
+        // Both are in the window, which is below the first MiB, so neither call fails.
+        if let Some(old) = self.state.text.take() {
+            let _ = memory.map(old, planar::TEXT_LEN, device, device);
+        }
+        if let Some(new) = text
+            && memory.map(new, planar::TEXT_LEN, characters, characters).is_ok()
+        {
+            self.state.text = text;
+        }
+        if self.state.arrangement() != before {
+            planar::rearrange(memory, self.video);
+        }
+    }
+
     /// The plane offset for one that the window gives: in a planar DISPI mode the bank is added.
     fn banked(&self, offset: u32) -> u32 {
         if !self.state.dispi.is_enabled() {
@@ -280,9 +317,16 @@ impl Vga {
         (offset % (self.video.size() / 4)) as u32
     }
 
-    /// The four planes at plane offset `offset`.
-    fn planes(&self, memory: &Memory, offset: u32) -> u32 {
-        u32::from_le_bytes(scan::planes(memory.area(self.video), offset))
+    /// The planes.
+    fn planes<'a>(&self, memory: &'a Memory) -> Planes<'a> {
+        Planes { video: memory.area(self.video), arrangement: self.state.arrangement() }
+    }
+
+    /// Writes the bytes of the four planes at plane offset `offset`.
+    fn set_planes(&self, memory: &mut Memory, offset: u32, [zero, one, two, three]: [u8; 4]) {
+        let [lower, upper] = self.state.arrangement().places(offset);
+        memory.write_area(self.video, lower, &[zero, one]);
+        memory.write_area(self.video, upper, &[two, three]);
     }
 
     /// The processor reads a byte of the window at A0000h.
@@ -294,7 +338,8 @@ impl Vga {
         }
         let registers = &self.state.registers;
         let Some(selected) = planar::select_read(registers, address) else { return OPEN_BUS };
-        let latches = self.planes(memory, self.banked(selected.offset));
+        let planes = self.planes(memory).at(self.banked(selected.offset));
+        let latches = u32::from_le_bytes(planes);
         self.state.latches = latches;
         planar::read(&self.state.registers, selected, latches)
     }
@@ -310,10 +355,10 @@ impl Vga {
         let registers = &self.state.registers;
         let Some(selected) = planar::select_write(registers, address) else { return };
         let offset = self.banked(selected.offset);
-        let before = self.planes(memory, offset);
+        let before = u32::from_le_bytes(self.planes(memory).at(offset));
         let after = planar::write(registers, selected, self.state.latches, before, value);
         if after != before {
-            memory.write_area(self.video, planar::place(offset), &after.to_le_bytes());
+            self.set_planes(memory, offset, after.to_le_bytes());
         }
     }
 
@@ -379,6 +424,7 @@ impl Device for Vga {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
+        self.map_text(context.memory, None);
         *self = Vga::new(self.video, self.rom);
         context.claim_memory(WINDOW, WINDOW_START, planar::WINDOW_LEN);
         // RAM behind the window is not to be seen. The window is below the first MiB, where every address can be mapped.
@@ -466,8 +512,8 @@ impl Device for Vga {
     }
 
     fn picture(&self, memory: &Memory) -> Option<Picture> {
-        let video = memory.area(self.video);
-        Some(render::picture(&self.state.registers, &self.state.dispi, video))
+        let State { registers, dispi, .. } = &self.state;
+        Some(render::picture(registers, dispi, self.planes(memory)))
     }
 
     fn save(&self) -> SavedState {
@@ -481,10 +527,12 @@ impl Device for Vga {
         let window_fits = state.window.is_none_or(|offset| {
             offset.is_multiple_of(LINEAR_WINDOW_LEN) && offset < self.video.size()
         });
+        let text_fits = state.text.is_none_or(|text| matches!(text, 0xb_0000 | 0xb_8000));
         if !state.registers.is_possible()
             || !state.dispi.is_possible(self.video.size())
             || !state.mapped.is_possible(&function)
             || !window_fits
+            || !text_fits
         {
             return Err(saved.damaged("a register holds what it cannot hold"));
         }

@@ -8,7 +8,7 @@ use ring3_core::display::Pixels;
 use super::dispi::Mode;
 use super::registers::{Registers, Shift};
 use super::render::{put_line, size};
-use super::scan;
+use super::scan::{self, Planes};
 
 /// Dots of a character clock.
 const DOTS: usize = 8;
@@ -35,7 +35,7 @@ struct Palettes {
 }
 
 /// The screen in a graphics mode of the VGA.
-pub(super) fn picture(registers: &Registers, video: &[u8]) -> Pixels {
+pub(super) fn picture(registers: &Registers, planes: Planes<'_>) -> Pixels {
     let palettes =
         Palettes { colours_16: registers.palette_16(), colours_256: registers.dac.palette_256() };
     let (width, height) = size(registers);
@@ -50,8 +50,8 @@ pub(super) fn picture(registers: &Registers, video: &[u8]) -> Pixels {
             for column in 0..=registers.columns() {
                 let counter = line.start.wrapping_add(column as u16);
                 let offset = scan::plane_offset(registers, counter, line.row_scan);
-                let planes = scan::planes(video, offset.into());
-                dots.extend(character_dots(registers.shift(), planes, &palettes));
+                let bytes = planes.at(offset.into());
+                dots.extend(character_dots(registers.shift(), bytes, &palettes));
             }
         }
         put_line(registers, &dots, line.panning, &mut pixels, width);
@@ -86,14 +86,14 @@ fn interleaved_dots(planes: [u8; 4]) -> [usize; DOTS] {
 }
 
 /// The screen in a mode with four planes whose size the DISPI registers give.
-pub(super) fn dispi_picture(mode: Mode, registers: &Registers, video: &[u8]) -> Pixels {
+pub(super) fn dispi_picture(mode: Mode, registers: &Registers, planes: Planes<'_>) -> Pixels {
     let palette = registers.palette_16();
     let mut pixels = Vec::with_capacity(mode.width * mode.height);
     for y in mode.y_offset..mode.y_offset + mode.height {
         let first = (y * mode.virtual_width + mode.x_offset) / DOTS;
         for offset in first..first + mode.width / DOTS {
-            let planes = scan::planes(video, offset as u32);
-            pixels.extend(planar_dots(planes).map(|pixel| palette[pixel]));
+            let bytes = planes.at(offset as u32);
+            pixels.extend(planar_dots(bytes).map(|pixel| palette[pixel]));
         }
     }
     Pixels { width: mode.width, height: mode.height, colours: pixels }

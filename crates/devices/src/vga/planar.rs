@@ -1,7 +1,11 @@
 //! How the processor reads and writes the four planes of display memory.
 //!
-//! The four bytes of the planes at one plane offset stand side by side in video memory, plane 0 first, and are handled as one
-//! little-endian `u32`. [`place`] tells where. (FreeVGA, "Accessing the VGA Display Memory"; the Reference, "Graphics Controller".)
+//! The four bytes of the planes at one plane offset are handled as one little-endian `u32`, plane 0 first.
+//! [`Arrangement`] tells where they are in video memory. (FreeVGA, "Accessing the VGA Display Memory"; the
+//! Reference, "Graphics Controller".)
+
+use ring3_core::memory::{Area, Memory};
+use serde::{Deserialize, Serialize};
 
 use super::registers::{Function, Registers};
 
@@ -10,11 +14,49 @@ pub(super) const WINDOW_LEN: u64 = 0x2_0000;
 /// What a read finds that nothing answers.
 const OPEN_BUS: u8 = 0xff;
 
-/// Where in video memory the four planes of plane offset `offset` are: offsets whose low two bits are 0 come first. These are what
-/// chain 4 reaches, so the window of a 256-colour mode is the first 64 KiB as they are and can be mapped for the processor.
-pub(super) fn place(offset: u32) -> u64 {
-    let block = u64::from(offset >> 16) << 18;
-    block | u64::from(offset & 3) << 16 | u64::from(offset & 0xfffc)
+/// Where in video memory the bytes of the planes are. Each arrangement suits one kind of addressing: what the
+/// processor reaches by it is then in order, and can be mapped for the processor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Arrangement {
+    /// The four bytes of a plane offset stand side by side, and offsets whose low two bits are 0 come first.
+    /// Chain 4 reaches these.
+    #[default]
+    Chain4,
+    /// The same, but for even offsets below [`TEXT_LEN`]: planes 0 and 1 of these come first, and planes 2 and
+    /// 3 are [`UPPER_PLANES`] further on. Odd/even addressing reaches planes 0 and 1 of these in text modes.
+    OddEven,
+}
+
+/// Size of the part of the window that text modes use.
+pub(super) const TEXT_LEN: u64 = 0x8000;
+/// Where [`Arrangement::OddEven`] has planes 2 and 3 of plane offset 0. Here [`Arrangement::Chain4`] has the
+/// planes of offset 2.
+const UPPER_PLANES: u64 = 0x2_0000;
+
+impl Arrangement {
+    /// Returns the places of planes 0 and 1, and of planes 2 and 3, of plane offset `offset`.
+    pub(super) fn places(self, offset: u32) -> [u64; 2] {
+        let offset = u64::from(offset);
+        if self == Arrangement::OddEven && offset < TEXT_LEN && offset.is_multiple_of(2) {
+            return [offset, UPPER_PLANES + offset];
+        }
+        let first = offset >> 16 << 18 | (offset & 3) << 16 | offset & 0xfffc;
+        [first, first + 2]
+    }
+}
+
+/// Brings `video` from one arrangement to the other: what differs changes places.
+pub(super) fn rearrange(memory: &mut Memory, video: Area) {
+    let part = |start: u64| start as usize..(start + TEXT_LEN) as usize;
+    let bytes = memory.area(video);
+    let mut lower = bytes[part(0)].to_vec();
+    let mut upper = bytes[part(UPPER_PLANES)].to_vec();
+    for (lower, upper) in lower.chunks_exact_mut(4).zip(upper.chunks_exact_mut(4)) {
+        // Planes 2 and 3 of an offset that is a multiple of 4, and planes 0 and 1 of the next even one.
+        lower[2..].swap_with_slice(&mut upper[..2]);
+    }
+    memory.write_area(video, 0, &lower);
+    memory.write_area(video, UPPER_PLANES, &upper);
 }
 
 /// What the processor can reach by an address.
@@ -121,19 +163,44 @@ fn combine(registers: &Registers, latches: u32, value: u8) -> u32 {
     data & mask | latches & !mask
 }
 
-/// True when a 64 KiB window at A0000h is plain memory: what is written there is read
-/// there, and goes to the first 64 KiB of video memory.
-pub(super) fn is_plain(registers: &Registers) -> bool {
+/// True when a byte that is written is the one that is read at the same address, and nothing else changes, if
+/// addresses select the same planes for writes and for reads. There is more to a read: it loads the latches.
+/// These count only after other registers were written, and software that needs them reads after that.
+fn is_plain(registers: &Registers) -> bool {
     registers.memory_is_enabled()
-        && registers.memory_map() == 1
-        && registers.is_chain_4()
-        && registers.map_mask() == 0xf
         && registers.write_mode() == 0
         && registers.enable_set_reset() == 0
         && registers.rotate_count() == 0
         && registers.function() == Function::Replace
         && registers.bit_mask() == 0xff
         && !registers.reads_compare()
+}
+
+/// True when a 64 KiB window at A0000h is plain memory: what is written there is read there, and goes to the
+/// first 64 KiB of video memory, arranged as [`Arrangement::Chain4`].
+pub(super) fn is_plain_chain_4(registers: &Registers) -> bool {
+    registers.is_chain_4()
+        && registers.memory_map() == 1
+        && registers.map_mask() == 0xf
+        && is_plain(registers)
+}
+
+/// Returns the guest-physical address at which [`TEXT_LEN`] bytes are plain memory, if text modes have them
+/// so: characters and attributes in turn, which are the first bytes of video memory, arranged as
+/// [`Arrangement::OddEven`].
+pub(super) fn plain_text(registers: &Registers) -> Option<u64> {
+    let start = match registers.memory_map() {
+        2 => 0xb_0000,
+        3 => 0xb_8000,
+        _ => return None,
+    };
+    let is_odd_even = !registers.is_chain_4()
+        && registers.writes_odd_even()
+        && registers.reads_odd_even()
+        && registers.chains_odd_even()
+        && registers.map_mask() == 0b0011
+        && registers.read_map_select() & 2 == 0;
+    (is_odd_even && is_plain(registers)).then_some(start)
 }
 
 /// FFh for each plane whose bit is 1.

@@ -7,6 +7,7 @@ use ring3_core::display::{Picture, Pixels};
 
 use super::dispi::Dispi;
 use super::registers::Registers;
+use super::scan::Planes;
 use super::{graphics, linear, text};
 
 /// What is shown while there is no sensible mode.
@@ -15,7 +16,7 @@ const NO_MODE: (usize, usize) = (640, 400);
 const LEAST: (usize, usize) = (128, 64);
 
 /// What the screen shows.
-pub(super) fn picture(registers: &Registers, dispi: &Dispi, video: &[u8]) -> Picture {
+pub(super) fn picture(registers: &Registers, dispi: &Dispi, planes: Planes<'_>) -> Picture {
     let size = match dispi.mode() {
         Some(mode) => (mode.width, mode.height),
         None => size(registers),
@@ -25,12 +26,12 @@ pub(super) fn picture(registers: &Registers, dispi: &Dispi, video: &[u8]) -> Pic
     }
     match dispi.mode() {
         Some(mode) if dispi.is_linear() => {
-            Picture::Pixels(linear::picture(mode, &registers.dac.palette_256(), video))
+            Picture::Pixels(linear::picture(mode, &registers.dac.palette_256(), planes.video))
         }
-        Some(mode) => Picture::Pixels(graphics::dispi_picture(mode, registers, video)),
+        Some(mode) => Picture::Pixels(graphics::dispi_picture(mode, registers, planes)),
         None if size.0 < LEAST.0 || size.1 < LEAST.1 => Picture::Pixels(black(NO_MODE)),
-        None if registers.is_graphics() => Picture::Pixels(graphics::picture(registers, video)),
-        None => Picture::Text(text::picture(registers, video)),
+        None if registers.is_graphics() => Picture::Pixels(graphics::picture(registers, planes)),
+        None => Picture::Text(text::picture(registers, planes)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! shown twice; a row further on, the counter is larger by the offset. At the line compare it begins again at 0 (split screen).
 //! (FreeVGA, "CRT Controller Registers"; the Reference, "CRT Controller".)
 
-use super::planar;
+use super::planar::Arrangement;
 use super::registers::{Addressing, Registers};
 
 /// One line of the screen.
@@ -82,9 +82,22 @@ pub(super) fn plane_offset(registers: &Registers, counter: u16, row_scan: u8) ->
     offset
 }
 
-/// The bytes of the four planes at plane offset `offset` of video memory `video`.
-pub(super) fn planes(video: &[u8], offset: u32) -> [u8; 4] {
-    let place = planar::place(offset) as usize;
-    let bytes = video.get(place..).and_then(|bytes| bytes.first_chunk());
-    bytes.copied().unwrap_or_default()
+/// The planes of video memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planes<'a> {
+    pub(super) video: &'a [u8],
+    pub(super) arrangement: Arrangement,
+}
+
+impl Planes<'_> {
+    /// The bytes of the four planes at plane offset `offset`.
+    pub(super) fn at(self, offset: u32) -> [u8; 4] {
+        let [lower, upper] = self.arrangement.places(offset);
+        let two = |place: u64| -> [u8; 2] {
+            let bytes = self.video.get(place as usize..).and_then(|bytes| bytes.first_chunk());
+            bytes.copied().unwrap_or_default()
+        };
+        let ([zero, one], [two, three]) = (two(lower), two(upper));
+        [zero, one, two, three]
+    }
 }

@@ -212,11 +212,11 @@ impl Machine {
 
     /// The four planes at a plane offset.
     fn planes(&self, offset: u32) -> [u8; 4] {
-        scan::planes(self.bench.memory.area(self.video), offset)
+        self.vga.planes(&self.bench.memory).at(offset)
     }
 
     fn set_planes(&mut self, offset: u32, planes: [u8; 4]) {
-        self.bench.memory.write_area(self.video, planar::place(offset), &planes);
+        self.vga.set_planes(&mut self.bench.memory, offset, planes);
     }
 
     fn text(&self) -> TextScreen {

@@ -6,7 +6,7 @@ use ring3_core::display::{Cell, Pixels, TextScreen};
 
 use super::registers::Registers;
 use super::render::{put_line, size};
-use super::scan::{self, Line};
+use super::scan::{self, Line, Planes};
 
 /// Bytes of a character in a font, one for each row scan.
 const GLYPH_LEN: u32 = 32;
@@ -26,10 +26,10 @@ struct Character {
 }
 
 impl Character {
-    fn at(registers: &Registers, video: &[u8], line: Line, column: usize) -> Character {
+    fn at(registers: &Registers, planes: Planes<'_>, line: Line, column: usize) -> Character {
         let counter = line.start.wrapping_add(column as u16);
         let offset = scan::plane_offset(registers, counter, line.row_scan);
-        let [code, attribute, ..] = scan::planes(video, offset.into());
+        let [code, attribute, ..] = planes.at(offset.into());
         Character { code, attribute, has_cursor: counter == registers.cursor_location() }
     }
 
@@ -53,7 +53,7 @@ impl Character {
 
     /// The dots of the character in a line with row scan `row_scan`: bit 8 is the leftmost, bit 0 the
     /// ninth one.
-    fn dots(self, registers: &Registers, video: &[u8], row_scan: u8) -> u16 {
+    fn dots(self, registers: &Registers, planes: Planes<'_>, row_scan: u8) -> u16 {
         let cursor = registers.cursor_rows().is_some_and(|rows| rows.contains(&row_scan));
         let underline = self.attribute & 7 == UNDERLINED && row_scan == registers.underline_row();
         if underline || self.has_cursor && cursor {
@@ -61,14 +61,14 @@ impl Character {
         }
         let font = registers.character_map(self.attribute & 8 != 0);
         let offset = font + u32::from(self.code) * GLYPH_LEN + u32::from(row_scan);
-        let [_, _, glyph, _] = scan::planes(video, offset);
+        let [_, _, glyph, _] = planes.at(offset);
         let joins = registers.extends_line_graphics() && LINE_GRAPHICS.contains(&self.code);
         u16::from(glyph) << 1 | u16::from(joins && glyph & 1 != 0)
     }
 }
 
 /// The screen in a text mode.
-pub(super) fn picture(registers: &Registers, video: &[u8]) -> TextScreen {
+pub(super) fn picture(registers: &Registers, planes: Planes<'_>) -> TextScreen {
     let palette = registers.palette_16();
     let (width, height) = size(registers);
     let (columns, dots) = (registers.columns(), registers.dots());
@@ -85,7 +85,7 @@ pub(super) fn picture(registers: &Registers, video: &[u8]) -> TextScreen {
             || registers.row_scan_1_is_address_14()
         {
             row.clear();
-            row.extend((0..=columns).map(|column| Character::at(registers, video, line, column)));
+            row.extend((0..=columns).map(|column| Character::at(registers, planes, line, column)));
         }
         if line.begins_row {
             let with_cursor = row[..columns].iter().position(|character| character.has_cursor);
@@ -99,7 +99,7 @@ pub(super) fn picture(registers: &Registers, video: &[u8]) -> TextScreen {
             drawn = Some((line.start, line.row_scan));
             line_dots.clear();
             for character in &row {
-                let bits = character.dots(registers, video, line.row_scan);
+                let bits = character.dots(registers, planes, line.row_scan);
                 let foreground = character.foreground(&palette);
                 let background = character.background(registers, &palette);
                 let dot = |bit: usize| {

@@ -1,5 +1,7 @@
 //! The processor's accesses to the planes.
 
+use ring3_core::memory::Target;
+
 use super::*;
 
 #[test]
@@ -158,7 +160,6 @@ fn chain_4_is_the_planes_in_turn() {
 
 #[test]
 fn mode_13h_is_memory_for_the_processor() {
-    use ring3_core::memory::Target;
     let mut machine = Machine::with(&MODE_13);
     assert_ne!(machine.bench.memory.write_target(0xa0000), Target::Device);
     assert_eq!(machine.bench.memory.write_target(0xb0000), Target::Device);
@@ -173,13 +174,158 @@ fn mode_13h_is_memory_for_the_processor() {
     assert_eq!(machine.bench.memory.read_target(0xa0000), Target::Device);
 }
 
+/// Whether the processor reaches the byte at `address` by itself, for reads and for writes alike.
+fn is_mapped(machine: &Machine, address: u64) -> bool {
+    let memory = &machine.bench.memory;
+    let (read, write) = (memory.read_target(address), memory.write_target(address));
+    assert_eq!(read, write, "{address:#x}");
+    matches!(read, Target::Place(_))
+}
+
 #[test]
-fn places_are_different_and_in_order_for_chain_4() {
-    let mut places: Vec<u64> = (0..0x2_0000).map(planar::place).collect();
-    for offset in (0..0x1_0000).step_by(4) {
-        assert_eq!(places[offset], offset as u64);
+fn text_is_memory_for_the_processor() {
+    let mut machine = Machine::with(&TEXT);
+    let mapped = |machine: &Machine| {
+        [0xa0000, 0xaffff, 0xb0000, 0xb7fff, 0xb8000, 0xbffff]
+            .map(|address| is_mapped(machine, address))
+    };
+    let colour = [false, false, false, false, true, true];
+    assert_eq!(mapped(&machine), colour);
+    // Registers with which an access does anything else, or with which it goes elsewhere.
+    for (index, value) in [(1, 1), (3, 1), (3, 8), (5, 0x11), (5, 0x18), (5, 0), (6, 0x0c), (8, 0)]
+    {
+        let plain = TEXT.graphics[usize::from(index)];
+        machine.write_graphics(index, value);
+        assert_eq!(mapped(&machine), [false; 6], "graphics {index} {value:#x}");
+        machine.write_graphics(index, plain);
+        assert_eq!(mapped(&machine), colour, "graphics {index} {value:#x}");
     }
-    places.sort_unstable();
-    let expected: Vec<u64> = (0..0x2_0000).map(|index| 4 * index).collect();
-    assert_eq!(places, expected);
+    for (index, value) in [(2, 7), (2, 1), (2, 0xf), (4, 6), (4, 0x0a)] {
+        machine.write_sequencer(index, value);
+        assert_eq!(mapped(&machine), [false; 6], "sequencer {index} {value:#x}");
+        machine.write_sequencer(index, TEXT.sequencer[usize::from(index)]);
+        assert_eq!(mapped(&machine), colour, "sequencer {index} {value:#x}");
+    }
+    for plane in 0..4 {
+        machine.write_graphics(4, plane);
+        assert_eq!(is_mapped(&machine, 0xb8000), plane < 2, "plane {plane}");
+    }
+    machine.write_graphics(4, 0);
+    machine.write(0x3c2, TEXT.miscellaneous & !2);
+    assert_eq!(mapped(&machine), [false; 6], "memory is disabled");
+    machine.write(0x3c2, TEXT.miscellaneous);
+    // The monochrome adapter's place.
+    machine.write_graphics(6, 0x0a);
+    assert_eq!(mapped(&machine), [false, false, true, true, false, false]);
+    for (index, value) in [(1, 640), (2, 480), (3, 4), (4, 0x81)] {
+        machine.write_dispi(index, value);
+    }
+    assert_eq!(mapped(&machine), [false; 6], "a planar mode with banks");
+    machine.write_dispi(4, 0);
+    assert!(is_mapped(&machine, 0xb0000));
+    machine.set(&MODE_4);
+    assert_eq!(mapped(&machine), colour, "the CGA's graphics");
+    machine.set(&MODE_13);
+    assert_eq!(mapped(&machine), [true, true, false, false, false, false]);
+    machine.set(&TEXT);
+    machine.vga.reset(&mut machine.bench.context());
+    assert_eq!(mapped(&machine), [false; 6]);
+}
+
+#[test]
+fn planes_keep_their_bytes_when_text_becomes_memory_and_when_it_does_not_any_more() {
+    let mut machine = Machine::with(&MODE_12);
+    let bytes = |offset: u32| [0, 1, 2, 3].map(|plane| (offset * 7 + (offset >> 8) + plane) as u8);
+    for offset in 0..0x1_0000 {
+        machine.set_planes(offset, bytes(offset));
+    }
+    let check = |machine: &Machine| {
+        let is_kept = |offset: &u32| machine.planes(*offset) == bytes(*offset);
+        assert_eq!((0..0x1_0000).find(|offset| !is_kept(offset)), None);
+    };
+    for mode in [&TEXT, &MODE_13, &TEXT, &MODE_6, &MODE_4, &MODE_12] {
+        machine.set(mode);
+        check(&machine);
+    }
+    machine.set(&TEXT);
+    for address in 0..0x8000_u32 {
+        let expected = bytes(address & !1)[address as usize & 1];
+        assert_eq!(machine.peek(0xb8000 + u64::from(address)), expected, "{address:#x}");
+    }
+    // A reset keeps video memory, too.
+    machine.vga.reset(&mut machine.bench.context());
+    check(&machine);
+}
+
+#[test]
+fn a_saved_text_mode_goes_on_where_it_was() {
+    let mut machine = Machine::with(&TEXT);
+    machine.poke(0xb8004, 0x41);
+    let state = machine.vga.save();
+    machine.vga = Vga::new(machine.video, machine.vga.rom);
+    machine.vga.restore(&state).unwrap();
+    assert_eq!(machine.planes(4), [0x41, 0, 0, 0]);
+    machine.set(&MODE_12);
+    assert_eq!(machine.planes(4), [0x41, 0, 0, 0]);
+    assert!(!is_mapped(&machine, 0xb8000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the registers are, an access that the processor makes by itself finds and leaves what one that
+    /// the adapter makes does.
+    #[test]
+    fn mapped_accesses_are_the_same(
+        writes in prop::collection::vec(
+            (any::<bool>(), 0_u8..9, any::<u8>(), 0_u64..0x2_0000, any::<u8>()),
+            1..60,
+        ),
+    ) {
+        let mut machines = [Machine::with(&TEXT), Machine::with(&TEXT)];
+        for (is_sequencer, index, value, offset, byte) in writes {
+            for machine in &mut machines {
+                match is_sequencer {
+                    true => machine.write_sequencer(2 + index % 3, value),
+                    // Mostly a value with which something is mapped.
+                    false if value < 0x80 => machine.write_graphics(index, TEXT.graphics[usize::from(index)]),
+                    false => machine.write_graphics(index, value),
+                }
+                if value & 1 == 0 {
+                    machine.set(&TEXT);
+                }
+            }
+            let [mapped, called] = &mut machines;
+            mapped.poke(WINDOW_START + offset, byte);
+            let context = &mut called.bench.context();
+            called.vga.write_memory(context, WINDOW, offset, Width::Byte, byte.into());
+            let found = mapped.peek(WINDOW_START + offset);
+            let context = &mut called.bench.context();
+            let expected = called.vga.read_memory(context, WINDOW, offset, Width::Byte);
+            prop_assert_eq!(u32::from(found), expected);
+            // The mapped access has left the latches as they were.
+            mapped.vga.state.latches = called.vga.state.latches;
+        }
+        let [mapped, called] = &machines;
+        let all = |machine: &Machine| (0..0x1_0000).map(|at| machine.planes(at)).collect::<Vec<_>>();
+        prop_assert!(all(mapped) == all(called));
+    }
+}
+
+#[test]
+fn places_are_different_and_in_order_for_the_processor() {
+    for arrangement in [Arrangement::Chain4, Arrangement::OddEven] {
+        let mut places: Vec<u64> =
+            (0..0x2_0000).flat_map(|offset| arrangement.places(offset)).collect();
+        places.sort_unstable();
+        let expected: Vec<u64> = (0..0x4_0000).map(|index| 2 * index).collect();
+        assert_eq!(places, expected);
+    }
+    for offset in (0..0x1_0000).step_by(4) {
+        let at = u64::from(offset);
+        assert_eq!(Arrangement::Chain4.places(offset), [at, at + 2]);
+    }
+    for offset in (0..0x8000).step_by(2) {
+        assert_eq!(Arrangement::OddEven.places(offset)[0], u64::from(offset));
+    }
 }

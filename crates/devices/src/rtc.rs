@@ -251,6 +251,12 @@ impl Rtc {
         Some(self.when(next))
     }
 
+    /// The index selects a byte of the clock, and not one of the memory, which neither time nor a read changes.
+    fn selects_clock(&self) -> bool {
+        let index = usize::from(self.index);
+        index <= REGISTER_D || index == CENTURY
+    }
+
     fn read_index(&mut self, now: Time) -> u8 {
         let index = usize::from(self.index);
         let byte = self.cmos[index];
@@ -407,12 +413,17 @@ impl Device for Rtc {
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
-        self.follow(context.now);
+        let is_of_clock = self.selects_clock();
+        if is_of_clock {
+            self.follow(context.now);
+        }
         let value = bytewise::read(port, width, |port| match port {
             0x71 => self.read_index(context.now),
             _ => OPEN_BUS,
         });
-        self.drive(context);
+        if is_of_clock {
+            self.drive(context);
+        }
         value
     }
 

@@ -39,44 +39,45 @@ pub(crate) enum Command {
     /// Run a machine until it is switched off
     Run(Box<RunArguments>),
 
-    /// Measure whole systems beside what else is installed
+    /// Measure whole systems, beside other emulators that are installed
     Bench(BenchArguments),
 
-    /// Make, convert, check and change disk images; the options are those of qemu-img
+    /// Create, convert, check and change disk images, with the options of qemu-img
     #[command(version)]
     Img(ImgArguments),
 
-    /// Serve disk images to machines (vhost-user-blk) and others (NBD), with rights for each
+    /// Serve disk images to machines (vhost-user-blk) and other programs (NBD), with separate rights for each
     Vblock(VblockArguments),
 
-    /// Be a network behind NAT for a machine, without any rights; "ring3 run --nic user" starts one
+    /// Run a NAT, a network for machines that needs no rights on the host; "ring3 run --nic user" starts one
     Nat(NatArguments),
 
-    /// Be a network between machines; "ring3 run --nic switch" starts one
+    /// Run a network switch between machines; "ring3 run --nic switch" starts one
     Switch(SwitchArguments),
 
-    /// Predict what a network between machines does, by its design and what the host takes
+    /// Predict the performance of a network between machines from its design and the host's costs
     Netmodel(NetmodelArguments),
 
-    /// Say what this host permits, and which engine runs on it
+    /// Report what this host permits, and which engine it can run
     Doctor(DoctorArguments),
 
-    /// Print what a shell reads to complete the command lines of ring3
+    /// Print the script by which a shell completes ring3's command lines
     Completions(CompletionsArguments),
 
     /// Write the manual pages of ring3 and its commands to a directory
     Man(ManArguments),
 
-    /// The same from a QEMU command line; "ring3 qemu -help" lists what is understood of it
+    /// Run a machine, as "ring3 run" does, from QEMU's command line; "ring3 qemu -help" lists the options it
+    /// knows
     #[command(disable_help_flag = true)]
     Qemu {
-        /// QEMU's options, with or without the name of its program before them
+        /// QEMU's options, with or without QEMU's program name before them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         arguments: Vec<String>,
     },
 }
 
-/// What `ring3 run --help` says below the options.
+/// Returns the text that `ring3 run --help` shows below the options.
 fn run_help() -> String {
     let keys = escape::HELP;
     format!(
@@ -88,7 +89,7 @@ Examples:
   ring3 run --debugcon stdio
 
 Keys, when standard input is a terminal and the serial port is on stdio:
-{keys}From a pipe or a file every byte goes to the guest as it is; the end of the
+{keys}From a pipe or a file every byte goes to the guest unchanged; the end of the
 input does not end the run.
 
 Environment:
@@ -97,38 +98,40 @@ Environment:
                  for the messages of the firmware
 
 Exit status:
-  0  the guest has switched the machine off, or reset it with --no-reboot, or
+  0  the guest has switched the machine off, or reset it under --no-reboot, or
      Ctrl-A x was pressed
-  1  the host's side: a file cannot be read or written, is no kernel, ...
+  1  an error on the host: a file cannot be read or written, is not a kernel, ...
   2  the command line is wrong, or gives the machine nothing to boot
   3  the processor has stopped: a triple fault with --no-reboot; a report is
      on standard error
-  4  nothing will ever happen, and nobody is there to do something about it
+  4  nothing will ever happen again, and nobody can act on the machine
      (no terminal, no display and no tool): the guest has halted with
      interrupts disabled, or the firmware has found nothing to boot
   5  with --verify: the engines differ; a report is on standard error
-  odd, with --debug-exit: twice what the guest has written, plus 1; of 1, 3 and
-     5 a line on standard error says that they are the guest's
+  odd, with --debug-exit: twice the number that the guest wrote, plus 1; for 1, 3
+     and 5, a line on standard error says that the guest chose them
 
 SIGTERM, SIGINT and SIGHUP end the machine in good order, and then the program
 by that signal."
     )
 }
 
-/// What `ring3 run` is told.
+/// The options of `ring3 run`.
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
 pub(crate) struct RunArguments {
-    /// What to boot: disks, discs, diskettes, or a kernel and its initial RAM disk. What each is is found out; the options say it, and how it is used
+    /// Files to boot: disks, discs, diskettes, or a kernel and its initial RAM disk. ring3 recognizes each by
+    /// its contents; options such as --hda say it instead, and how the file is used
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// The kernel to start without firmware: a Linux bzImage, or one with a Multiboot header. What starts in real mode, as old kernels, zImages
-    /// and memdisk do, is started by firmware, and so is any Linux kernel with --bios. Without a kernel, firmware starts from the drives
+    /// The kernel to start without firmware: a Linux bzImage, or a kernel with a Multiboot header. Firmware
+    /// starts kernels that begin in real mode (old kernels, zImages, memdisk), and with --bios any Linux
+    /// kernel. Without a kernel, firmware boots from the drives
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
 
-    /// The kernel's initial RAM disk, or a module of a Multiboot kernel; can be given several times
+    /// The kernel's initial RAM disk, or a module of a Multiboot kernel; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) initrd: Vec<PathBuf>,
 
@@ -137,23 +140,23 @@ pub(crate) struct RunArguments {
     #[arg(allow_hyphen_values = true)]
     pub(crate) append: String,
 
-    /// The firmware, SeaBIOS or another for PCs; if not given, the SeaBIOS that is installed
+    /// The firmware: SeaBIOS or another one for PCs; by default the installed SeaBIOS
     #[arg(long, value_name = "FILE")]
     pub(crate) bios: Option<PathBuf>,
 
-    /// End the run when the guest resets the machine, and at a triple fault
+    /// End the run when the guest resets the machine, or at a triple fault
     #[arg(long)]
     pub(crate) no_reboot: bool,
 
-    /// When the guest switches the machine off, let it stand still until a tool resets or ends it
+    /// When the guest switches the machine off, keep it standing still until a tool resets or ends it
     #[arg(long)]
     pub(crate) no_shutdown: bool,
 
-    /// The processor: 486, pentium, pentium3, pentium4, or max, which has all that there is
+    /// The processor: 486, pentium, pentium3, pentium4, or max with every feature that ring3 has
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 
-    /// Memory of the machine: 512M, 2G, or a number of MiB, from 1M to 3G
+    /// The machine's memory: 512M, 2G, or a number of MiB, from 1M to 3G
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
 
@@ -166,26 +169,27 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) board: BoardArguments,
 
-    /// Where a serial port goes: stdio, null, none (there is no port), file:PATH for output only, unix:PATH (a socket to make, where clients
-    /// come and go), or pty (a pseudoterminal, whose name is shown). Given up to four times, for COM1 to COM4;
-    /// if not given, COM1 goes to stdio
+    /// The target of a serial port: stdio, null, none (no port at all), file:PATH for output only, unix:PATH
+    /// (a socket to create, for one client after another), or pty (a pseudoterminal, whose name is shown).
+    /// Given up to four times, for COM1 to COM4; by default COM1 uses stdio
     #[arg(long, value_name = "WHERE")]
     pub(crate) serial: Vec<SerialTarget>,
 
-    /// Where messages of the firmware go (port 402h): log, stdio, or file:PATH
+    /// Where the firmware's messages (port 402h) go: log, stdio, or file:PATH
     #[arg(long, value_name = "WHERE", default_value = "log")]
     pub(crate) debugcon: DebugTarget,
 
-    /// Where the screen goes: none, terminal (this one; the serial port then has no input), or vnc:WHERE
+    /// Where the screen is shown: none, terminal (this one; the serial port then gets no input), or vnc:WHERE
     /// with unix:PATH or :N
     #[arg(long, value_name = "WHERE", default_value = "none")]
     pub(crate) display: DisplayTarget,
 
-    /// Let tools drive the machine by the QEMU Machine Protocol: unix:PATH, a socket to make, or stdio
+    /// Let tools drive the machine by the QEMU Machine Protocol: at unix:PATH, a socket to create, or by
+    /// stdio
     #[arg(long, value_name = "WHERE")]
     pub(crate) qmp: Option<QmpTarget>,
 
-    /// Stand still before the first instruction, until a tool sends "cont"
+    /// Wait before the first instruction until a tool sends "cont"
     #[arg(long, requires = "qmp")]
     pub(crate) paused: bool,
 
@@ -193,44 +197,44 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "ADAPTER", default_value = "std")]
     pub(crate) vga: Vga,
 
-    /// What tools are told is the machine's name
+    /// The machine's name, as tools are told
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
 
-    /// What the machine's clock shows when it is switched on: base=utc, which it does if this is not given, base=localtime, or
-    /// base=DATE as in 2024-12-31T23:59:59
+    /// The time of the machine's clock at power-on: base=utc (the default), base=localtime, or base=DATE,
+    /// such as 2024-12-31T23:59:59
     #[arg(long, value_name = "BASE")]
     pub(crate) rtc: Option<RtcBase>,
 
-    /// The random seed that a Linux kernel gets with --kernel; if not given, another one each time
+    /// The random seed that a Linux kernel gets with --kernel; by default a new one each time
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
 
     #[command(flatten)]
     pub(crate) repetition: RepetitionArguments,
 
-    /// What executes the guest's instructions
+    /// The engine, which executes the guest's instructions
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub(crate) engine: Engine,
 
-    /// Add a port at which the guest ends the run with a status of its own: writing V gives 2V + 1
+    /// Add a port by which the guest ends the run with a status of its choice: writing V gives 2V + 1
     #[arg(long, value_name = "PORT", value_parser = port)]
     pub(crate) debug_exit: Option<u16>,
 
-    /// Which messages to log: error, warn, info, debug, trace or off, also by part, as in warn,ring3_vm=debug; the same as in RING3_LOG, which
-    /// this overrides
+    /// The messages to log: error, warn, info, debug, trace or off, also by part, as in warn,ring3_vm=debug.
+    /// Overrides RING3_LOG, which takes the same words
     #[arg(long, value_name = "FILTER")]
     pub(crate) log: Option<LogFilter>,
 
-    /// Log to this file, which is emptied first, and not to standard error
+    /// Write the log to this file, which is emptied first, instead of to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// When the run has ended, print counters to standard error
+    /// Print counters to standard error when the run has ended
     #[arg(long)]
     pub(crate) stats: bool,
 
-    /// What only `ring3 qemu` can say
+    /// The settings that only `ring3 qemu` can make.
     #[arg(skip)]
     pub(crate) qemu: QemuSettings,
 }
@@ -239,32 +243,34 @@ pub(crate) struct RunArguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Repetition")]
 pub(crate) struct RepetitionArguments {
-    /// Let time be a function of the instructions that the guest has executed, the clock start at 2000-01-01 and the seed
-    /// be 0 (but for --rtc and --seed): the same inputs then make the same run
+    /// Make time a function of the instructions that the guest has executed, start the clock at 2000-01-01
+    /// and use seed 0 (unless --rtc or --seed says otherwise), so that the same inputs lead to the same run
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// Run the translator and the interpreter in lock-step, deterministically or as it was recorded, and report the first
-    /// instruction that they do not execute in the same way
+    /// Run the translator and the interpreter in lock-step, deterministically or from a recording, and report
+    /// the first instruction that they execute differently
     #[arg(long, conflicts_with = "engine")]
     pub(crate) verify: bool,
 
-    /// Write the machine and all that comes in from outside to this file
+    /// Write the machine, and all its inputs from outside, to this file
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
 
-    /// Repeat the run in this file, which has the machine and all its inputs
+    /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
     pub(crate) replay: Option<PathBuf>,
 
-    /// Write a line to this file for each input, interrupt and reset, with the number of instructions executed until then
+    /// Write a line to this file for each input, interrupt and reset, with the number of instructions
+    /// executed before it
     #[arg(long, value_name = "FILE")]
     pub(crate) event_log: Option<PathBuf>,
 
-    /// Instructions from one line of the event log with hashes of the whole machine to the next; 0 for none
+    /// The number of instructions between two lines of the event log with hashes of the whole machine; 0 for
+    /// no such lines
     #[arg(long, value_name = "COUNT", default_value_t = 100_000_000, requires = "event_log")]
     pub(crate) checkpoint: u64,
 }
@@ -275,19 +281,19 @@ pub(crate) enum Vga {
     /// A VGA with the linear modes of Bochs.
     #[default]
     Std,
-    /// There is none.
+    /// No display adapter.
     None,
 }
 
-/// What executes the guest's instructions.
+/// The engine, which executes the guest's instructions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
     /// The translator where the host allows it, or else the interpreter
     #[default]
     Auto,
-    /// Copied into the host's own instructions
+    /// Copy guest code into the host's own instructions
     Translator,
-    /// One after the other
+    /// Execute one instruction after the other
     Interpreter,
 }
 
@@ -301,12 +307,12 @@ impl From<Engine> for EngineChoice {
     }
 }
 
-/// Why there cannot be such a port.
+/// The port cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("give an I/O port from 0 to 0xfffc, such as 0xf4 or 0x501")]
 pub(crate) struct BadPort;
 
-/// An I/O port at which a device with four ports begins: decimal, or hexadecimal after 0x.
+/// Reads the I/O port, decimal or hexadecimal after 0x, at which a device with four ports begins.
 pub(crate) fn port(text: &str) -> Result<u16, BadPort> {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let port = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -317,7 +323,7 @@ pub(crate) fn port(text: &str) -> Result<u16, BadPort> {
     port.ok().filter(|port| *port <= 0xfffc).ok_or(BadPort)
 }
 
-/// Where the messages of the firmware go.
+/// The target of the firmware's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DebugTarget {
     /// To the log.
@@ -328,7 +334,7 @@ pub(crate) enum DebugTarget {
     File(PathBuf),
 }
 
-/// Why a `--debugcon` is refused.
+/// The reason why a `--debugcon` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("give \"log\", \"stdio\" or \"file:PATH\"")]
 pub(crate) struct BadDebugTarget;
@@ -346,16 +352,16 @@ impl FromStr for DebugTarget {
     }
 }
 
-/// Where tools drive the machine.
+/// The way by which tools drive the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QmpTarget {
-    /// At a Unix socket with this path.
+    /// By a Unix socket with this path.
     Socket(PathBuf),
     /// By standard input and output.
     Stdio,
 }
 
-/// Why a `--qmp` is refused.
+/// The reason why a `--qmp` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("give \"unix:PATH\" or \"stdio\"")]
 pub(crate) struct BadQmpTarget;
@@ -373,14 +379,14 @@ impl FromStr for QmpTarget {
 }
 
 impl RepetitionArguments {
-    /// Virtual time is a function of the instructions executed.
+    /// Returns whether virtual time is a function of the instructions executed.
     pub(crate) fn is_deterministic(&self) -> bool {
         self.deterministic || self.verify
     }
 }
 
 impl Default for RunArguments {
-    /// Those of `ring3 run` alone.
+    /// The arguments of `ring3 run` without any option.
     fn default() -> RunArguments {
         let command = RunArguments::augment_args(clap::Command::new("run"));
         RunArguments::from_arg_matches(&command.get_matches_from(["run"]))
@@ -389,28 +395,29 @@ impl Default for RunArguments {
 }
 
 impl RunArguments {
-    /// Somebody can drive the machine from outside.
+    /// Returns whether the machine can be driven from outside.
     pub(crate) fn has_monitor(&self) -> bool {
         self.qmp.is_some() || !self.qemu.monitors.is_empty()
     }
 
-    /// Somebody was given a way to drive the machine from outside, and not only standard input by `-nographic`, where nobody may be.
+    /// Returns whether somebody was given a way to drive the machine from outside. The standard input that
+    /// `-nographic` implies does not count, since nobody may be there.
     pub(crate) fn is_driven(&self) -> bool {
         self.qmp.is_some() || self.qemu.monitors.len() > usize::from(self.qemu.has_implied_monitor)
     }
 
-    /// Where each serial port goes.
+    /// Returns the target of each serial port.
     pub(crate) fn serial_targets(&self) -> Vec<SerialTarget> {
         match (&self.display, self.serial.as_slice()) {
             (_, [SerialTarget::None]) => vec![],
-            // The terminal is the screen's.
+            // The screen takes the terminal.
             (DisplayTarget::Terminal, []) => vec![SerialTarget::Null],
             (_, []) => vec![SerialTarget::Stdio],
             (_, targets) => targets.to_vec(),
         }
     }
 
-    /// Refuses options that do not go together.
+    /// Refuses options that contradict each other.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let conflict =
             |reason: &str| Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
@@ -419,7 +426,7 @@ impl RunArguments {
                 [("--initrd", !self.initrd.is_empty()), ("--append", !self.append.is_empty())];
             if let Some((option, _)) = without.iter().find(|(_, is_given)| *is_given) {
                 let reason = format!(
-                    "{option} is for a kernel that is started without firmware: add --kernel FILE"
+                    "{option} is for a kernel that starts without firmware: add --kernel FILE"
                 );
                 return Err(Arguments::command().error(ErrorKind::MissingRequiredArgument, reason));
             }
@@ -437,13 +444,13 @@ impl RunArguments {
         let taken = ports_on_stdio > 0 || self.debugcon == DebugTarget::Stdio;
         if ports_on_stdio > 1 {
             return conflict(
-                "only one serial port can have standard input and output: --serial stdio is there twice",
+                "only one serial port can use standard input and output: --serial stdio is given twice",
             );
         }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
             return conflict(
                 "--qmp stdio needs standard input and output for itself; \
-                send the serial port elsewhere with --serial, and so with --debugcon",
+                send the serial port elsewhere with --serial, and the firmware's messages with --debugcon",
             );
         }
         let (nics, cards) = (self.nics.nic.len(), self.nics.cards().len());
@@ -459,7 +466,7 @@ impl RunArguments {
         let is_kept = repetition.record.is_some() || repetition.verify;
         if cards > 0 && repetition.deterministic && !is_kept {
             return conflict(
-                "what comes from a network and when is not determined: with --deterministic, \
+                "a network's packets come at times that nothing determines: with --deterministic, \
                 add --record FILE, and repeat the run with --replay FILE",
             );
         }
@@ -480,13 +487,13 @@ pub(crate) struct MemorySize {
     pub(crate) bytes: u64,
 }
 
-/// Why a `--memory` is refused.
+/// The reason why a `--memory` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadMemorySize {
     #[error("give a size as 512M, 2G, or a number of MiB")]
     Unreadable,
     #[error(
-        "a machine has between 1M and 3G, as its processor has 32-bit addresses; a number alone is in MiB"
+        "a machine has from 1M to 3G of memory, as its processor has 32-bit addresses; a number without a unit is in MiB"
     )]
     OutOfBounds,
 }
@@ -498,7 +505,7 @@ impl FromStr for MemorySize {
         const KIB: u64 = 1 << 10;
         const MIB: u64 = 1 << 20;
         const GIB: u64 = 1 << 30;
-        /// The processor's pages.
+        /// The size of the processor's pages.
         const PAGE: u64 = 4 << 10;
         let end = text.bytes().take_while(u8::is_ascii_digit).count();
         let (digits, unit) = text.split_at(end);
@@ -512,7 +519,7 @@ impl FromStr for MemorySize {
         if digits.is_empty() {
             return Err(BadMemorySize::Unreadable);
         }
-        // All digits: what fails to parse, or to multiply, is too large.
+        // There are only digits, so a number that cannot be parsed or multiplied is too large.
         let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
         match bytes {
             Some(bytes) if (MIB..=3 * GIB).contains(&bytes) && bytes.is_multiple_of(PAGE) => {

@@ -1,4 +1,4 @@
-//! Options for devices of the board, and for what the machine tells its software.
+//! Options for the board's devices, and for information that the machine passes to its software.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,41 +15,42 @@ use crate::run::RunError;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Board")]
 pub(crate) struct BoardArguments {
-    /// The high precision event timer: on or off. The 486 has none
+    /// The high precision event timer: on or off. A machine with a 486 has none
     #[arg(long, value_name = "on|off", default_value = "on")]
     #[arg(action = ArgAction::Set, value_parser = switch)]
     pub(crate) hpet: bool,
 
-    /// Give the guest a file by fw_cfg: name=NAME,file=FILE or name=NAME,string=TEXT, where names begin with opt/ by custom. Linux shows
-    /// it in /sys/firmware/qemu_fw_cfg/by_name; can be given several times
+    /// Pass a file to the guest by fw_cfg: name=NAME,file=FILE or name=NAME,string=TEXT, with names that
+    /// begin with opt/ by custom. Linux shows it in /sys/firmware/qemu_fw_cfg/by_name; may be given several
+    /// times
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) fw_cfg: Vec<FwCfgProperties>,
 
-    /// Add the device that kvm-unit-tests drive (QEMU's pc-testdev)
+    /// Add the device that kvm-unit-tests use (QEMU's pc-testdev)
     #[arg(long)]
     pub(crate) test_device: bool,
 }
 
-/// `on` or `off`.
+/// Reads `on` or `off`.
 fn switch(text: &str) -> Result<bool, BadProperties> {
     properties::switch("it", text).map_err(BadProperties)
 }
 
-/// A `--fw-cfg`.
+/// The value of `--fw-cfg`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FwCfgProperties {
     pub(crate) name: String,
     pub(crate) contents: Contents,
 }
 
-/// Where the contents of a file for the guest come from.
+/// The source of the contents of a file for the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
     File(PathBuf),
     Text(String),
 }
 
-/// Why a value is refused.
+/// The reason why a value is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub(crate) struct BadProperties(String);
@@ -77,7 +78,7 @@ impl FromStr for FwCfgProperties {
 }
 
 impl BoardArguments {
-    /// Says in `config` what was asked for.
+    /// Enters the options into `config`.
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
         config.test_device = self.test_device;

@@ -1,6 +1,6 @@
-//! What there is to boot: what is said where there is nothing, and where firmware finds nothing.
+//! Checks that there is something to boot, and what to say if there is not, or if firmware finds nothing.
 //!
-//! * [`files`]: what files are that are given without a word on that.
+//! * [`files`]: files without an option, which are recognized by their contents.
 
 mod files;
 
@@ -15,13 +15,13 @@ use crate::args::{Arguments, DebugTarget, RunArguments};
 use crate::display::DisplayTarget;
 pub(crate) use files::medium_in;
 
-/// What to do where there is nothing to boot.
+/// Advice for a machine that has nothing to boot.
 const ADVICE: &str = "name a file with a disk, a disc, a diskette or a kernel (ring3 run FILE, or --hda, --cdrom, --fda, \
      --kernel FILE), or give a network (--nic user)";
 
 impl RunArguments {
-    /// Refuses a machine that has nothing to boot, where nobody could see what its firmware says or give it a disk; else it is
-    /// only told.
+    /// Refuses a machine that has nothing to boot if nobody could read its firmware's messages or give it a
+    /// disk. Otherwise this prints the advice only.
     pub(crate) fn check_boot(&self) -> Result<(), Error> {
         let has_own_software =
             self.kernel.is_some() || self.bios.is_some() || self.repetition.replay.is_some();
@@ -36,13 +36,13 @@ impl RunArguments {
             return Err(Arguments::command().error(ErrorKind::MissingRequiredArgument, reason));
         }
         if !self.has_monitor() {
-            // Who has no standard error sees what the firmware says.
+            // A failure is ignored: the firmware's messages say the same.
             let _ = writeln!(Stderr, "ring3: there is nothing to boot: {ADVICE}");
         }
         Ok(())
     }
 
-    /// What is in the machine's drives.
+    /// Returns the media in the machine's drives.
     fn media(&self) -> Vec<&Path> {
         let drives = &self.drives;
         let short = [
@@ -61,7 +61,7 @@ impl RunArguments {
         short.into_iter().flatten().map(AsRef::as_ref).chain(long).collect()
     }
 
-    /// What is said when firmware has found nothing to boot.
+    /// Returns the message for a firmware that has found nothing to boot.
     pub(crate) fn nothing_was_found(&self) -> String {
         let media: Vec<_> = self.media().iter().map(|path| path.display().to_string()).collect();
         let on_network = if self.nics.cards().is_empty() { "" } else { ", nor on the network" };
@@ -74,7 +74,7 @@ impl RunArguments {
             format!("there is no boot loader on {}{on_network}", media.join(", "))
         };
         format!(
-            "the firmware has found no system to boot: {where_not}; a kernel is started without one by --kernel FILE"
+            "the firmware has found no system to boot: {where_not}; --kernel FILE starts a kernel without a boot loader"
         )
     }
 }

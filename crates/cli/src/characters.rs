@@ -1,5 +1,5 @@
-//! Where the bytes of serial ports and monitors go, where the options of `ring3 qemu` say more of it than `ring3 run` can: character
-//! devices, which a port and monitors can share.
+//! The back-ends of serial ports and monitors for which `ring3 qemu` has more options than `ring3 run`:
+//! character devices, which a port and monitors can share.
 
 mod mux;
 mod open;
@@ -26,10 +26,10 @@ use crate::serial::terminals::{Owner, Terminal, Terminals};
 use crate::serial::{Line, Port, SerialError, SerialTarget, Taker};
 pub(crate) use mux::Mux;
 
-/// Pieces that wait for a monitor at most.
+/// Upper bound of the pieces of input that wait for a monitor.
 const PIECES_WAITING: usize = 64;
 
-/// Why there is no such place.
+/// The reasons why a character device cannot be opened.
 #[derive(Debug, Error)]
 pub(crate) enum CharacterError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub(crate) enum CharacterError {
     Monitor(#[source] io::Error),
 }
 
-/// What a character device is shown as.
+/// Returns the place of a character device in QEMU's notation.
 fn shown(place: &Place) -> String {
     match place {
         Place::Unknown | Place::Null => "null".to_owned(),
@@ -66,12 +66,13 @@ fn shown(place: &Place) -> String {
     }
 }
 
-/// What people call character device `index`.
+/// Returns the name of character device `index`.
 fn label(character: &Character, index: usize) -> String {
     character.id.clone().unwrap_or_else(|| format!("char{index}"))
 }
 
-/// What tools are told of the character devices of `arguments`, some of which are at `terminals`, and of the screen.
+/// Returns the facts that tools may ask for: the name and UUID, the character devices of `arguments`, some of
+/// which are at `terminals`, and the screen.
 pub(crate) fn facts(arguments: &RunArguments, terminals: &Terminals) -> ring3_qmp::Facts {
     let terminal = |owner| terminals.name(owner).map(|name| format!("pty:{name}"));
     let mut characters = Vec::new();
@@ -98,20 +99,20 @@ pub(crate) fn facts(arguments: &RunArguments, terminals: &Terminals) -> ring3_qm
     ring3_qmp::Facts { name: arguments.name.clone(), uuid: arguments.qemu.uuid, characters, screen }
 }
 
-/// The character devices that a machine has, as far as somebody has them.
+/// The character devices of a machine that something uses.
 #[derive(Debug, Default)]
 pub(crate) struct Characters {
-    /// Those that serial ports have, by their numbers.
+    /// The devices that serial ports use, by number.
     ports: Vec<Option<Arc<Port>>>,
-    /// Who takes standard input.
+    /// The receiver of standard input.
     pub(crate) stdin: Option<Arc<dyn Taker>>,
-    /// The other ends of pseudoterminals, which stay though nobody has them open.
+    /// The other ends of pseudoterminals, held open while no program has them open.
     held: Vec<OwnedFd>,
 }
 
 impl Characters {
-    /// Opens what `arguments` say, pseudoterminals among `terminals`. Monitors are served by `server`; what comes for serial ports goes to
-    /// `sender`.
+    /// Opens the character devices of `arguments`; pseudoterminals are among `terminals`. `server` serves the
+    /// monitors; input for serial ports goes to `sender`.
     pub(crate) fn open(
         arguments: &RunArguments,
         sender: &Sender,
@@ -129,7 +130,7 @@ impl Characters {
             let terminal = || {
                 let terminal = terminals.take(Owner::Character(index))?;
                 let label = label(character, index);
-                // As QEMU says it: programs look for it there.
+                // Programs look for QEMU's words.
                 let line = format!("char device redirected to {} (label {label})", terminal.name);
                 let _ = writeln!(Stderr, "{line}");
                 Ok(terminal)
@@ -153,12 +154,12 @@ impl Characters {
         Ok(characters)
     }
 
-    /// The host's side of character device `index`.
+    /// Returns the host's side of character device `index`.
     pub(crate) fn port(&self, index: usize) -> Option<Arc<Port>> {
         self.ports.get(index).cloned().flatten()
     }
 
-    /// A monitor that has a place for itself.
+    /// Serves a monitor that shares its place with nothing else.
     fn serve(
         &mut self,
         server: &Server,
@@ -169,7 +170,7 @@ impl Characters {
     ) -> Result<(), CharacterError> {
         if let Some(CharacterLog { path, .. }) = &character.log {
             let path = path.display();
-            warn!("nothing goes to {path}: only what serial ports send is copied to a file");
+            warn!("nothing is copied to {path}: only the output of serial ports is");
         }
         let protocol = protocol(mode);
         if let Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) =
@@ -186,7 +187,7 @@ impl Characters {
                 (Box::new(io::stdin()), Box::new(output))
             }
             Place::Stdio => {
-                // The keys of a person, among which there is one that ends the machine.
+                // A person types there, and has a key that ends the machine.
                 let (taker, input) = feed(control.clone());
                 self.stdin = Some(Arc::new(taker));
                 (
@@ -203,7 +204,8 @@ impl Characters {
         server.talk(input, output, protocol).map_err(CharacterError::Monitor)
     }
 
-    /// The place of serial ports `ports` and monitors, among which the escape key chooses if there are several.
+    /// Opens a place for serial ports `ports` and for monitors. If several of them share it, the escape key
+    /// switches between them.
     fn share(
         &mut self,
         character: &Character,
@@ -234,7 +236,7 @@ impl Characters {
             let protocol = protocol(*mode);
             mux.add(
                 Arc::new(taker),
-                // It greets when it is looked at for the first time.
+                // A monitor greets when the user switches to it for the first time.
                 Some(Box::new(move || {
                     if let Err(error) = server.talk(input, output, protocol) {
                         warn!("cannot start a monitor: {error}");
@@ -254,7 +256,7 @@ fn protocol(mode: Mode) -> Protocol {
     }
 }
 
-/// A socket to which others connect.
+/// Opens a socket to which others connect.
 fn listener(address: &Address) -> Result<Listener, ListenError> {
     match address {
         Address::Unix(path) => Ok(Listener::unix(path)?),
@@ -263,7 +265,7 @@ fn listener(address: &Address) -> Result<Listener, ListenError> {
     }
 }
 
-/// A connection to a socket of others.
+/// Connects to a socket of others.
 fn connect(address: &Address) -> io::Result<File> {
     Ok(File::from(match address {
         Address::Unix(path) => Stream::unix(path)?.into(),
@@ -272,11 +274,11 @@ fn connect(address: &Address) -> io::Result<File> {
     }))
 }
 
-/// What a monitor reads that shares a place, or has the terminal.
+/// The writing end of a monitor's input, for a monitor that shares a place or has the terminal.
 #[derive(Debug)]
 struct Feed(SyncSender<Vec<u8>>, Control);
 
-/// See [`Feed`].
+/// The reading end of [`Feed`].
 #[derive(Debug)]
 struct FeedReader {
     pieces: Receiver<Vec<u8>>,
@@ -313,7 +315,7 @@ impl Read for FeedReader {
     }
 }
 
-/// What a monitor writes that shares a place.
+/// The output of a monitor that shares a place.
 struct PortWriter(Arc<Port>);
 
 impl Write for PortWriter {

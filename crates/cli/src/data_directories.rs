@@ -1,9 +1,9 @@
-//! Where the host has files for programs, by the XDG Base Directory Specification.
+//! The directories in which the host keeps data files of programs, by the XDG Base Directory Specification.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The person's own directory, and those of the system where its environment names some.
+/// Returns the user's own directory, and those of the system if the environment names some.
 pub(crate) fn data_directories() -> (Option<PathBuf>, Vec<PathBuf>) {
     let dirs = env::var_os("XDG_DATA_DIRS")
         .map(|dirs| env::split_paths(&dirs).filter(|dir| dir.is_absolute()).collect())

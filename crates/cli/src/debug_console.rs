@@ -1,4 +1,4 @@
-//! What is behind the debug console, port 402h: the log, standard output, or a file.
+//! The back-end of the debug console, port 402h: the log, standard output, or a file.
 
 use std::io;
 
@@ -6,25 +6,25 @@ use tracing::debug;
 
 use crate::output::Output;
 
-/// A message without an end is cut here.
+/// A longer message is cut here.
 const LINE_MAX: usize = 1024;
 
-/// Where the bytes go that firmware writes for those who debug it.
+/// The target of the bytes that firmware writes for debugging.
 #[derive(Debug)]
 pub(crate) enum DebugOutput {
-    /// To the log, as lines of target `ring3::firmware`.
+    /// The log, as lines of target `ring3::firmware`.
     Log(Vec<u8>),
-    /// To a file, or to standard output.
+    /// A file, or standard output.
     Output(Output),
 }
 
 impl DebugOutput {
-    /// To the log.
+    /// Returns a back-end that logs.
     pub(crate) fn log() -> DebugOutput {
         DebugOutput::Log(Vec::new())
     }
 
-    /// Firmware has written a byte.
+    /// Takes a byte from the firmware.
     pub(crate) fn write(&mut self, byte: u8) -> io::Result<()> {
         match self {
             DebugOutput::Log(line) => {
@@ -41,7 +41,7 @@ impl DebugOutput {
         }
     }
 
-    /// The run has ended: logs what came last, though it has no end of line.
+    /// Logs the last line at the end of the run, even if it is incomplete.
     pub(crate) fn finish(self) {
         if let DebugOutput::Log(line) = self
             && !line.is_empty()

@@ -12,21 +12,21 @@ use ring3_vm::Control;
 use thiserror::Error;
 use tracing::{info, warn};
 
-/// The device that keyboard and mouse are behind.
+/// The device to which keyboard and mouse are attached.
 const KEYBOARD_CONTROLLER: &str = "i8042";
 
-/// Where the screen goes.
+/// The place where the screen is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DisplayTarget {
-    /// Nowhere.
+    /// The screen is not shown.
     None,
-    /// Into the terminal.
+    /// In the terminal.
     Terminal,
-    /// To VNC clients that come there.
+    /// By VNC, to clients that connect to this address.
     Vnc(vnc::Address),
 }
 
-/// Why a `--display` is refused.
+/// The reasons why a `--display` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadDisplay {
     #[error(
@@ -46,7 +46,7 @@ impl FromStr for DisplayTarget {
             "terminal" => Ok(DisplayTarget::Terminal),
             "vnc" => Ok(DisplayTarget::Vnc(":0".parse()?)),
             _ => match text.strip_prefix("vnc:") {
-                // An address of its own begins with a colon as well: vnc::1.
+                // The address may begin with a colon, too: vnc::1.
                 Some(address) => Ok(DisplayTarget::Vnc(address.parse()?)),
                 None => Err(BadDisplay::Unknown),
             },
@@ -54,7 +54,7 @@ impl FromStr for DisplayTarget {
     }
 }
 
-/// Why there is no display.
+/// The reasons why there is no display.
 #[derive(Debug, Error)]
 pub(crate) enum DisplayError {
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub(crate) enum Display {
 }
 
 impl Display {
-    /// Shows the machine behind `control` there.
+    /// Shows the screen of the machine behind `control`.
     pub(crate) fn start(
         target: &DisplayTarget,
         control: &Control,
@@ -101,10 +101,10 @@ impl Display {
         }
     }
 
-    /// Waits until the terminal is as it was; to be called when the machine has ended.
+    /// Waits until the terminal is restored. The machine must have ended.
     pub(crate) fn finish(self) {
         if let Display::Terminal(thread) = self {
-            // Its panic has told what was wrong.
+            // If the thread has panicked, its message has said why.
             let _ = thread.join();
         }
     }
@@ -119,7 +119,7 @@ impl Machine for Controlled {
     }
 
     fn send(&self, input: DeviceInput) {
-        // A guest that takes no keys must not keep the display from running.
+        // A guest that takes no keys must not stop the display.
         self.0.sender().offer(Input::Device { name: KEYBOARD_CONTROLLER.to_owned(), input });
     }
 }

@@ -1,4 +1,4 @@
-//! `ring3 doctor`: what the host permits, and which engine `--engine auto` takes for that.
+//! `ring3 doctor`: what the host permits, and which engine `--engine auto` chooses.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -16,29 +16,30 @@ use serde::Serialize;
 use crate::output::Output;
 use crate::status::Status;
 
-/// What `ring3 doctor` is told.
+/// The options of `ring3 doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// How to say it
+    /// The form of the report
     #[arg(long, value_name = "FORM", default_value = "text")]
     output: Form,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// A line for each, for people
+    /// A line for each check, for people
     Text,
     /// One object, for programs
     Json,
 }
 
-/// Bit of AT_HWCAP2: processes may use FSGSBASE (Linux, Documentation/arch/x86/elf_auxvec.rst).
+/// The bit of AT_HWCAP2 that says that processes may use FSGSBASE (Linux,
+/// Documentation/arch/x86/elf_auxvec.rst).
 const FSGSBASE: usize = 1 << 1;
-/// Mappings that the translator makes at most, with some for the rest of the process.
+/// Upper bound of the translator's mappings, with some for the rest of the process.
 const MAPPINGS: u64 = 45_000;
-/// GiB of addresses with which the translator has some windows for users' address spaces.
+/// The address space, in GiB, in which the translator has windows for several address spaces of users.
 const ADDRESSES: u64 = 128;
-/// Memory of the machine that is tried, in bytes.
+/// Memory of the machine for which a translator is tried, in bytes.
 const TRIED: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,18 +49,18 @@ enum State {
     Ok,
     /// ring3 runs without it, but not as well.
     Poor,
-    /// The translator cannot run.
+    /// The translator cannot run without it.
     Missing,
 }
 
-/// What was looked at.
+/// The result of a check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     state: State,
-    /// What was found.
+    /// The finding.
     found: String,
-    /// What to do about it, if anything.
+    /// Advice, if something can be done.
     advice: Option<&'static str>,
 }
 
@@ -70,9 +71,14 @@ impl Check {
 
     fn of(name: &'static str, is_there: bool, advice: &'static str) -> Check {
         if is_there {
-            return Check::ok(name, "there");
+            return Check::ok(name, "available");
         }
-        Check { name, state: State::Missing, found: "not there".to_owned(), advice: Some(advice) }
+        Check {
+            name,
+            state: State::Missing,
+            found: "not available".to_owned(),
+            advice: Some(advice),
+        }
     }
 }
 
@@ -88,12 +94,12 @@ impl Display for Check {
     }
 }
 
-/// All that was found.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
-    /// What `--engine auto` takes.
+    /// The engine that `--engine auto` chooses.
     engine: &'static str,
-    /// Why not the translator.
+    /// The reason why it is not the translator.
     reason: Option<String>,
     checks: Vec<Check>,
 }
@@ -103,13 +109,13 @@ impl Display for Diagnosis {
         for check in &self.checks {
             writeln!(f, "{check}")?;
         }
-        write!(f, "--engine auto takes the {}", self.engine)?;
+        write!(f, "--engine auto chooses the {}", self.engine)?;
         self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
         writeln!(f)
     }
 }
 
-/// Looks, and says what was found. Whether there can be a translator is the status.
+/// Executes all checks, and prints the results. The status says whether the translator can run.
 pub(crate) fn run(arguments: &DoctorArguments) -> io::Result<Status> {
     let diagnosis = diagnose();
     let text = match arguments.output {
@@ -121,7 +127,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> io::Result<Status> {
 }
 
 fn diagnose() -> Diagnosis {
-    // Nothing says it better than to try.
+    // A trial tells most reliably.
     let made = EngineChoice::Translator.make(TRIED);
     let reason = made.err().map(|error| error.to_string());
     let checks = vec![
@@ -145,7 +151,7 @@ fn diagnose() -> Diagnosis {
     Diagnosis { engine, reason, checks }
 }
 
-/// What takes files from the NAT.
+/// Checks for the means that deny the NAT access to files.
 fn landlock() -> Check {
     let name = "Landlock";
     match landlock_version() {
@@ -153,7 +159,7 @@ fn landlock() -> Check {
         None => Check {
             name,
             state: State::Poor,
-            found: "not there: the NAT can read this user's files".to_owned(),
+            found: "not available: the NAT can read this user's files".to_owned(),
             advice: Some(
                 "needs Linux 5.13 or later, with landlock in its list of security modules",
             ),
@@ -161,7 +167,7 @@ fn landlock() -> Check {
     }
 }
 
-/// What takes system calls from the NAT.
+/// Checks for the means that deny the NAT system calls.
 fn seccomp() -> Check {
     let name = "seccomp";
     if has_seccomp() {
@@ -170,12 +176,12 @@ fn seccomp() -> Check {
     Check {
         name,
         state: State::Poor,
-        found: "refused: the NAT can make all system calls".to_owned(),
+        found: "not allowed: the NAT can make all system calls".to_owned(),
         advice: Some("let the sandbox allow the system call seccomp"),
     }
 }
 
-/// Whether guests behind the NAT can ping.
+/// Checks whether guests behind the NAT can ping.
 fn pings() -> Check {
     let name = "ping by this user";
     if may_ping() {
@@ -184,7 +190,7 @@ fn pings() -> Check {
     Check {
         name,
         state: State::Poor,
-        found: "refused: guests behind the NAT cannot ping hosts outside".to_owned(),
+        found: "not allowed: guests behind the NAT cannot ping hosts outside".to_owned(),
         advice: Some("set net.ipv4.ping_group_range to include one of this user's groups"),
     }
 }
@@ -194,7 +200,7 @@ fn bmi2() -> Check {
     let is_there = std::arch::is_x86_feature_detected!("bmi2");
     #[cfg(not(target_arch = "x86_64"))]
     let is_there = false;
-    Check::of("BMI2", is_there, "needs an x86-64 processor since 2013 (Intel) or 2015 (AMD)")
+    Check::of("BMI2", is_there, "needs an x86-64 processor of 2013 (Intel) or 2015 (AMD) or later")
 }
 
 fn memory_files() -> Check {
@@ -204,13 +210,13 @@ fn memory_files() -> Check {
         Err(error) => Check {
             name,
             state: State::Missing,
-            found: format!("refused: {error}"),
+            found: format!("not allowed: {error}"),
             advice: Some("let the sandbox allow memfd_create"),
         },
     }
 }
 
-/// The translator has been tried; `reason` is why there was none.
+/// Reports the trial of the translator, which has failed for `reason` if there is one.
 fn executable_mappings(reason: Option<&str>) -> Check {
     let name = "executable mappings";
     match reason {
@@ -218,7 +224,7 @@ fn executable_mappings(reason: Option<&str>) -> Check {
         Some(reason) => Check {
             name,
             state: State::Missing,
-            found: format!("not made: {reason}"),
+            found: format!("not possible: {reason}"),
             advice: Some("see the other lines, or let the sandbox allow PROT_EXEC on memory files"),
         },
     }
@@ -227,11 +233,11 @@ fn executable_mappings(reason: Option<&str>) -> Check {
 fn mappings() -> Check {
     let name = "mappings of a process (vm.max_map_count)";
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    let Ok(count) = text.trim().parse::<u64>() else { return Check::ok(name, "not known") };
+    let Ok(count) = text.trim().parse::<u64>() else { return Check::ok(name, "unknown") };
     let (state, advice) = if count >= MAPPINGS {
         (State::Ok, None)
     } else {
-        (State::Poor, Some("sysctl vm.max_map_count=65530 makes it faster"))
+        (State::Poor, Some("sysctl vm.max_map_count=65530 makes guests faster"))
     };
     Check { name, state, found: count.to_string(), advice }
 }
@@ -245,17 +251,17 @@ fn addresses() -> Check {
         state: if is_enough { State::Ok } else { State::Poor },
         found: format!("{} MiB", bytes >> 20),
         advice: (!is_enough)
-            .then_some("ulimit -v unlimited: memory that is not used costs nothing"),
+            .then_some("ulimit -v unlimited: address space without memory costs nothing"),
     }
 }
 
-/// No engine has use for it so far.
+/// Reports userfaultfd, which no engine uses so far.
 fn user_faults() -> Check {
     let allowed = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     let found = match allowed.as_deref().map(str::trim) {
         Ok("1") => "allowed, not needed",
-        Ok(_) => "for the system's own only, not needed",
-        Err(_) => "not there, not needed",
+        Ok(_) => "only for privileged processes, not needed",
+        Err(_) => "not available, not needed",
     };
     Check::ok("userfaultfd", found)
 }

@@ -1,4 +1,4 @@
-//! The drives of the machine: what the command line says of them, and the files behind them.
+//! The drives of the machine: their options, and the files behind them.
 
 use std::path::{Path, PathBuf};
 
@@ -23,16 +23,16 @@ mod virtio_disk;
 pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};
 pub(crate) use virtio_disk::VirtioProperties;
 
-/// What can be said of an IDE drive alone.
+/// The properties that only IDE drives have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IdeProperties {
-    /// What QMP calls the device.
+    /// The name of the device for QMP.
     pub(crate) id: Option<String>,
     pub(crate) serial: Option<String>,
     pub(crate) model: Option<String>,
 }
 
-/// Where a drive is attached.
+/// The interface to which a drive is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
     Ide,
@@ -41,7 +41,7 @@ pub(crate) enum Interface {
 }
 
 impl Interface {
-    /// What it is called.
+    /// Returns the name of the interface.
     fn name(self) -> &'static str {
         match self {
             Interface::Ide => "ide",
@@ -50,12 +50,12 @@ impl Interface {
         }
     }
 
-    /// The device with drive `unit`, and which of that device's drives it is.
+    /// Returns the device that has drive `unit`, and the number of the drive there.
     fn device(self, unit: u8) -> (&'static str, u8) {
         match self {
             Interface::Ide => (ide::NAME, unit),
             Interface::Floppy => (floppy::NAME, unit),
-            // Each disk is a device.
+            // Each virtio disk is a device of its own.
             Interface::Virtio => (virtio::block::NAMES[usize::from(unit)], 0),
         }
     }
@@ -101,31 +101,32 @@ pub(crate) struct DriveArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
 
-    /// A drive by its properties, such as file=FILE,if=virtio; "--drive help" lists them
+    /// A drive with these properties, such as file=FILE,if=virtio; "--drive help" lists them
     #[arg(long, value_name = "PROPERTIES", long_help = help::DRIVE)]
     pub(crate) drive: Vec<DriveProperties>,
 
-    /// Throw away what the guest writes to its disks when the run ends
+    /// Throw away the guest's writes to its disks when the run ends
     #[arg(long)]
     pub(crate) snapshot: bool,
 
-    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a
-    /// stranger has written; for one drive, its property external-files=off
+    /// Open no file that an image names: neither backing files nor files with parts of its data. Use it for
+    /// images that a guest or a stranger has written; external-files=off does this for one drive
     #[arg(long)]
     pub(crate) no_external_files: bool,
 
-    /// Where to boot from, in this order, as letters: a and b are diskettes, c the hard disks, d the CDs, n the networks; with
-    /// order=LETTERS,once=LETTERS,menu=on also another order until the first reset, and a menu
+    /// The order of the drives from which firmware boots, as letters: a and b for the diskettes, c for hard
+    /// disks, d for CDs, n for networks. order=LETTERS,once=LETTERS,menu=on gives another order until the
+    /// first reset, and a menu
     #[arg(long, value_name = "ORDER", default_value = "", hide_default_value = true)]
     #[arg(conflicts_with = "kernel")]
     pub(crate) boot: BootOptions,
 
-    /// Passwords that `ring3 qemu` gives names
+    /// Passwords that `ring3 qemu` has names for.
     #[arg(skip)]
     pub(crate) secrets: Vec<SecretObject>,
 }
 
-/// Why the drives cannot be.
+/// The reasons why the drives cannot be opened.
 #[derive(Debug, Error)]
 pub(crate) enum DriveError {
     #[error(transparent)]
@@ -133,32 +134,32 @@ pub(crate) enum DriveError {
     #[error(transparent)]
     Server(#[from] ClientError),
     #[error(
-        "vblock=SOCKET is a hard disk (if=ide or if=virtio) of a server, which has its file, format and snapshots: leave these out"
+        "vblock=SOCKET names a hard disk (if=ide or if=virtio) of a server, which keeps its file, format and snapshots: leave these out"
     )]
     Served,
-    #[error("two drives are to be number {index} of {device}; give each another index")]
+    #[error("two drives have index {index} of {device}; give each its own index")]
     Taken { device: &'static str, index: u8 },
-    #[error("two drives are called \"{0}\"; give each another id")]
+    #[error("two drives have the id \"{0}\"; give each its own id")]
     Id(String),
     #[error("{device} has room for {room} drives; leave some out")]
     Full { device: &'static str, room: u8 },
     #[error(
-        "detect-zeroes=unmap gives room back, which discard=off forbids: give discard=on, or detect-zeroes=on"
+        "detect-zeroes=unmap frees room in the image, which discard=off forbids: give discard=on, or detect-zeroes=on"
     )]
     KeepsRoom,
     #[error(transparent)]
     Limits(#[from] LimitError),
-    #[error("the password-file {path} cannot be read: {source}", path = .path.display())]
+    #[error("cannot read the password-file {path}: {source}", path = .path.display())]
     Password { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Secret(#[from] BadSecret),
     #[error(
-        "there is no image {file}; properties are given by --drive file={file}", file = .0.display()
+        "there is no image {file}; to give properties, write --drive file={file}", file = .0.display()
     )]
     Properties(PathBuf),
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
-    #[error("{path} has no size that a diskette has (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
+    #[error("{path} does not have the size of a diskette (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
     NoDiskette(PathBuf),
 }
 
@@ -178,7 +179,7 @@ struct Attached {
     ide: IdeProperties,
     medium: Option<Medium>,
     drive: Box<dyn Drive>,
-    /// The guest may say which sectors it does not need.
+    /// Whether the guest may report sectors that it no longer needs.
     trims: bool,
     limits: Limits,
     errors: ErrorPolicy,
@@ -216,7 +217,7 @@ impl Drives {
             file(Interface::Floppy, 0, false, &arguments.fda),
             file(Interface::Floppy, 1, false, &arguments.fdb),
         ];
-        // Those with a place of their own come first.
+        // Drives with a place of their own take it first.
         let long = arguments.drive.iter().cloned();
         let (placed, others): (Vec<_>, Vec<_>) =
             short.into_iter().flatten().chain(long).partition(|drive| drive.index.is_some());
@@ -228,7 +229,7 @@ impl Drives {
         }
         // Firmware tries the drives of a kind in this order.
         drives.0.sort_by_key(|attached| (attached.interface == Interface::Virtio, attached.unit));
-        // Virtio disks come one after the other.
+        // Virtio disks get consecutive numbers.
         let virtio = drives.0.iter_mut().filter(|at| at.interface == Interface::Virtio);
         for (attached, unit) in virtio.zip(0..) {
             attached.unit = unit;
@@ -314,7 +315,8 @@ impl Drives {
         Ok(())
     }
 
-    /// Puts into `config` what there is. `first` is what firmware tries before all that has a letter, with its place among that.
+    /// Enters the drives into `config`. `first` has the devices that firmware tries before those of the boot
+    /// order, with their positions.
     pub(crate) fn describe(
         &self,
         arguments: &DriveArguments,
@@ -364,7 +366,7 @@ impl Drives {
         config.boot_order.extend(self.boot_devices(&arguments.boot.order, &config.nics));
     }
 
-    /// The drives and network cards that `letters` mean, in their order.
+    /// Returns the drives and network cards that `letters` stand for, in their order.
     fn boot_devices(&self, letters: &str, nics: &[Nic]) -> Vec<BootDevice> {
         let mut devices = Vec::new();
         for letter in letters.bytes() {
@@ -385,7 +387,7 @@ impl Drives {
         devices
     }
 
-    /// Puts the drives behind their devices.
+    /// Attaches the drives to their devices.
     pub(crate) fn attach(self, vm: &mut Vm) -> Result<(), DriveError> {
         for Attached { interface, unit, id, is_node, virtio, ide, drive, limits, errors, .. } in
             self.0
@@ -443,7 +445,7 @@ fn open(
     Ok(Box::new(ImageFile::open(path, options)?))
 }
 
-/// The password in a file: all of it but the end of its line.
+/// Reads the password in a file: all of it except the end of its line.
 fn password(path: &Path) -> Result<Secret, DriveError> {
     let bytes = std::fs::read(path)
         .map_err(|source| DriveError::Password { path: path.to_owned(), source })?;
@@ -461,7 +463,7 @@ mod tests {
     struct CommandLine {
         #[command(flatten)]
         drives: DriveArguments,
-        /// What --boot is in conflict with.
+        /// The option with which --boot conflicts.
         #[arg(id = "kernel", long)]
         _kernel: Option<String>,
     }

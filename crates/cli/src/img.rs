@@ -1,10 +1,12 @@
-//! `ring3 img`: disk images, with the options and statuses of qemu-img.
+//! `ring3 img`: disk images, with the options and exit statuses of qemu-img.
 //!
-//! * [`create`], [`convert`]: new images, which get their names when they are whole;
-//! * [`info`], [`map`], [`compare`], [`check`], [`measure`]: what is in an image;
-//! * [`change`], [`commit`]: sizes, snapshots, backing files; [`dd`] and [`bench`];
-//! * [`cache`], [`options_help`]: what many of them are told; [`sentence`]: errors;
-//! * [`progress`]: how far it is; [`interruption`]: what a signal leaves.
+//! * [`create`], [`convert`]: new images, which get their names when they are complete;
+//! * [`info`], [`map`], [`compare`], [`check`], [`measure`]: questions about images;
+//! * [`change`], [`commit`]: sizes, snapshots, backing files;
+//! * [`dd`], [`bench`]: copies of a part, and speed;
+//! * [`cache`], [`options_help`]: options that many commands share;
+//! * [`sentence`]: errors in qemu-img's words;
+//! * [`progress`], [`interruption`]: progress, and signals.
 
 mod bench;
 mod cache;
@@ -36,7 +38,7 @@ use ring3_block::{
 use crate::qemu::properties::Properties;
 use crate::secrets::{self, SecretObject};
 
-/// What `ring3 img` is told.
+/// The options of `ring3 img`.
 #[derive(Debug, Args)]
 pub(crate) struct ImgArguments {
     #[command(flatten)]
@@ -46,62 +48,62 @@ pub(crate) struct ImgArguments {
     command: ImgCommand,
 }
 
-/// What all commands are told.
+/// The options that all commands share.
 #[derive(Debug, Args)]
 struct Common {
-    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a stranger has
-    /// written
+    /// Open no file that an image names: neither backing files nor files with parts of its data. Use it for
+    /// images that a guest or a stranger has written
     #[arg(long, global = true)]
     no_external_files: bool,
 
-    /// A password: secret,id=NAME,file=FILE (or data=TEXT), with format=base64 where it is that
+    /// Name a password: secret,id=NAME,file=FILE (or data=TEXT), with format=base64 if it is in base64
     #[arg(long, global = true, value_name = "OBJECT")]
     object: Vec<SecretObject>,
 
-    /// Images are named by their options: driver=qcow2,file.filename=FILE,encrypt.key-secret=NAME
+    /// Take each image as a list of options: driver=qcow2,file.filename=FILE,encrypt.key-secret=NAME
     #[arg(long, global = true)]
     image_opts: bool,
 }
 
-/// What `ring3 img` can do.
+/// The commands of `ring3 img`.
 #[derive(Debug, Subcommand)]
 enum ImgCommand {
-    /// Make an image
+    /// Create an image
     Create(create::CreateArguments),
-    /// Say what an image is
+    /// Describe an image
     Info(info::InfoArguments),
-    /// Copy an image into a new one, of another format perhaps
+    /// Copy an image into a new one, which may have another format
     Convert(convert::ConvertArguments),
-    /// Say whether two images have the same contents: status 0 if so, 1 if not, 2 where that failed
+    /// Compare the contents of two images: status 0 if they are the same, 1 if not, 2 after an error
     Compare(compare::CompareArguments),
-    /// Say where in which file the contents of an image are
+    /// Show which parts of an image are in which file, and where
     Map(map::MapArguments),
-    /// Look for damage, and repair it: status 0 if there is none, 1 where the check failed, 2 if there is damage, 3 if only
-    /// room is lost
+    /// Look for damage, and repair it: status 0 if there is none, 1 after an error, 2 if there is damage, 3
+    /// if only room is lost
     Check(check::CheckArguments),
-    /// Give the disk another size
+    /// Change the size of the disk
     Resize(change::ResizeArguments),
-    /// List, make, apply or delete snapshots inside of an image
+    /// List, create, apply or delete snapshots in an image
     Snapshot(change::SnapshotArguments),
-    /// Put an image on another backing file
+    /// Change the backing file of an image
     Rebase(change::RebaseArguments),
-    /// Write what an image has into its backing file
+    /// Write the contents of an image into its backing file
     Commit(commit::CommitArguments),
-    /// Say how large an image would be in another format
+    /// Compute how large an image would be in another format
     Measure(measure::MeasureArguments),
     /// Copy a part of an image into a new one: if=FILE of=NEW
     Dd(dd::DdArguments),
-    /// Measure how quick an image is
+    /// Measure how fast an image can be read or written
     Bench(bench::BenchArguments),
-    /// Is missing: change what an image is by making another one, "convert -o"
+    /// Not implemented: to change an image's options, make another image with "convert -o"
     #[command(hide = true)]
     Amend(MissingArguments),
-    /// Is missing: bitmaps in images are not kept
+    /// Not implemented: ring3 does not keep the bitmaps in images
     #[command(hide = true)]
     Bitmap(MissingArguments),
 }
 
-/// What a command is told that is missing.
+/// The options of a command that is not implemented.
 #[derive(Debug, Args)]
 struct MissingArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -109,7 +111,7 @@ struct MissingArguments {
 }
 
 impl ImgArguments {
-    /// The status with which an error ends.
+    /// Returns the exit status of an error.
     pub(crate) fn error_status(&self) -> ExitCode {
         ExitCode::from(if matches!(self.command, ImgCommand::Compare(_)) { 2 } else { 1 })
     }
@@ -121,7 +123,7 @@ impl Common {
         let mut options =
             OpenOptions { no_external_files: self.no_external_files, ..options.clone() };
         let Some(spec) = self.spec(file)? else {
-            // With one password it is clear which is meant.
+            // A single password is the password of the image.
             if let [object] = self.object.as_slice() {
                 options.secret = Some(self.secret(&object.id)?);
             }
@@ -133,12 +135,12 @@ impl Common {
         said(Image::open(&spec.path, &spec.options(&options)))
     }
 
-    /// The password that is called `id`.
+    /// Returns the password with the id `id`.
     fn secret(&self, id: &str) -> Result<Secret, String> {
         secrets::find(&self.object, id).map_err(|error| error.to_string())
     }
 
-    /// What `file` says, where it is no name of a file but options or an object.
+    /// Returns the options or the object that `file` contains, or None if it is the name of a file.
     fn spec(&self, file: &Path) -> Result<Option<ImageSpec>, String> {
         let text = file.to_string_lossy();
         if self.image_opts {
@@ -148,7 +150,7 @@ impl Common {
     }
 }
 
-/// How to say what was found.
+/// The form of a command's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// For people
@@ -164,11 +166,11 @@ struct Source {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Its format; if not given, it is found out
+    /// The image's format; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// Open it even if another process writes to it; what is read may then be of several moments
+    /// Open the image even if another process writes to it; its parts may then date from different moments
     #[arg(short = 'U', long)]
     force_share: bool,
 }
@@ -183,7 +185,7 @@ impl Source {
     }
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 pub(crate) fn run(arguments: &ImgArguments) -> Result<ExitCode, String> {
     interruption::prepare()?;
     let ImgArguments { common, command } = arguments;
@@ -204,10 +206,10 @@ pub(crate) fn run(arguments: &ImgArguments) -> Result<ExitCode, String> {
         ImgCommand::Measure(arguments) => measure::run(arguments, common),
         ImgCommand::Dd(arguments) => dd::run(arguments, common),
         ImgCommand::Bench(arguments) => bench::run(arguments, common),
-        ImgCommand::Amend(_) => Err("amend is missing: options of an image are chosen when it is made; make another one with \
+        ImgCommand::Amend(_) => Err("amend is not implemented: an image's options are chosen when it is created; make another image with \
              \"ring3 img convert -O qcow2 -o …\""
             .to_owned()),
-        ImgCommand::Bitmap(_) => Err("bitmap is missing: images are read and written without the bitmaps in them".to_owned()),
+        ImgCommand::Bitmap(_) => Err("bitmap is not implemented: images are read and written without the bitmaps in them".to_owned()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -216,7 +218,7 @@ fn said<T, E: Said>(result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| error.said())
 }
 
-/// An error of which the user is told.
+/// An error that is reported to the user.
 trait Said {
     fn said(&self) -> String;
 }
@@ -239,30 +241,31 @@ impl Said for ring3_block::BadSpec {
     }
 }
 
-/// Prints to standard output; who closes that does not want to read it.
+/// Prints to standard output. A reader that closes it does not want the rest.
 fn print(text: &str) -> Result<(), String> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| format!("standard output cannot be written: {error}")),
+        result => result.map_err(|error| format!("cannot write to standard output: {error}")),
     }
 }
 
-/// An object or array for programs.
+/// Prints an object or array for programs.
 fn print_json(value: &serde_json::Value) -> Result<(), String> {
     print(&format!("{value:#}\n"))
 }
 
-/// A size on the command line.
+/// Reads a size on the command line.
 fn size(text: &str) -> Result<u64, String> {
-    parse_size(text).ok_or_else(|| "give a size in bytes, or as 512k, 20M, 4G or 1T".to_owned())
+    parse_size(text)
+        .ok_or_else(|| "give a size in bytes, or such as 512k, 20M, 4G or 1T".to_owned())
 }
 
-/// Options of a format, `name=value,name=value`.
+/// Reads the options of a format, `name=value,name=value`.
 fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
     let pairs = texts.iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
-            // A name alone switches something on.
+            // A name without a value switches an option on.
             let (name, value) = pair.split_once('=').unwrap_or((pair, "on"));
             if name.is_empty() {
                 Err(format!("give options as name=value, not \"{pair}\""))
@@ -273,19 +276,21 @@ fn specific(texts: &[String]) -> Result<Vec<(String, String)>, String> {
         .collect()
 }
 
-/// Takes an option out of those of a format: the last one of that name.
+/// Takes an option out of a format's options. The last one of its name counts.
 fn take(options: &mut Vec<(String, String)>, name: &str) -> Option<String> {
     options.extract_if(.., |(key, _)| key == name).last().map(|(_, value)| value)
 }
 
-/// A format by its name.
+/// Returns the format with this name.
 fn parsed(name: &str) -> Result<Format, String> {
     name.parse().map_err(|error: UnknownFormat| error.to_string())
 }
 
-/// What a new image at `file` is to stand on: the name that it gets, and the size of that disk.
+/// Returns the backing file of a new image at `file`: the name by which the image refers to it, and the size
+/// of its disk.
 ///
-/// Its format is found out where it is not given, which is as safe as it was to trust it until now, and kept in the new image.
+/// If its format is not given, it is detected, which is as safe as the user's trust in it so far, and kept in
+/// the new image.
 fn backing(
     file: &Path,
     base: &str,
@@ -299,7 +304,7 @@ fn backing(
     Ok((named, image.size()))
 }
 
-/// Reads from an image; zeros behind its end.
+/// Reads from an image. Bytes beyond its end are zeros.
 fn read_padded(image: &Image, bytes: &mut [u8], offset: u64) -> Result<(), String> {
     let there = image.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
     let (inside, behind) = bytes.split_at_mut(there);
@@ -307,14 +312,15 @@ fn read_padded(image: &Image, bytes: &mut [u8], offset: u64) -> Result<(), Strin
     if inside.is_empty() { Ok(()) } else { said(image.read_at(inside, offset)) }
 }
 
-/// The parts of 64 KiB in which `new` differs from `old`, which is as long: where each begins, and what `new` has there.
+/// Returns the parts of 64 KiB in which `new` differs from `old`, which has the same length: the offset of
+/// each, and its bytes in `new`.
 fn differences<'a>(new: &'a [u8], old: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
     const PART: usize = 64 << 10;
     let parts = (0..).step_by(PART).zip(new.chunks(PART).zip(old.chunks(PART)));
     parts.filter(|(_, (new, old))| new != old).map(|(at, (new, _))| (at, new))
 }
 
-/// A size for people, as qemu-img has it: 1.5 GiB.
+/// Formats a size for people, as qemu-img does: 1.5 GiB.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn human(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

@@ -1,4 +1,5 @@
-//! The host's limits on this process (setrlimit(2)): what would end it without a word is told in time.
+//! The host's limits on this process (setrlimit(2)). The program reports in time a limit that would end it
+//! without a word.
 
 use std::io;
 use std::sync::Arc;
@@ -9,19 +10,21 @@ use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::SIGXFSZ;
 use thiserror::Error;
 
-/// What the program takes of addresses at least, and of them for data, in bytes.
+/// The least address space that the program needs, and the least part of it for data, in bytes.
 const LEAST_ADDRESSES: u64 = 160 * MIB;
 const LEAST_DATA: u64 = 24 * MIB;
-/// The same beside the memory of a machine: tables, decoded code, the screen's memory, threads and images.
+/// The address space and data, beside the memory of a machine, that a run needs: tables, decoded code, the
+/// screen's memory, threads and images.
 const BESIDE: u64 = 128 * MIB;
 const BESIDE_DATA: u64 = 64 * MIB;
 
 const MIB: u64 = 1 << 20;
 
-/// The stack of the thread that does the work: whatever limit is set for the first one, and as much in each run.
+/// The size of the stack of the thread that does the work. It depends neither on the limit for the first
+/// thread nor on the run.
 const STACK: usize = 8 << 20;
 
-/// Why the program does not start.
+/// A limit that keeps the program from starting.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "the limit of {what} ({command}) is {has} MiB, and {who} needs {needs} MiB: raise it{advice}",
@@ -37,12 +40,12 @@ pub(crate) struct TooLow {
     needs: u64,
 }
 
-/// Looks at the limits for any command.
+/// Checks the limits that hold for every command.
 pub(crate) fn check() -> Result<(), TooLow> {
     compare("the program", "", LEAST_ADDRESSES, LEAST_DATA)
 }
 
-/// Looks at those for a machine with so many bytes of memory, which is mapped twice for a moment.
+/// Checks the limits for a machine with `memory_bytes` of memory, which is mapped twice for a moment.
 pub(crate) fn check_for_machine(memory_bytes: u64) -> Result<(), TooLow> {
     let addresses = 2 * memory_bytes + BESIDE;
     compare("this machine", ", or give it less memory (-m)", addresses, BESIDE_DATA)
@@ -65,16 +68,17 @@ fn compare(
     Ok(())
 }
 
-/// Has writes past the limit of a file's size fail, as those to a full disk do; else they would end the process.
+/// Makes writes past the limit of a file's size fail, as writes to a full disk do. Without this they would
+/// end the process.
 pub(crate) fn let_large_writes_fail() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map(drop)
 }
 
-/// Does `work` with a stack of its own, and returns what it returns. A panic goes on here.
+/// Calls `work` on a thread with a large stack, and returns its result. A panic continues here.
 pub(crate) fn with_stack<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    // The name is that of the first thread, for those who list threads.
+    // Lists of threads show the same name for this thread as for the first one.
     let worker = thread::Builder::new().name("ring3".into()).stack_size(STACK).spawn(work)?;
     Ok(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }

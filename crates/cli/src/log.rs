@@ -1,4 +1,4 @@
-//! Log messages: which, where they go, and how many.
+//! Log messages: which are written, where they go, and how many there may be.
 
 mod limit;
 
@@ -15,15 +15,15 @@ use tracing_subscriber::EnvFilter;
 
 use limit::Limited;
 
-/// Which messages are logged, when the command line does not say, as in `RING3_LOG=info` or
-/// `RING3_LOG=warn,ring3_devices=debug`.
+/// The environment variable that selects the messages to log if the command line does not, as in
+/// `RING3_LOG=info` or `RING3_LOG=warn,ring3_devices=debug`.
 const VARIABLE: &str = "RING3_LOG";
 
-/// A filter for messages, by level and part of the program, that is known to be one.
+/// A valid filter for messages, by level and part of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogFilter(String);
 
-/// Why a filter is refused.
+/// The reason why a filter is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("give error, warn, info, debug, trace or off, also by part, as in warn,ring3_vm=debug")]
 pub(crate) struct BadLogFilter;
@@ -32,7 +32,7 @@ impl FromStr for LogFilter {
     type Err = BadLogFilter;
 
     fn from_str(text: &str) -> Result<LogFilter, BadLogFilter> {
-        // Each word could be the name of a part; these are questions.
+        // These are questions, though each word could be the name of a part.
         let is_question = text == "help" || text == "?";
         match EnvFilter::builder().parse(text) {
             Ok(_) if !is_question => Ok(LogFilter(text.to_owned())),
@@ -41,19 +41,19 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Why there is no log.
+/// The reason why there is no log.
 #[derive(Debug, Error)]
 pub(crate) enum LogError {
     #[error("cannot write the log to {path}: {source}", path = .path.display())]
     File { path: PathBuf, source: io::Error },
 }
 
-/// Logs what passes `filter`, or else the environment's, to a file, which is made or emptied, or else to standard
-/// error.
+/// Starts the log. `filter`, or else the environment, selects its messages. They go to a file, which is
+/// created or emptied, or else to standard error.
 pub(crate) fn start(filter: Option<&LogFilter>, file: Option<&Path>) -> Result<(), LogError> {
     let from_environment = || env::var(VARIABLE).unwrap_or_default();
     let filter = filter.map_or_else(from_environment, |LogFilter(text)| text.clone());
-    // What is wrong in the environment is told and left out.
+    // Errors in the environment's filter are reported, and the wrong parts left out.
     let filter =
         EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).parse_lossy(filter);
     let log = tracing_subscriber::fmt().with_env_filter(filter);

@@ -1,41 +1,45 @@
 //! `ring3`: PC operating systems in ordinary unprivileged processes.
 //!
-//! The command-line program. It reads the files that it is given, builds a machine of crate `ring3_vm` from
-//! them, connects the machine's serial ports with the terminal, files or sockets, and reports how the run
-//! ended. `ring3 run --help` lists the options:
+//! The command-line program. It reads the files on its command line, builds a machine of crate `ring3_vm`
+//! from them, connects the machine's serial ports with the terminal, files or sockets, and reports how the
+//! run ended. `ring3 run --help` lists the options:
 //!
 //! ```text
 //! ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0
 //! ```
 //!
 //! * [`args`]: the command line;
-//! * [`mistakes`]: answers to what users of other programs type;
+//! * [`mistakes`]: answers to command lines that users of other programs type;
 //! * [`limits`]: the host's limits on this process;
 //! * [`run`]: `ring3 run`;
-//! * [`qemu`]: `ring3 qemu`, the same from a QEMU command line;
+//! * [`qemu`]: `ring3 qemu`, which runs a machine from QEMU's command line;
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
 //! * [`nat`]: `ring3 nat`;
-//! * [`boot`]: what the machine boots;
+//! * [`switch`]: `ring3 switch`;
+//! * [`netmodel`]: `ring3 netmodel`;
+//! * [`boot`]: the files that the machine boots;
+//! * [`board`]: the devices of its board;
 //! * [`drives`]: its drives;
 //! * [`nics`]: its network cards;
 //! * [`display`]: its screen;
 //! * [`data_directories`]: the directories in which firmware is installed;
 //! * [`serial`]: the back-ends of its serial ports;
-//! * [`characters`]: the common part of serial ports and monitors;
+//! * [`characters`]: character back-ends that serial ports and monitors share;
 //! * [`debug_console`]: the back-end of the port for the firmware's messages;
-//! * [`output`]: files and standard output as back-ends of either;
+//! * [`output`]: files and standard output as targets of bytes from the guest;
 //! * [`repetition`]: recordings and event logs;
-//! * [`rtc`]: the time that its real-time clock shows;
+//! * [`rtc`]: the time of its real-time clock;
 //! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
 //! * [`signals`]: signals that end the program;
+//! * [`status`]: the program's exit statuses;
 //! * [`log`]: log messages.
 //!
-//! The escape key and the terminal in raw mode are in crate `ring3_display`, which shares them.
+//! The escape key and the terminal in raw mode are in crate `ring3_display`, which uses them too.
 #![forbid(unsafe_code)]
-// The help of an option is its documentation, and brackets in it are what may be left out.
+// The documentation of an option is its help text, in which brackets mark optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod args;
@@ -97,19 +101,20 @@ fn main() -> ExitCode {
     status_of(ended)
 }
 
-/// This program with other arguments. The file may have the name of one of QEMU's programs, so it is called by its own.
+/// Returns this program with other arguments. Its file may have the name of one of QEMU's programs, so the
+/// process gets ring3's own name.
 fn own_program(arguments: Vec<OsString>) -> io::Result<Program> {
     Program::running(env!("CARGO_BIN_NAME"), arguments)
 }
 
-/// What the command line asks for.
+/// The result of a command line, or work that is still to do.
 enum Work {
     Done(ExitCode),
-    /// A process gives up rights thread by thread, so the NAT is its only thread.
+    /// The NAT must be the only thread of the process, since rights are given up thread by thread.
     Nat(Box<NatArguments>),
 }
 
-/// The status for what has `ended`, after a word about an error.
+/// Returns the exit status for the result `ended`, after printing an error.
 fn status_of(ended: Result<Status, String>) -> ExitCode {
     ended.map_or_else(
         |error| {
@@ -120,10 +125,10 @@ fn status_of(ended: Result<Status, String>) -> ExitCode {
     )
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 fn work() -> Work {
     let words: Vec<_> = env::args_os().collect();
-    // By a name of QEMU's programs it is that program.
+    // A name of one of QEMU's programs makes this program behave like it.
     let name = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
     if qemu::architecture(&name).is_some() {
         let words = words.iter().map(|word| word.to_string_lossy().into_owned());
@@ -172,13 +177,13 @@ fn work() -> Work {
     Work::Done(status_of(ended))
 }
 
-/// Runs a machine, if the arguments go together.
+/// Runs a machine, if the arguments do not contradict each other.
 fn start(arguments: &RunArguments) -> Result<Status, String> {
     arguments.check().and_then(|()| arguments.check_boot()).unwrap_or_else(|error| error.exit());
     run::run(arguments).map_err(|error| error.to_string())
 }
 
 fn complain(message: &str) {
-    // Nobody is left to be told when this fails too.
+    // If this fails too, nobody is left to be told.
     let _ = writeln!(Stderr, "ring3: {message}");
 }

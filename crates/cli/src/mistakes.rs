@@ -1,8 +1,9 @@
-//! First mistakes: what people type who come from QEMU, VirtualBox, User Mode Linux or containers, and what it is called here.
+//! First mistakes: options and commands of QEMU, VirtualBox, User Mode Linux or containers, and what to type
+//! instead.
 //!
-//! A command line that is understood never comes here. One that is not is looked through for what its writer may have meant:
-//! an option in the manner of QEMU, with one hyphen; an option that another program has; the name of a file where a
-//! command is due. And `help`, or `?`, as the value of an option shows what the option takes, as in QEMU.
+//! A valid command line never comes here. An invalid one is searched for a likely mistake: an option with one
+//! hyphen, as QEMU has them; an option of another program; the name of a file instead of a command. And
+//! `help` or `?` as the value of an option shows what values the option takes, as in QEMU.
 
 mod others;
 mod tables;
@@ -21,7 +22,7 @@ use ring3_block::{Format, parse_size};
 use crate::args::Arguments;
 use tables::{COMMANDS, OPTIONS};
 
-/// Reads this command line, or ends the process with what is wrong with it.
+/// Parses the command line `words`, or ends the process with an error message.
 pub(crate) fn parse(words: &[OsString]) -> Arguments {
     Arguments::try_parse_from(words).unwrap_or_else(|error| {
         if let Some(help) = help_on_a_value(&error, words) {
@@ -33,7 +34,7 @@ pub(crate) fn parse(words: &[OsString]) -> Arguments {
 
 /// Shows `help`, and ends the process.
 fn show(help: &str) -> ! {
-    // Who closes standard output does not want to read it.
+    // A reader that closes standard output does not want the rest.
     let _ = std::io::stdout().write_all(help.as_bytes());
     std::process::exit(0);
 }
@@ -42,12 +43,12 @@ fn is_question(value: &str) -> bool {
     value == "help" || value == "?"
 }
 
-/// What the option takes whose value is `help` or `?`, where that is why there is an `error`.
+/// Returns the help on an option if its value is `help` or `?`, and `error` is about that value.
 fn help_on_a_value(error: &Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
         return None;
     };
-    // `--drive file=a,format=help` is no question about drives.
+    // `--drive file=a,format=help` is not a question about drives.
     if !is_question(value) {
         return None;
     }
@@ -57,7 +58,7 @@ fn help_on_a_value(error: &Error, words: &[OsString]) -> Option<String> {
     Some(describe(arg))
 }
 
-/// What there is to say of an option.
+/// Describes an option.
 fn describe(arg: &Arg) -> String {
     let text = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
     let long = text(arg.get_long_help());
@@ -65,7 +66,7 @@ fn describe(arg: &Arg) -> String {
     let mut all = format!("{arg}\n{}\n", help.trim_end());
     if arg.get_value_names().is_some_and(|names| names == ["FORMAT"]) {
         let names = Format::ALL.map(Format::name).join(", ");
-        all.extend(["There are ", &*names, ".\n"]);
+        all.extend(["The formats are ", &*names, ".\n"]);
     }
     for value in arg.get_possible_values() {
         let help = text(value.get_help());
@@ -75,7 +76,7 @@ fn describe(arg: &Arg) -> String {
     all
 }
 
-/// The command that `words` are for, as far as they say it.
+/// Returns the command in `words`, as far as they name one.
 fn command_of(words: &[OsString]) -> Command {
     let mut command = Arguments::command();
     command.build();
@@ -88,7 +89,7 @@ fn command_of(words: &[OsString]) -> Command {
     command
 }
 
-/// `error`, or a better one where it is known what `words` were to say.
+/// Returns `error`, or a better one if the mistake in `words` is known.
 fn explain(error: Error, words: &[OsString]) -> Error {
     let texts: Vec<&str> = words.iter().skip(1).map(|word| word.to_str().unwrap_or("")).collect();
     let Some((first, rest)) = texts.split_first() else { return error };
@@ -97,34 +98,34 @@ fn explain(error: Error, words: &[OsString]) -> Error {
         _ if of_another.is_some() => of_another,
         _ if *first == "run" => option_of_another(&error, rest),
         _ if ["-help", "-version"].contains(first) => {
-            Some(format!("{first} has one hyphen: here it is --{}", name_of(first)))
+            Some(format!("{first} has one hyphen: the option here is --{}", name_of(first)))
         }
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion if is_of_qemu(first).is_none() => None,
         ErrorKind::InvalidSubcommand => command_of_another(named(&error).unwrap_or(first)),
         _ if first.starts_with('-') => Some(format!(
-            "{first}: options of a machine come behind the command: ring3 run {first} …"
+            "{first}: a machine's options come after the command: ring3 run {first} …"
         )),
         _ => None,
     };
     let Some(reason) = reason else { return error };
-    // What was taken for a question is an argument, too.
+    // The mistake may have been parsed as a request for help or the version.
     let is_question = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind());
     let kind = if is_question { ErrorKind::UnknownArgument } else { error.kind() };
     command_of(words).error(kind, reason)
 }
 
-/// What is said of a word where a command is due.
+/// Returns the answer to a word in place of a command.
 fn command_of_another(word: &str) -> Option<String> {
     if let Some((_, here)) = COMMANDS.iter().find(|(names, _)| names.contains(&word)) {
-        return Some(format!("\"{word}\" is no command of ring3: {here}"));
+        return Some(format!("ring3 has no command \"{word}\": {here}"));
     }
     if Path::new(word).exists() && !Path::new(word).is_dir() {
-        return Some(format!("\"{word}\" is no command but a file: ring3 run {word} boots it"));
+        return Some(format!("\"{word}\" is a file, not a command: ring3 run {word} boots it"));
     }
     None
 }
 
-/// The word that `error` is about.
+/// Returns the word that `error` is about.
 fn named(error: &Error) -> Option<&str> {
     let context = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg]
         .into_iter()
@@ -132,7 +133,7 @@ fn named(error: &Error) -> Option<&str> {
     if let ContextValue::String(word) = context { Some(word) } else { None }
 }
 
-/// What is said of a word behind another command than `run`.
+/// Returns the answer to a word after a command other than `run`.
 fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<String> {
     let command = command_of(words);
     let path = command.get_bin_name()?.strip_prefix("ring3 ").filter(|path| *path != "run")?;
@@ -143,10 +144,10 @@ fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<
         words.iter().find(|(names, _)| names.contains(&name)).map(|(_, here)| *here)
     };
     let answer =
-        |word: &str, here: &str| Some(format!("{word} is not for \"ring3 {path}\": {here}"));
+        |word: &str, here: &str| Some(format!("\"ring3 {path}\" does not take {word}: {here}"));
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand | ErrorKind::DisplayHelp => {
-            // One option with one hyphen is read as several.
+            // clap reads a long option with one hyphen as several short ones.
             let of_qemu = behind.iter().find_map(is_of_qemu);
             if let Some((word, here)) = of_qemu.and_then(|word| Some((word, known(word)?))) {
                 return answer(word, here);
@@ -159,15 +160,15 @@ fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<
                 return answer(word, here);
             }
             match path {
-                "man" => answer(word, "pages are written to one directory: ring3 man DIRECTORY"),
+                "man" => answer(word, "all pages go to one directory: ring3 man DIRECTORY"),
                 _ if word == "help" => {
                     answer(word, &format!("\"ring3 {path} --help\" shows its help"))
                 }
                 _ if word.starts_with('-') && word[1..].parse::<f64>().is_ok() => {
-                    answer(word, "no number is less than 0 there")
+                    answer(word, "negative numbers are not allowed")
                 }
                 "bench cpu" | "bench exits" if !word.starts_with('-') => {
-                    answer(word, &format!("give --only {word}, if it is one of what is measured"))
+                    answer(word, &format!("give --only {word}, if there is such a measurement"))
                 }
                 "vblock" if Path::new(word).exists() => answer(
                     word,
@@ -197,66 +198,66 @@ fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<
     }
 }
 
-/// What is said of a value that is no whole number where one is due.
+/// Returns the answer to a value that must be a whole number but is not.
 fn not_a_number(error: &Error) -> Option<String> {
     let source = error.source()?.downcast_ref::<ParseIntError>()?;
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
         return None;
     };
-    let reason = match source.kind() {
-        IntErrorKind::PosOverflow => "is too large a number",
-        _ => "is no whole number of 0 or more",
-    };
-    Some(format!("{value} {reason}, as {} takes it", named(error)?))
+    let option = named(error)?;
+    Some(match source.kind() {
+        IntErrorKind::PosOverflow => format!("{value} is too large a number for {option}"),
+        _ => format!("{value} is not a whole number from 0 on, as {option} needs"),
+    })
 }
 
-/// What is said of an option in the words behind `run` that is none.
+/// Returns the answer to an unknown option after `run`.
 fn option_of_another(error: &Error, words: &[&str]) -> Option<String> {
     if let Some(word) = words.iter().enumerate().find_map(|(at, word)| {
         let is_value = at > 0 && words[at - 1] == "--append";
         is_of_qemu(word).filter(|_| !is_value)
     }) {
         let name = name_of(word);
-        let as_qemu = format!("\"ring3 qemu {word} …\" takes a command line of QEMU's as it is");
+        let as_qemu = format!("\"ring3 qemu {word} …\" takes QEMU's command lines unchanged");
         if is_option(name) {
             return Some(format!(
-                "{word} has one hyphen, as in QEMU: here it is --{name}, and {as_qemu}"
+                "{word} has one hyphen, as in QEMU: the option here is --{name}, and {as_qemu}"
             ));
         }
-        let known = known(name).unwrap_or("it is no option here");
+        let known = known(name).unwrap_or("there is no such option");
         return Some(format!("{word}: {known}. Options have two hyphens here; {as_qemu}"));
     }
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
-    Some(format!("{word} is no option of \"ring3 run\": {}", known(name_of(word))?))
+    Some(format!("\"ring3 run\" has no option {word}: {}", known(name_of(word))?))
 }
 
-/// `word`, if it is an option with one hyphen and more than a letter.
+/// Returns `word` if it is an option with one hyphen and more than one letter.
 fn is_of_qemu<'a>(word: &&'a str) -> Option<&'a str> {
     let name = word.strip_prefix('-').filter(|name| !name.starts_with('-'))?;
     let is_name = name.len() > 1 && name.starts_with(|letter: char| letter.is_ascii_alphabetic());
-    // -m512, -m=1G
+    // -m512 and -m=1G are valid.
     let is_size = name
         .strip_prefix('m')
         .is_some_and(|size| size.starts_with(|digit: char| digit.is_ascii_digit() || digit == '='));
     (is_name && !is_size).then_some(*word)
 }
 
-/// The name of an option, without hyphens and value.
+/// Returns the name of an option, without hyphens and value.
 fn name_of(word: &str) -> &str {
     let name = word.trim_start_matches('-');
     name.split_once('=').map_or(name, |(name, _)| name)
 }
 
-/// There is an option `--name` of `ring3 run`.
+/// Returns whether `ring3 run` has an option `--name`.
 fn is_option(name: &str) -> bool {
     let run = command_of(&["ring3".into(), "run".into()]);
     run.get_arguments().any(|arg| arg.get_long() == Some(name))
 }
 
-/// What an option of another program is here.
+/// Returns what to use here for an option of another program.
 fn known(name: &str) -> Option<&'static str> {
     OPTIONS.iter().find(|(names, _)| names.contains(&name)).map(|(_, here)| *here)
 }
@@ -281,7 +282,7 @@ mod tests {
         }
     }
 
-    /// What is recommended exists.
+    /// Checks that answers recommend only options that exist.
     #[test]
     fn the_options_that_are_named_exist() {
         let all = OPTIONS.iter().chain(COMMANDS).map(|(_, here)| *here);
@@ -293,8 +294,8 @@ mod tests {
         }
     }
 
-    /// A word for another command is there once. It is an option of it only where it lacks the hyphens, and the
-    /// answer gives them.
+    /// Checks that no word for a command is listed twice. A word may be an option of the command only if it
+    /// lacks the hyphens and the answer gives them.
     #[test]
     fn no_word_for_another_command_is_an_option_of_it() {
         for path in others::PATHS {
@@ -311,7 +312,7 @@ mod tests {
                     arg.get_long() == Some(name)
                         || arg.get_short().is_some_and(|letter| letter.to_string() == *name)
                 });
-                // "bench disk" is one, and its words are those of the other benchmarks.
+                // "bench disk" is a command, and also a word for the other benchmarks.
                 let is_command = command.find_subcommand(name).is_some() && path != "bench";
                 let is_answered = answer.contains(&format!("--{name}"));
                 assert!((!is_option || is_answered) && !is_command, "{path}: {name}");

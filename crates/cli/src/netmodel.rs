@@ -1,4 +1,4 @@
-//! `ring3 netmodel`: what networks between machines take, by the model of the crate `netmodel`.
+//! `ring3 netmodel`: the costs of networks between machines, by the model of crate `netmodel`.
 
 use std::fmt::Write;
 use std::io;
@@ -14,27 +14,28 @@ use serde::Serialize;
 
 use crate::output::Output;
 
-/// What `ring3 netmodel` is told. Without options it is the host that the model was made for: an Intel Core i7-920 with the microhypervisor NOVA.
-/// `--calibrate` takes the one at hand.
+/// The options of `ring3 netmodel`. Without options the host is the one that the model was made for: an Intel
+/// Core i7-920 with the microhypervisor NOVA. `--calibrate` takes this host.
 #[derive(Debug, Args)]
 pub(crate) struct NetmodelArguments {
-    /// How much is sent at once
+    /// The size of the data that is sent at once
     #[arg(long, value_name = "BYTES", default_value_t = 65535)]
     #[arg(value_parser = bytes)]
     bytes: u32,
 
-    /// Machines that get each packet, with the sender; without it there is a switch
+    /// The number of machines that share a broadcast network, the sender included; without this option they
+    /// are on a switch
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(2..=65535))]
     broadcast: Option<u32>,
 
     #[command(flatten)]
     host: HostArguments,
 
-    /// How to say it
+    /// The form of the output
     #[arg(long, value_name = "FORM", default_value = "text")]
     output: Form,
 
-    /// Write a plot of bandwidths by size of packets, an SVG file
+    /// Write a plot of the bandwidth for each size of packets, an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -53,7 +54,7 @@ fn bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "give a number of bytes from 1 on, such as 1500 or 64k".to_owned())
 }
 
-/// A number in `range`; `or` says what to give.
+/// Reads a number in `range`. `or` is the error for anything else.
 fn number(text: &str, range: RangeInclusive<f64>, or: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| or.to_owned())
 }
@@ -70,10 +71,10 @@ fn cycles(text: &str) -> Result<f64, String> {
     number(text, 0.0..=1e12, "give cycles, from 0 to 1000000000000, such as 1500")
 }
 
-/// What the host takes: what is not said is that of the paper's host, or of this one.
+/// The costs of the host. Costs that the options leave out are those of the paper's host, or of this one.
 #[derive(Debug, Args)]
 struct HostArguments {
-    /// Measure what this host takes, and tell the options that say the same
+    /// Measure the costs of this host, and print the options that stand for them
     #[arg(long)]
     calibrate: bool,
 
@@ -81,11 +82,11 @@ struct HostArguments {
     #[arg(long, value_name = "GHZ", value_parser = gigahertz)]
     frequency: Option<f64>,
 
-    /// How much memory is copied in a second
+    /// The bandwidth of copying in memory, in GB a second
     #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<f64>,
 
-    /// Cycles for leaving a guest and going back
+    /// Cycles to leave a guest and return to it
     #[arg(long, value_name = "CYCLES", value_parser = cycles)]
     exit: Option<f64>,
 
@@ -97,7 +98,7 @@ struct HostArguments {
     #[arg(long, value_name = "CYCLES", value_parser = cycles)]
     message: Option<f64>,
 
-    /// Cycles for waking a thread
+    /// Cycles to wake up a thread
     #[arg(long, value_name = "CYCLES", value_parser = cycles)]
     wake_up: Option<f64>,
 
@@ -105,7 +106,7 @@ struct HostArguments {
     #[arg(long, value_name = "CYCLES", value_parser = cycles)]
     element: Option<f64>,
 
-    /// Cycles for mapping a page elsewhere
+    /// Cycles to map a page at another address
     #[arg(long, value_name = "CYCLES", value_parser = cycles)]
     remap: Option<f64>,
 }
@@ -132,13 +133,13 @@ impl HostArguments {
 #[derive(Debug, Serialize)]
 struct Row {
     design: &'static str,
-    /// Cycles.
+    /// In cycles.
     costs: f64,
-    /// Seconds.
+    /// In seconds.
     latency: f64,
-    /// Bytes a second.
+    /// In bytes a second.
     bandwidth: f64,
-    /// Cycles, by what they are for.
+    /// In cycles, by purpose.
     terms: Vec<(&'static str, f64)>,
 }
 
@@ -154,7 +155,7 @@ impl Row {
         }
     }
 
-    /// The terms that are a hundredth of the costs or more, the largest first.
+    /// Returns the terms that are at least a hundredth of the costs, the largest first.
     fn shares(&self) -> String {
         let mut shares: Vec<_> =
             self.terms.iter().map(|(name, cycles)| (name, 100.0 * cycles / self.costs)).collect();
@@ -164,14 +165,14 @@ impl Row {
     }
 }
 
-/// The designs, with their networks as the user wants them.
+/// Returns the designs, with the network that the user has chosen.
 fn designs(arguments: &NetmodelArguments) -> impl Iterator<Item = (&'static str, Design)> {
     let network =
         arguments.broadcast.map_or(Network::Switched, |machines| Network::Broadcast { machines });
     DESIGNS.into_iter().map(move |(name, design)| (name, Design { network, ..design }))
 }
 
-/// Predicts, and says so.
+/// Computes the predictions, and prints them.
 pub(crate) fn run(arguments: &NetmodelArguments) -> io::Result<()> {
     let host = arguments.host.host()?;
     let rows: Vec<_> = designs(arguments)
@@ -202,7 +203,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Bandwidths by size of packets, one packet at a time: figure 6.1 for all sizes.
+/// Plots the bandwidth for each size of packets, sent one at a time: figure 6.1 for all sizes.
 fn plot(arguments: &NetmodelArguments, host: &Host) -> Chart {
     let sizes = || (6..16).map(|power| f64::from(1 << power)).chain([1500.0, 9000.0, 65535.0]);
     let curves = designs(arguments)

@@ -1,8 +1,8 @@
-//! The network cards of the machine: what the command line says of them, and the networks behind them.
+//! The network cards of the machine: their options, and the networks behind them.
 //!
-//! * [`backend`]: what is behind a card;
-//! * [`help`]: what "--nic help" shows;
-//! * [`rom`]: what boots from the network;
+//! * [`backend`]: the networks;
+//! * [`help`]: the text of "--nic help";
+//! * [`rom`]: boot ROMs;
 //! * [`user`]: the NAT.
 
 pub(crate) mod backend;
@@ -30,10 +30,11 @@ use crate::qemu::properties::{Properties, switch};
 use backend::Behind;
 use rom::{RomFileError, RomProperties};
 
-/// The most network cards of a machine.
+/// The number of network cards that a machine can have.
 pub(crate) const NICS_MAX: usize = nic::NAMES.len();
 
-/// Where jumpers of cards on the ISA bus can put their ports (NE2000 manual), and the IRQ lines that are free for them.
+/// The ports that the jumpers of cards on the ISA bus can select (NE2000 manual), and the IRQ lines that are
+/// free for them.
 const PORTS_MIN: u16 = 0x200;
 const PORTS_MAX: u16 = 0x3e0;
 const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
@@ -42,23 +43,23 @@ const IRQS: [u8; 6] = [3, 4, 5, 7, 10, 11];
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NicArguments {
-    /// A network card, and what is behind it, such as user, a NAT that needs no rights; "--nic help" lists the others. Given up to eight times;
-    /// if not given, there is no card
+    /// A network card and the network behind it, such as user, a NAT that needs no rights; "--nic help" lists
+    /// the others. May be given up to eight times; by default there is no card
     #[arg(long, value_name = "PROPERTIES", long_help = help::NIC)]
     pub(crate) nic: Vec<NicProperties>,
 }
 
-/// A `--nic`.
+/// The value of `--nic`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NicProperties {
-    /// None if there is to be no card.
+    /// None if there is no card.
     pub(crate) card: Option<CardProperties>,
 }
 
-/// A card, and what is behind it.
+/// A card, and the network behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardProperties {
-    /// What people call it.
+    /// The card's name for people and tools.
     pub(crate) id: Option<String>,
     pub(crate) model: NicModel,
     pub(crate) mac: Option<MacAddress>,
@@ -66,17 +67,17 @@ pub(crate) struct CardProperties {
     pub(crate) network: NetworkProperties,
 }
 
-/// What is behind a card.
+/// The network behind a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetworkProperties {
-    /// What people call it.
+    /// The network's name for people and tools.
     pub(crate) id: Option<String>,
     pub(crate) behind: Behind,
     pub(crate) pcap: Option<PathBuf>,
     pub(crate) filter: Option<String>,
 }
 
-/// Why a `--nic` is refused.
+/// The reason why a `--nic` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub(crate) struct BadNic(pub(crate) String);
@@ -96,11 +97,11 @@ impl FromStr for NicProperties {
 }
 
 impl NicProperties {
-    /// What a list says.
+    /// Reads the properties of a card.
     pub(crate) fn of(mut properties: Properties) -> Result<NicProperties, BadNic> {
         let kind = properties.take("type").unwrap_or_default();
         if kind == "none" {
-            // A name for nothing, as QEMU takes it.
+            // QEMU accepts an id even for no card.
             properties.take("id");
             properties.finish("no properties of none")?;
             return Ok(NicProperties { card: None });
@@ -113,19 +114,19 @@ impl NicProperties {
 }
 
 impl NetworkProperties {
-    /// Those of a network of this kind.
+    /// Reads the properties of a network of this kind.
     pub(crate) fn parse(kind: &str, mut properties: Properties) -> Result<Self, BadNic> {
         let id = properties.take("id");
         let pcap = properties.take("pcap").map(PathBuf::from);
         let filter = properties.take("pcap-filter");
         if filter.is_some() && pcap.is_none() {
-            return Err(BadNic("pcap-filter is for a file with packets: add pcap=FILE".into()));
+            return Err(BadNic("pcap-filter selects the packets of a file: add pcap=FILE".into()));
         }
         Ok(NetworkProperties { id, behind: Behind::parse(kind, properties)?, pcap, filter })
     }
 }
 
-/// The card's model, and what is said of it.
+/// Takes the card's model, with the properties of that model.
 pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic> {
     match properties.take("model").as_deref() {
         None | Some("virtio" | "virtio-net" | "virtio-net-pci") => {
@@ -134,14 +135,14 @@ pub(crate) fn take_model(properties: &mut Properties) -> Result<NicModel, BadNic
         Some("e1000" | "e1000-82540em") => Ok(NicModel::E1000),
         Some("rtl8029" | "ne2k_pci") => Ok(NicModel::Rtl8029),
         Some("ne2000" | "ne2k_isa") => take_ne2000(properties),
-        Some(_) => Err(BadNic(format!("model is {MODELS}"))),
+        Some(_) => Err(BadNic(format!("model must be {MODELS}"))),
     }
 }
 
-/// The models there are.
+/// The names of the models.
 const MODELS: &str = "virtio, e1000, rtl8029 (ne2k_pci) or ne2000 (ne2k_isa)";
 
-/// The jumpers of a card on the ISA bus.
+/// Takes the jumpers of a card on the ISA bus.
 fn take_ne2000(properties: &mut Properties) -> Result<NicModel, BadNic> {
     let NicModel::Ne2000Isa { mut port, mut irq } = NicModel::NE2000_ISA else {
         return Ok(NicModel::NE2000_ISA);
@@ -149,11 +150,11 @@ fn take_ne2000(properties: &mut Properties) -> Result<NicModel, BadNic> {
     if let Some(text) = properties.take("iobase") {
         let begins =
             |port: &u16| PORTS_MIN <= *port && *port <= PORTS_MAX && port.is_multiple_of(PORTS);
-        let wrong = || BadNic("iobase is a multiple of 0x20 from 0x200 to 0x3e0".into());
+        let wrong = || BadNic("iobase must be a multiple of 0x20 from 0x200 to 0x3e0".into());
         port = args::port(&text).ok().filter(begins).ok_or_else(wrong)?;
     }
     if let Some(text) = properties.take("irq") {
-        let wrong = || BadNic(format!("irq is one of {IRQS:?}"));
+        let wrong = || BadNic(format!("irq must be one of {IRQS:?}"));
         irq = text.parse().ok().filter(|irq| IRQS.contains(irq)).ok_or_else(wrong)?;
     }
     Ok(NicModel::Ne2000Isa { port, irq })
@@ -163,11 +164,11 @@ fn take_virtio(properties: &mut Properties) -> Result<VirtioNic, BadNic> {
     let mut card = VirtioNic::default();
     if let Some(mtu) = properties.take("mtu").or_else(|| properties.take("host_mtu")) {
         let mtu = mtu.parse().ok().filter(|mtu| (68..=65535).contains(mtu));
-        card.mtu = Some(mtu.ok_or_else(|| BadNic("mtu is a number from 68 to 65535".into()))?);
+        card.mtu = Some(mtu.ok_or_else(|| BadNic("mtu must be a number from 68 to 65535".into()))?);
     }
     if let Some(pairs) = properties.take("num-queues") {
         let pairs = pairs.parse().ok().filter(|pairs| (1..=PAIRS_MAX).contains(pairs));
-        let wrong = || BadNic(format!("num-queues is a number from 1 to {PAIRS_MAX}"));
+        let wrong = || BadNic(format!("num-queues must be a number from 1 to {PAIRS_MAX}"));
         card.pairs = pairs.ok_or_else(wrong)?;
     }
     for (key, place) in [
@@ -179,26 +180,27 @@ fn take_virtio(properties: &mut Properties) -> Result<VirtioNic, BadNic> {
         }
     }
     if !card.interfaces.legacy && !card.interfaces.modern {
-        let reason =
-            "a virtio card is for some drivers: leave disable-legacy or disable-modern out";
+        let reason = "a virtio card needs an interface for drivers: leave disable-legacy or disable-modern out";
         return Err(BadNic(reason.into()));
     }
     Ok(card)
 }
 
-/// The card's address.
+/// Takes the card's address.
 pub(crate) fn take_mac(properties: &mut Properties) -> Result<Option<MacAddress>, BadNic> {
     let Some(text) = properties.take("mac").or_else(|| properties.take("macaddr")) else {
         return Ok(None);
     };
     let mac: MacAddress = text.parse().map_err(|error| BadNic(format!("mac={text}: {error}")))?;
     if mac.is_group() {
-        return Err(BadNic(format!("mac={text} is an address of several cards: begin with 52")));
+        return Err(BadNic(format!(
+            "mac={text} is an address of several cards; let it begin with 52"
+        )));
     }
     Ok(Some(mac))
 }
 
-/// Why there is no network.
+/// The reasons why there is no network.
 #[derive(Debug, Error)]
 pub(crate) enum NicError {
     #[error(transparent)]
@@ -207,18 +209,18 @@ pub(crate) enum NicError {
     Rom(#[from] RomFileError),
     #[error("cannot find this program, to start a network: {0}")]
     Program(#[source] io::Error),
-    #[error("two {what} are called \"{id}\"; give each another id")]
+    #[error("two {what} have the id \"{id}\"; give each its own id")]
     Id { what: &'static str, id: String },
 }
 
 impl NicArguments {
-    /// The cards that there are to be.
+    /// Returns the cards of the machine.
     pub(crate) fn cards(&self) -> Vec<&CardProperties> {
         self.nic.iter().filter_map(|nic| nic.card.as_ref()).collect()
     }
 
-    /// Adds the cards to `config`, of a machine with or without firmware. Given back are those that are to boot before all that has a
-    /// letter, with their places.
+    /// Adds the cards to `config`, for a machine with or without firmware. Returns the cards that firmware
+    /// tries before the devices of the boot order, with their positions.
     pub(crate) fn describe(
         &self,
         config: &mut Config,
@@ -238,7 +240,7 @@ impl NicArguments {
         Ok(boot)
     }
 
-    /// Makes what is behind the cards of `vm`, to whose door `sender` sends.
+    /// Opens the networks behind the cards of `vm`; packets from them go to the door of `sender`.
     pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
         let addresses: Vec<_> = vm.config().nics.iter().map(|nic| nic.mac).collect();
         for ((name, address), properties) in nic::NAMES.iter().zip(addresses).zip(self.cards()) {
@@ -258,7 +260,7 @@ impl NicArguments {
     }
 }
 
-/// Whoever speaks of one of them by its id means that one.
+/// Refuses an id that two of them have, since it must name one.
 fn no_two<'a>(what: &'static str, ids: impl Iterator<Item = &'a String>) -> Result<(), NicError> {
     let mut all = HashSet::new();
     for id in ids {
@@ -317,7 +319,7 @@ mod tests {
         assert!(refused("user,mac=01:00:5e:00:00:01").contains("several cards"));
         assert!(refused("user,mtu=67").contains("68"));
         assert!(refused("user,num-queues=0").contains("1 to 8"));
-        assert!(refused("user,disable-legacy=on,disable-modern=on").contains("some drivers"));
+        assert!(refused("user,disable-legacy=on,disable-modern=on").contains("for drivers"));
         assert!(refused("user,pcap-filter=arp").contains("pcap=FILE"));
         assert!(refused("user,colour=red").contains("colour"));
     }

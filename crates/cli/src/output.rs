@@ -1,4 +1,4 @@
-//! Files, and standard output, to which bytes of the guest go as soon as they come.
+//! Files, and standard output, that get bytes of the guest as soon as it sends them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ring3_host::listener::inherited;
 
-/// A file, or standard output, and what errors call it.
+/// A file, or standard output, and its name in errors.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,
@@ -15,23 +15,24 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Standard output.
+    /// Returns standard output.
     pub(crate) fn stdout() -> io::Result<Output> {
         Ok(Output { file: stdout()?, name: "standard output".to_owned() })
     }
 
-    /// The file at `path`, which is made or emptied.
+    /// Opens the file at `path`, which is created or emptied.
     pub(crate) fn create(path: &Path) -> io::Result<Output> {
         Output::open(path, File::options().create(true).write(true).truncate(true))
     }
 
-    /// The same, but that what is in the file stays before it.
+    /// Opens the file at `path` to write behind its present contents. It is created if it does not exist.
     pub(crate) fn append(path: &Path) -> io::Result<Output> {
         Output::open(path, File::options().create(true).append(true))
     }
 
-    /// A file that this process was given open is used as it is: opened by its path, it would be asked whether this user may open it, and
-    /// a pipe would not know its end.
+    /// Opens the file at `path`. If the path is that of an inherited descriptor, the descriptor itself is
+    /// used: opening it by its path would check the user's rights again, and the reader of a pipe would not
+    /// see its end.
     fn open(path: &Path, options: &OpenOptions) -> io::Result<Output> {
         let given = path.strip_prefix("/proc/self/fd").or_else(|_| path.strip_prefix("/dev/fd"));
         let number = given.ok().and_then(|number| number.to_str()?.parse().ok());
@@ -42,7 +43,7 @@ impl Output {
         Ok(Output { file, name: path.display().to_string() })
     }
 
-    /// Writes all of `bytes`; an error says what cannot be written to.
+    /// Writes all of `bytes`. An error says which file cannot be written.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         (&self.file).write_all(bytes).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write to {}: {error}", self.name))
@@ -50,8 +51,8 @@ impl Output {
     }
 }
 
-/// Standard output. Not by way of [`io::stdout`], which would hold back
-/// what is no whole line: a prompt.
+/// Returns standard output as a file. [`io::stdout`] is not used, since it would hold back incomplete lines,
+/// such as a prompt.
 pub(crate) fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }

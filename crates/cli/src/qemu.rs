@@ -1,20 +1,21 @@
-//! `ring3 qemu`: a QEMU command line as the arguments of `ring3 run`.
+//! `ring3 qemu`: translates QEMU's command lines into the arguments of `ring3 run`.
 //!
-//! [`options`] has the table of what is understood (QEMU, "Invocation"). All else is refused, everything of a command line at
-//! once, since a machine that silently lacks what was asked for helps nobody.
+//! [`options`] has the table of known options (QEMU, "Invocation"). All others are refused, everything in a
+//! command line at once, since a machine that silently lacks a part helps nobody.
 //!
-//! * [`options`]: the table, and what becomes of each option;
+//! * [`options`]: the table, and what happens to each option;
 //! * [`properties`]: lists like `file=a,format=raw`;
 //! * [`machine`], [`models`]: the machine, its processor and its time;
 //! * [`drives`]: drives, and block nodes;
-//! * [`characters`]: serial ports, monitors and where they go;
+//! * [`characters`]: serial ports, monitors and their back-ends;
 //! * [`fd_sets`]: files that are open already;
-//! * [`devices`], for `-device`: what there is;
+//! * [`devices`]: the devices of `-device`;
 //! * [`network`]: network cards;
 //! * [`served`]: disks behind servers;
 //! * [`readconfig`]: options in a file;
+//! * [`settings`]: settings that `ring3 run` has no options for;
 //! * [`daemon`], [`pid_file`]: a process in the background;
-//! * [`help`]: what is told of all this.
+//! * [`help`]: `-help` and the other questions.
 
 mod characters;
 pub(crate) mod daemon;
@@ -52,10 +53,10 @@ use crate::status::Status;
 use options::{Kind, OPTIONS};
 use properties::Properties;
 
-/// Why an option is refused.
+/// The reasons why an option is refused.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub(crate) enum QemuError {
-    #[error("{0} is no option; \"ring3 qemu -help\" lists those of QEMU that are known")]
+    #[error("{0} is unknown; \"ring3 qemu -help\" lists QEMU's options that ring3 knows")]
     Unknown(String),
     #[error("{0} needs a value")]
     NoValue(String),
@@ -65,7 +66,7 @@ pub(crate) enum QemuError {
     Impossible { option: String, reason: String },
 }
 
-/// All for which a command line is refused.
+/// All reasons why a command line is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QemuErrors(Vec<QemuError>);
 
@@ -79,65 +80,65 @@ impl Display for QemuErrors {
     }
 }
 
-/// Why one option is refused.
+/// The reason why one option is refused.
 type Reason = String;
 
-/// What a command line wants.
+/// The result of a command line.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// A machine, and what is to be said before it runs.
+    /// A machine, and warnings to print before it runs.
     Run(Box<RunArguments>, Vec<String>),
-    /// To read this.
+    /// A text to print.
     Text(String),
 }
 
-/// The name that QEMU's programs begin with; the rest is the architecture.
+/// The beginning of the names of QEMU's programs; the rest is the architecture.
 pub(crate) const PROGRAM: &str = "qemu-system-";
 
-/// What the options have said so far.
+/// The meaning of the options read so far.
 #[derive(Debug, Default)]
 struct Translation {
     run: RunArguments,
     /// The option that is being read, for messages.
     current: String,
     warnings: Vec<String>,
-    /// The program is that for 64 bits.
+    /// Whether the program is QEMU's for 64-bit systems.
     is_64_bit: bool,
     is_q35: bool,
-    /// An accelerator was named that there is.
+    /// Whether an available accelerator was named.
     has_engine: bool,
-    /// The option that has named one of the host's processor.
+    /// The option that named an accelerator of the host's processor.
     wants_host: Option<String>,
     cpu: Option<Model>,
     display: Option<DisplayTarget>,
     vga: Option<Vga>,
-    /// `none` where there is no port.
+    /// None stands for a missing port.
     serial: Vec<Option<SerialTarget>>,
     debugcon: Option<DebugTarget>,
     debugcon_at_402: bool,
     debugcon_character: Option<usize>,
-    /// Something was said of monitors for people.
+    /// Whether an option concerned monitors for people.
     has_monitor_option: bool,
     no_graphic: bool,
     no_defaults: bool,
-    /// Where firmware is looked for first.
+    /// The directories in which firmware is searched first.
     data: Vec<PathBuf>,
-    /// Drives with if=none, by their id, and the devices that are to have them.
+    /// The drives with if=none, by id. The devices that use them may come later.
     loose_drives: Vec<(String, DriveProperties)>,
     nodes: Vec<drives::Node>,
     disks: Vec<drives::Disk>,
     served_disks: Vec<served::ServedDisk>,
-    /// What passwords are called, those that were refused among them.
+    /// The ids of passwords, including those that were refused.
     secret_ids: Vec<String>,
-    /// What is to be behind network cards, by its id, and the cards that are to have it.
+    /// The networks, by id. The cards that use them may come later.
     netdevs: Vec<(String, NetworkProperties)>,
     cards: Vec<network::Card>,
     hubs: Vec<network::HubPort>,
-    /// Sets of descriptors that there are.
+    /// The numbers of the sets of descriptors.
     fd_sets: Vec<u32>,
 }
 
-/// `ring3 qemu` with these arguments, or the program that has the name of the first one.
+/// Runs `ring3 qemu` with these arguments; the first one may be the name of one of QEMU's programs.
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     match translate(arguments.iter().map(String::as_str), has_terminal) {
@@ -146,7 +147,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
             Status::WrongCommandLine.into()
         }
         Ok(Wanted::Text(text)) => {
-            // Who closes standard output does not want to read it.
+            // A reader that closes standard output does not want the rest.
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
@@ -161,7 +162,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
                 crate::complain(&format!("warning: {warning}"));
             }
             match crate::start(&run) {
-                // QEMU calls that a success.
+                // QEMU ends with success in this case.
                 Ok(Status::Signal(_)) => Status::Ended.into(),
                 Ok(status) => status.into(),
                 Err(error) => {
@@ -173,8 +174,8 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Translates a command line: QEMU's options, with or without the name of its program before them. With `has_terminal` there is one to
-/// show the screen in.
+/// Translates a command line: QEMU's options, with or without the name of its program before them. With
+/// `has_terminal`, the screen can be shown in a terminal.
 pub(crate) fn translate<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     has_terminal: bool,
@@ -198,13 +199,13 @@ pub(crate) fn translate<'a>(
     let mut arguments = arguments.iter().map(String::as_str).peekable();
     while let Some(argument) = arguments.next() {
         let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
-            // QEMU takes a file alone for the first hard disk.
+            // QEMU takes a file without an option for the first hard disk.
             all.run.drives.hda = Some(argument.into());
             continue;
         };
         let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
             errors.push(QemuError::Unknown(argument.to_owned()));
-            // What follows and is no option is most likely its value.
+            // A following word that is no option is most likely its value.
             arguments.next_if(|next| !next.starts_with('-'));
             continue;
         };
@@ -233,7 +234,7 @@ pub(crate) fn translate<'a>(
     all.finish(has_terminal, errors).map(|(run, warnings)| Wanted::Run(Box::new(run), warnings))
 }
 
-/// The architecture in the name of a program of QEMU.
+/// Returns the architecture in the name of one of QEMU's programs.
 pub(crate) fn architecture(program: &str) -> Option<&str> {
     program.rsplit('/').next()?.strip_prefix(PROGRAM)
 }
@@ -248,7 +249,7 @@ fn refused(option: &str, value: &str, reason: Reason) -> QemuError {
 }
 
 impl Translation {
-    /// Says of the option that is being read what becomes of it.
+    /// Adds a warning about the option that is being read.
     fn warn(&mut self, text: &str) {
         let warning = format!("{}: {text}", self.current);
         if !self.warnings.contains(&warning) {
@@ -256,13 +257,14 @@ impl Translation {
         }
     }
 
-    /// Says of another one.
+    /// Adds a warning about another option.
     fn warn_of(&mut self, option: &str, text: &str) {
         option.clone_into(&mut self.current);
         self.warn(text);
     }
 
-    /// Decides what depends on several options, as QEMU does. `errors` are those of the options alone.
+    /// Makes the decisions that depend on several options, as QEMU does. `errors` has the errors of the
+    /// single options.
     fn finish(
         mut self,
         has_terminal: bool,
@@ -272,7 +274,7 @@ impl Translation {
             let (option, reason) = (option.to_owned(), reason.to_owned());
             errors.push(QemuError::Impossible { option, reason });
         };
-        // What refers to something that was refused itself is not told again.
+        // References to something that was refused itself are not reported again.
         for (option, reason) in drives::finish(&mut self) {
             impossible(&option, &reason);
         }
@@ -284,10 +286,10 @@ impl Translation {
         }
         if self.run.kernel.is_none() && !(self.run.initrd.is_empty() && self.run.append.is_empty())
         {
-            impossible("-initrd and -append", "they are for a kernel; name one with -kernel");
+            impossible("-initrd and -append", "these need a kernel; name one with -kernel");
         }
         if self.run.paused && !characters::has_monitor(&self) {
-            impossible("-S", "without -qmp or -monitor nobody could let the machine go on");
+            impossible("-S", "without -qmp or -monitor nobody could resume the machine");
         }
         if let Some(debugcon) = self.debugcon.take() {
             if self.debugcon_at_402 {
@@ -302,7 +304,7 @@ impl Translation {
         if self.is_64_bit {
             self.warn_of(
                 "qemu-system-x86_64",
-                "the processor has no 64-bit mode: systems of 32 bits run, others say that they cannot",
+                "the processor has no 64-bit mode: only 32-bit systems run",
             );
         }
         if let Some(option) = self.wants_host.take_if(|_| !self.has_engine) {
@@ -330,7 +332,8 @@ impl Translation {
         if errors.is_empty() { Ok((self.run, self.warnings)) } else { Err(QemuErrors(errors)) }
     }
 
-    /// Looks for firmware where `-L` says, and for a name alone where firmware is installed.
+    /// Searches firmware in the directories of `-L`. A name without a directory is also searched where
+    /// firmware is installed.
     fn choose_firmware(&mut self) {
         let run = &mut self.run;
         let in_data = |name: &str| {

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::args::RepetitionArguments;
 
-/// Why there is no recording or no event log.
+/// The reasons why there is no recording or no event log.
 #[derive(Debug, Error)]
 pub(crate) enum RepetitionError {
     #[error("cannot record to {path}: {source}", path = .path.display())]
@@ -25,7 +25,7 @@ pub(crate) enum RepetitionError {
 }
 
 impl RepetitionArguments {
-    /// What the run is recorded by, if it is to be.
+    /// Returns the recorder of the run, if there is to be one.
     pub(crate) fn recorder(
         &self,
         config: &Config,
@@ -39,7 +39,7 @@ impl RepetitionArguments {
             .map_err(|source| RepetitionError::Recording { path: path.clone(), source })
     }
 
-    /// The event log, if there is to be one.
+    /// Returns the event log, if there is to be one.
     pub(crate) fn event_log(&self) -> Result<Option<EventLog>, RepetitionError> {
         let Some(path) = &self.event_log else { return Ok(None) };
         let file = File::create(path)
@@ -47,7 +47,8 @@ impl RepetitionArguments {
         Ok(Some(EventLog::new(file, NonZero::new(self.checkpoint))))
     }
 
-    /// How a person comes to the same difference of the engines once more, and to what was before it.
+    /// Returns instructions for finding the same difference between the engines again, with the events before
+    /// it.
     pub(crate) fn how_to_see_again(&self) -> String {
         if let Some(path) = self.record.as_ref().or(self.replay.as_ref()) {
             let path = path.display();
@@ -56,8 +57,8 @@ impl RepetitionArguments {
                 with --event-log to see what happened before"
             );
         }
-        "to see it again, run the same once more, with --event-log to see what happened before, and with\n\
-        --record FILE if anything comes in from outside: ring3 run --verify --replay FILE then repeats it"
+        "to see it again, run the same command once more, with --event-log to see what happened before, and with\n\
+        --record FILE if there is input from outside: ring3 run --verify --replay FILE then repeats the run"
             .to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine's clock says at power-on.
+//! The time that the machine's clock shows at power-on.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use thiserror::Error;
 
-/// A `--rtc`: what the clock shows when the machine is switched on.
+/// The value of `--rtc`: the time that the clock shows when the machine is switched on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum RtcBase {
     /// The host's time in UTC.
@@ -15,16 +15,16 @@ pub(crate) enum RtcBase {
     Utc,
     /// The host's local time, as DOS and Windows want it.
     LocalTime,
-    /// Always this, in seconds since 1970.
+    /// This time, in seconds since 1970.
     At(u64),
 }
 
 impl RtcBase {
-    /// 2000-01-01 00:00:00: what it shows in a deterministic run.
+    /// 2000-01-01 00:00:00, the time in a deterministic run.
     pub(crate) const FIXED: RtcBase = RtcBase::At(946_684_800);
 }
 
-/// Why a `--rtc` is refused.
+/// The reason why a `--rtc` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "give base=utc, base=localtime, or base=DATE, as in 2024-12-31 or 2024-12-31T23:59:59, from 1970 on"
@@ -45,20 +45,22 @@ impl FromStr for RtcBase {
 
 fn at(date: &str) -> Result<u64, BadRtcBase> {
     let day = || date.parse::<Date>().map(|day| day.at(0, 0, 0, 0));
-    // A date alone would do as a date and time too, and so would one with a zone or a fraction.
+    // `DateTime` also reads dates without a time, and times with a zone or a fraction, which are refused
+    // here.
     let time = if date.contains('T') { date.parse::<DateTime>() } else { day() };
     let is_plain = date.bytes().all(|byte| byte.is_ascii_digit() || b"-:T".contains(&byte));
     time.ok().filter(|_| is_plain).and_then(seconds_of).ok_or(BadRtcBase)
 }
 
-/// Seconds from 1970 to `time`, were it UTC.
+/// Returns the seconds from 1970 to `time`, taken as UTC.
 fn seconds_of(time: DateTime) -> Option<u64> {
     let seconds = time.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second();
     u64::try_from(seconds).ok()
 }
 
 impl RtcBase {
-    /// What the clock shows now, in seconds since 1970; a host whose clock is before that gets 1970.
+    /// Returns the time that the clock shows now, in seconds since 1970. If the host's clock is before 1970,
+    /// that is 0.
     pub(crate) fn seconds(self) -> u64 {
         match self {
             RtcBase::Utc => u64::try_from(Timestamp::now().as_second()).unwrap_or(0),

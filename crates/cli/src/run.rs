@@ -1,4 +1,4 @@
-//! `ring3 run`: one machine from the command line to its end.
+//! `ring3 run`: runs one machine from the command line to its end.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -44,15 +44,15 @@ use crate::serial::{SerialError, SerialPorts};
 use crate::signals::Signals;
 use crate::status::Status;
 
-/// Why there is no run, or why it has ended before its time. Each message says what to do
-/// about it, or names the thing that is in the way.
+/// The reasons why a run does not start, or ends early. Each message says what to do about it, or names the
+/// file or facility that failed.
 #[derive(Debug, Error)]
 pub(crate) enum RunError {
     #[error("cannot read the {what} {path}: {source}")]
     Read { what: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Limits(#[from] TooLow),
-    #[error("{path} is {what}, and no kernel: give it by {option}", path = .path.display())]
+    #[error("{path} is {what}, not a kernel: give it with {option}", path = .path.display())]
     NotKernel { path: PathBuf, what: &'static str, option: &'static str },
     #[error("cannot start a thread for the drives: {0}")]
     Thread(#[source] io::Error),
@@ -60,7 +60,7 @@ pub(crate) enum RunError {
     Log(#[from] LogError),
     #[error(transparent)]
     Serial(#[from] SerialError),
-    #[error("there is no random seed to be had from the system: {0}; give one with --seed")]
+    #[error("the system provides no random seed: {0}; give one with --seed")]
     Seed(#[source] io::Error),
     #[error("cannot write the firmware's messages to {path}: {source}")]
     DebugFile { path: PathBuf, source: io::Error },
@@ -94,7 +94,7 @@ pub(crate) enum RunError {
     Characters(#[from] CharacterError),
     #[error(transparent)]
     PidFile(#[from] PidFileError),
-    #[error("cannot tell that the machine runs: {0}")]
+    #[error("cannot tell the parent process that the machine runs: {0}")]
     Parent(#[source] io::Error),
     #[error("cannot use standard input and output for QMP: {0}")]
     QmpStreams(#[source] io::Error),
@@ -104,7 +104,7 @@ pub(crate) enum RunError {
     TooLittleMemory { kernel: PathBuf, source: LinuxError },
     #[error("{path} {source}", path = .kernel.display())]
     Kernel { kernel: PathBuf, source: LinuxError },
-    #[error("cannot listen to signals: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
     #[error(transparent)]
     Repetition(#[from] RepetitionError),
@@ -114,7 +114,7 @@ pub(crate) enum RunError {
     Machine(VmError),
 }
 
-/// Runs the machine that `arguments` describe, until it ends.
+/// Runs the machine that `arguments` describe until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
     let repetition = &arguments.repetition;
@@ -168,7 +168,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     }
 }
 
-/// Runs a machine from the command line.
+/// Runs a new machine, as the command line describes it.
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
     limits::check_for_machine(arguments.memory.bytes)?;
@@ -182,7 +182,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let recorder = repetition.recorder(&config, &software)?;
     let made = Vm::with_engine(config, software, engine(arguments));
     let mut vm = made.map_err(|error| match (&error, &arguments.bios) {
-        // With a kernel, the file is the kernel's.
+        // With a kernel, `path` is the kernel's; the error is about the firmware's file.
         (VmError::Firmware(_), Some(bios)) => explain(error, bios.clone()),
         _ => explain(error, path),
     })?;
@@ -225,7 +225,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     };
     output.finish();
     drop(raw_mode);
-    // Whoever still asks the machine learns by this that it has ended.
+    // Tells everybody who still sends requests to the machine that it has ended.
     drop(door);
     display.finish();
     if let Some(qmp) = qmp {
@@ -235,10 +235,10 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     ended.map_err(RunError::Machine)
 }
 
-/// How long the machine stands still before it tries again what the host could not do for a drive.
+/// How long the machine stands still before it repeats a drive's request that the host could not execute.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// Lets the machine go on where a drive has stopped it: without QMP there is nobody else who could.
+/// Resumes the machine after a drive has stopped it. Without QMP, nobody else could.
 fn try_again(control: Control) -> io::Result<()> {
     let events = control.subscribe();
     thread::Builder::new().name("try-again".into()).spawn(move || {
@@ -259,7 +259,7 @@ fn try_again(control: Control) -> io::Result<()> {
 const COMPARED: Engines<'_> =
     Engines { tested: &EngineChoice::Translator, reference: &EngineChoice::Interpreter };
 
-/// What executes the guest's instructions, beside what it is compared with.
+/// Returns the engine that executes the guest's instructions; with `--verify`, the one that is tested.
 fn engine(arguments: &RunArguments) -> EngineChoice {
     if arguments.repetition.verify { EngineChoice::Translator } else { arguments.engine.into() }
 }
@@ -274,7 +274,7 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
-    // Whoever sends something to a machine that is repeated is not heard.
+    // A machine that is repeated takes no inputs from outside.
     let (sender, _) = door();
     let (characters, mut terminals) = (Characters::default(), Terminals::default());
     let targets = arguments.serial_targets();
@@ -290,14 +290,15 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })
 }
 
-/// The shape of the machine.
+/// Returns the configuration of the machine.
 fn config(
     arguments: &RunArguments,
     drives: &Drives,
     has_firmware: bool,
 ) -> Result<Config, RunError> {
     let deterministic = arguments.repetition.is_deterministic();
-    // Who could reset a guest that does nothing any more, or wants to see what it has left.
+    // Somebody may be there who can reset a guest that does nothing any more, or wants to see its last
+    // screen.
     let somebody_watches = arguments.is_driven()
         || arguments.display != DisplayTarget::None
         || io::stdin().is_terminal();
@@ -323,12 +324,12 @@ fn config(
     arguments.board.describe(&mut config)?;
     let wants_network = arguments.drives.boot.has_letter('n');
     if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
-        warn!("no network card has a ROM to boot by: add --nic, and install ipxe-qemu");
+        warn!("no network card has a boot ROM: add --nic, and install ipxe-qemu");
     }
     Ok(config)
 }
 
-/// What is behind the port for messages of the firmware.
+/// Returns the back-end of the port for the firmware's messages.
 fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
     Ok(match target {
         DebugTarget::Log => DebugOutput::log(),
@@ -340,22 +341,22 @@ fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
     })
 }
 
-/// Prints the counters, if they were asked for.
+/// Prints the counters if the command line asks for them.
 fn show_stats(arguments: &RunArguments, vm: &Vm) {
     if arguments.stats {
-        // The counters are for whom reads standard error; without it there is nobody.
+        // A failure is ignored: if standard error is closed, nobody reads the counters.
         let _ = writeln!(Stderr, "{}", vm.stats());
     }
 }
 
-/// What stands behind the machine's outputs.
+/// The back-ends of the machine's outputs.
 struct Outputs {
     serial: SerialPorts,
     debug: DebugOutput,
 }
 
 impl Outputs {
-    /// Lets everybody have what the guest has sent last.
+    /// Waits until all back-ends have received the last bytes of the guest.
     fn finish(self) {
         self.serial.finish();
         self.debug.finish();
@@ -372,12 +373,12 @@ impl Console for Outputs {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Nothing is held back.
+        // No bytes are held back.
         Ok(())
     }
 }
 
-/// What the machine starts with, and the file that it is from.
+/// Returns the software that the machine starts, and the name of its file.
 fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     let Some(path) = &arguments.kernel else {
         return firmware(arguments.bios.as_deref(), None, || RunError::NoFirmware);
@@ -400,8 +401,8 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     Ok((path.clone(), Software::Kernel(kernel)))
 }
 
-/// The firmware that was asked for, or the one that is installed, to start `kernel` if there is one. `missing` is the error where none
-/// is installed.
+/// Returns the firmware, and `kernel` for it to start. The firmware is the file `asked_for`, or the installed
+/// one; `missing` makes the error if none is installed.
 fn firmware(
     asked_for: Option<&Path>,
     kernel: Option<Kernel>,
@@ -414,7 +415,8 @@ fn firmware(
     Ok((path, Software::Firmware { image, video: video_firmware()?, kernel }))
 }
 
-/// The display adapter's firmware that is installed. Without it the screen stays dark until the system sets it up itself.
+/// Returns the installed firmware of the display adapter. Without it the screen stays dark until the system
+/// sets up the adapter itself.
 fn video_firmware() -> Result<Option<Vec<u8>>, RunError> {
     let found = installed(&firmware::VIDEO_NAMES)?;
     if found.is_none() {
@@ -423,7 +425,7 @@ fn video_firmware() -> Result<Option<Vec<u8>>, RunError> {
     Ok(found.map(|(_, image)| image))
 }
 
-/// The first of the files `names` that is installed, with its contents.
+/// Returns the first installed file among `names`, with its contents.
 fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
     let (data_home, data_dirs) = data_directories();
     let places = firmware::places(names, data_home.as_deref(), &data_dirs);
@@ -434,7 +436,7 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
     Ok(Some((path, image)))
 }
 
-/// Lets people and tools drive the machine. The monitors of `ring3 qemu` are opened later.
+/// Opens the ways by which people and tools drive the machine. The monitors of `ring3 qemu` are opened later.
 fn serve_qmp(
     control: &Control,
     arguments: &RunArguments,
@@ -459,7 +461,7 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {
     fs::read(path).map_err(|source| RunError::Read { what, path: path.to_owned(), source })
 }
 
-/// Puts the name of the kernel or firmware file to errors that are about it.
+/// Adds the name of the kernel or firmware file to errors about it.
 fn explain(error: VmError, path: PathBuf) -> RunError {
     match error {
         VmError::Linux(source @ LinuxError::TooLittleMemory { .. }) => {
@@ -476,13 +478,13 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
     }
 }
 
-/// The seed that the kernel gets: the one that was asked for, or one that nobody knows.
+/// Returns the seed for the kernel: one made from the number on the command line, or a random one.
 fn rng_seed(asked_for: Option<u64>) -> io::Result<[u8; SEED_LEN]> {
     let mut seed = [0; SEED_LEN];
     match asked_for {
         Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
         None => {
-            // So few bytes come whole.
+            // getrandom(2) never returns a part of so few bytes.
             getrandom(&mut seed, GetRandomFlags::empty())?;
         }
     }

@@ -1,4 +1,4 @@
-//! Passwords by their names, as QEMU has them: `-object secret`, and `ring3 img --object secret`.
+//! Passwords by name, as in QEMU: `-object secret`, and `ring3 img --object secret`.
 
 use std::fs;
 use std::str::FromStr;
@@ -11,39 +11,41 @@ use crate::qemu::properties::Properties;
 /// Bytes of the largest password that is read from a file.
 const MAX: u64 = 1 << 20;
 
-/// A `secret` object, whose file is not read before it is used.
+/// A `secret` object. Its file is read when the password is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SecretObject {
     pub(crate) id: String,
     source: Source,
     is_base64: bool,
-    /// It is encrypted: the id of the key, and the vector from which on.
+    /// The id of the key, and the initialization vector, if the password is encrypted.
     key: Option<(String, [u8; 16])>,
 }
 
-/// Where the password is.
+/// The source of the password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     File(String),
     Data(Secret),
 }
 
-/// Why a `secret` object is refused.
+/// The reasons why a `secret` object is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadSecret {
     #[error(
-        "give secret,id=NAME,file=FILE or secret,id=NAME,data=TEXT, and format=base64 where it is that"
+        "give secret,id=NAME,file=FILE or secret,id=NAME,data=TEXT, and format=base64 if it is in base64"
     )]
     Unknown,
-    #[error("format is raw or base64, not \"{0}\"")]
+    #[error("format must be raw or base64, not \"{0}\"")]
     Format(String),
-    #[error("what is encrypted has a vector of 16 bytes: add iv=, in base64, to keyid=")]
+    #[error(
+        "an encrypted password needs an initialization vector of 16 bytes: add iv=, in base64, to keyid="
+    )]
     Vector,
     #[error("No secret with id '{0}': give secret,id={0},file=FILE before it")]
     Missing(String),
-    #[error("{0} cannot be read: {1}")]
+    #[error("cannot read {0}: {1}")]
     File(String, String),
-    #[error("{0} has more than {MAX} bytes, which is no password")]
+    #[error("{0} has more than {MAX} bytes, too many for a password")]
     Large(String),
     #[error("the password {0} is not in base64")]
     Base64(String),
@@ -52,7 +54,7 @@ pub(crate) enum BadSecret {
 }
 
 impl SecretObject {
-    /// The object with these properties, but for `qom-type`.
+    /// Returns the object with these properties, among which `qom-type` is no more.
     pub(crate) fn of(properties: &Properties) -> Result<SecretObject, BadSecret> {
         let (mut id, mut source, mut is_base64) = (None, None, false);
         let (mut key, mut vector) = (None, None);
@@ -74,7 +76,7 @@ impl SecretObject {
         Ok(SecretObject { id, source, is_base64, key })
     }
 
-    /// The password; `before` are the objects among which its key is.
+    /// Returns the password. Its key is among the objects `before`.
     fn secret(&self, before: &[SecretObject]) -> Result<Secret, BadSecret> {
         let secret = match &self.source {
             Source::Data(secret) => secret.clone(),
@@ -92,7 +94,7 @@ impl SecretObject {
     }
 }
 
-/// The password that is called `id`. Each object's key is among those before it, as in QEMU.
+/// Returns the password with the id `id`. The key of each object is among those before it, as in QEMU.
 pub(crate) fn find(objects: &[SecretObject], id: &str) -> Result<Secret, BadSecret> {
     let place = objects.iter().position(|object| object.id == id);
     let place = place.ok_or_else(|| BadSecret::Missing(id.to_owned()))?;
@@ -120,7 +122,7 @@ fn read(name: &str) -> Result<Vec<u8>, BadSecret> {
     fs::read(name).map_err(fails)
 }
 
-/// The bytes that `text` stands for (RFC 4648, 4); white space means nothing.
+/// Decodes base64 (RFC 4648, 4). White space is skipped.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
@@ -195,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Made by: openssl enc -aes-256-cbc -K (32 times 31) -iv (16 times 32).
+    /// The encrypted text was made by: openssl enc -aes-256-cbc -K (32 times 31) -iv (16 times 32).
     #[test]
     fn encrypted_objects_are_read_by_keys_before_them() {
         let read = |texts: &[&str]| {

@@ -1,4 +1,4 @@
-//! What is behind the serial ports COM1 to COM4.
+//! The back-ends of the serial ports COM1 to COM4.
 //!
 //! * [`stdin`]: standard input, with the escape key;
 //! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal;
@@ -26,29 +26,29 @@ use clients::Clients;
 use stdin::InputFrom;
 use terminals::{Owner, Terminals};
 
-/// The most serial ports that a PC has.
+/// The number of serial ports that a PC can have.
 pub(crate) const PORTS_MAX: usize = COM_PORTS.len();
 
-/// Where a serial port goes.
+/// The target of a serial port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SerialTarget {
     /// Standard input and output.
     Stdio,
-    /// Output to this file; there is no input.
+    /// This file gets the output; there is no input.
     File(PathBuf),
-    /// Nowhere.
+    /// The output is dropped; there is no input.
     Null,
     /// There is no port.
     None,
-    /// To clients of a Unix socket with this path.
+    /// Clients of a Unix socket with this path.
     Socket(PathBuf),
-    /// To who opens a pseudoterminal.
+    /// Programs that open a pseudoterminal.
     Pty,
-    /// To the character device of that number ([`crate::characters`]).
+    /// The character device with this number ([`crate::characters`]).
     Character(usize),
 }
 
-/// Why a `--serial` is refused.
+/// The reason why a `--serial` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("give \"stdio\", \"null\", \"none\", \"file:PATH\", \"unix:PATH\" or \"pty\"")]
 pub(crate) struct BadSerialTarget;
@@ -69,7 +69,7 @@ impl FromStr for SerialTarget {
     }
 }
 
-/// Why there is no serial port.
+/// The reasons why a serial port cannot be opened.
 #[derive(Debug, Error)]
 pub(crate) enum SerialError {
     #[error("cannot write the serial port's output to {path}: {source}", path = .path.display())]
@@ -86,9 +86,9 @@ pub(crate) enum SerialError {
     Thread(#[source] io::Error),
 }
 
-/// Takes what comes in from outside.
+/// A receiver of bytes from outside.
 pub(crate) trait Taker: Send + Sync {
-    /// Takes all of `bytes`, or, where there is no room for them now, nothing: false.
+    /// Takes all of `bytes` and returns true, or takes none and returns false if there is no room now.
     fn offer(&self, bytes: &[u8]) -> bool;
 }
 
@@ -98,18 +98,18 @@ impl std::fmt::Debug for dyn Taker {
     }
 }
 
-/// What stands behind a serial port.
+/// The back-end of a serial port.
 #[derive(Debug)]
 pub(crate) enum Port {
     Null,
     Output(Output),
     Clients(Clients),
-    /// One of which there is a copy.
+    /// A back-end whose output is also copied to a file.
     Copied(Box<Port>, Output),
 }
 
 impl Port {
-    /// Somebody on this side has sent `bytes`.
+    /// Writes `bytes` of the guest or of a monitor.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Port::Output(output) => output.write(bytes),
@@ -125,7 +125,7 @@ impl Port {
         }
     }
 
-    /// Lets clients have what was written last.
+    /// Waits until clients have received the last output.
     fn finish(&self) {
         match self {
             Port::Clients(clients) => clients.finish(),
@@ -135,26 +135,26 @@ impl Port {
     }
 }
 
-/// The serial ports' host side, COM1 first.
+/// The host's side of all serial ports, COM1 first.
 #[derive(Debug)]
 pub(crate) struct SerialPorts {
     ports: Vec<Arc<Port>>,
-    /// Who takes standard input, if somebody does.
+    /// The receiver of standard input, if there is one.
     stdin: Option<StdinTaker>,
 }
 
-/// Who takes standard input.
+/// A receiver of standard input.
 #[derive(Debug)]
 enum StdinTaker {
     /// The line of a serial port, with the escape key.
     Line(Line),
-    /// Somebody who has the escape key himself.
+    /// A receiver that handles the escape key itself.
     Other(Arc<dyn Taker>),
 }
 
 impl SerialPorts {
-    /// Opens what `targets` name; what clients send goes to `sender`. Some of them are among `characters`, and pseudoterminals among
-    /// `terminals`.
+    /// Opens the back-ends that `targets` name. Input from clients goes to `sender`. Some back-ends are among
+    /// `characters`, and some pseudoterminals among `terminals`.
     pub(crate) fn open(
         targets: &[SerialTarget],
         sender: &Sender,
@@ -178,7 +178,7 @@ impl SerialPorts {
                 SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
                 SerialTarget::Pty => {
                     let terminal = terminals.take(Owner::Port(index))?;
-                    // Who has no standard error looks for it in vain.
+                    // A failure is ignored: without standard error nobody can read the name.
                     let _ = writeln!(Stderr, "ring3: COM{} is {}", index + 1, terminal.name);
                     Port::Clients(Clients::on_terminal(terminal, Arc::new(line))?)
                 }
@@ -191,8 +191,8 @@ impl SerialPorts {
         Ok(SerialPorts { ports, stdin })
     }
 
-    /// Sends standard input to the one whose it is, if there is one. A terminal is in raw mode as long as what this
-    /// returns lives. In a deterministic run, what is there already waits at `script`.
+    /// Passes standard input to its receiver, if there is one. A terminal is in raw mode as long as the
+    /// returned value lives. In a deterministic run, input that is available already waits at `script`.
     pub(crate) fn read_stdin(
         &self,
         script: Option<&mut Door>,
@@ -217,12 +217,12 @@ impl SerialPorts {
         Ok(raw_mode)
     }
 
-    /// The guest has sent `bytes` on port `port`.
+    /// Takes `bytes` that the guest has sent on port `port`.
     pub(crate) fn write(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
         self.ports.get(usize::from(port)).map_or(Ok(()), |port| port.write(bytes))
     }
 
-    /// Lets clients have what the guest has sent last.
+    /// Waits until clients have received the guest's last output.
     pub(crate) fn finish(self) {
         for port in &self.ports {
             port.finish();
@@ -233,7 +233,7 @@ impl SerialPorts {
 /// The line to a serial port of the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// Which port, 0 for COM1.
+    /// The number of the port, 0 for COM1.
     index: usize,
     sender: Sender,
 }
@@ -245,12 +245,12 @@ impl Taker for Line {
 }
 
 impl Line {
-    /// The line to port `index`, 0 for COM1.
+    /// Returns the line to port `index`, 0 for COM1.
     pub(crate) fn new(index: usize, sender: Sender) -> Line {
         Line { index, sender }
     }
 
-    /// What the machine gets when `bytes` come in.
+    /// Returns the machine's input for `bytes` on this line.
     fn input(&self, bytes: Vec<u8>) -> Input {
         let name = COM_PORTS[self.index].name.to_owned();
         Input::Device { name, input: DeviceInput::Serial(bytes) }

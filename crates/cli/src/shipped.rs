@@ -1,4 +1,5 @@
-//! `ring3 completions` and `ring3 man`: files that an installation has beside the program, made from the command line itself.
+//! `ring3 completions` and `ring3 man`: files of an installation beside the program, made from the definition
+//! of the command line.
 
 use std::fs;
 use std::io;
@@ -10,28 +11,28 @@ use thiserror::Error;
 
 use crate::args::Arguments;
 
-/// What `ring3 completions` is told.
+/// The options of `ring3 completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
-    /// The shell that is to complete ring3's command lines
+    /// The shell that completes ring3's command lines
     shell: Shell,
 }
 
-/// What `ring3 man` is told.
+/// The options of `ring3 man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArguments {
-    /// The directory for the pages, which is made where it is missing
+    /// The directory for the pages, which is created if it does not exist
     #[arg(value_parser = directory)]
     directory: PathBuf,
 }
 
-/// A directory. It is not the name of a page: `ring3 man run` is no way to read one.
+/// Reads a directory. The name of a page is refused: `ring3 man run` is no way to read a page.
 fn directory(text: &str) -> Result<PathBuf, String> {
     let is_section = text.parse::<u8>().is_ok();
     if text == "ring3" || is_section || Arguments::command().find_subcommand(text).is_some() {
         return Err(format!(
-            "pages are written to a directory, and not shown: give ./{text} if it is one; \"ring3 help\" and \"ring3 help run\" \
-             tell what is in them"
+            "this command writes pages to a directory and shows none: give ./{text} if that is a directory; \"ring3 help\" and \
+             \"ring3 help run\" show the same text"
         ));
     }
     Ok(text.into())
@@ -45,12 +46,12 @@ pub(crate) enum ShippedError {
     Directory { path: PathBuf, source: io::Error },
 }
 
-/// Writes to standard output what `arguments.shell` reads to complete command lines of ring3.
+/// Writes the script by which `arguments.shell` completes command lines of ring3 to standard output.
 pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<(), ShippedError> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "ring3", &mut script);
     match io::Write::write_all(&mut io::stdout(), &script) {
-        // Who closes standard output does not want to read it.
+        // A reader that closes standard output does not want the rest.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(ShippedError::Output),
     }

@@ -1,5 +1,5 @@
-//! Signals that end a run: the machine ends in good order first, so that counters are printed, a recording is whole, and clients
-//! are told.
+//! Signals that end a run. The machine ends in good order first, so that counters are printed, a recording is
+//! complete, and clients are told.
 
 use std::io;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use ring3_display::tty;
 use ring3_vm::Control;
 
-/// The signal that has ended the run, once one has.
+/// The signal that has ended the run, if one has.
 #[derive(Debug, Default)]
 pub(crate) struct Signals(Arc<AtomicI32>);
 
 impl Signals {
-    /// Has the signals that end a process end the machine behind `control` from now on.
+    /// Makes the signals that end a process end the machine behind `control` from now on.
     pub(crate) fn end(control: Control) -> io::Result<Signals> {
         let signals = Signals::default();
         let came = signals.0.clone();
@@ -24,7 +24,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The signal that has come.
+    /// Returns the signal that has arrived, if any.
     pub(crate) fn come(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }

@@ -1,32 +1,32 @@
-//! How the program ends.
+//! The exit statuses of the program.
 
 use std::process::ExitCode;
 
 use ring3_display::tty;
 
-/// The exit statuses of the program.
+/// The ways in which the program ends, each with an exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// The guest has switched the machine off, or the person outside has.
+    /// The guest or the user has ended the machine.
     Ended,
-    /// Something on the host's side.
+    /// An error on the host's side.
     HostError,
-    /// The command line.
+    /// An error in the command line.
     WrongCommandLine,
-    /// The processor cannot go on.
+    /// The processor has stopped.
     Stopped,
-    /// The guest has halted for good.
+    /// Nothing will ever happen in the guest.
     Stuck,
     /// The engines differ.
     Different,
-    /// The guest has given this status itself.
+    /// The guest has chosen this status.
     Guest(u8),
-    /// This signal.
+    /// This signal has ended the program.
     Signal(i32),
 }
 
 impl Status {
-    /// Odd statuses that a guest can give, and that mean something else otherwise.
+    /// Odd statuses that a guest can choose although they have another meaning.
     pub(crate) const OF_OTHERS: [u8; 3] = [1, 3, 5];
 }
 
@@ -41,9 +41,9 @@ impl From<Status> for ExitCode {
             Status::Different => 5,
             Status::Guest(status) => status,
             Status::Signal(signal) => {
-                // Shells, and what else starts programs, are to see what has ended this one.
+                // Shells and service managers learn from this which signal has ended the program.
                 tty::die_of(signal);
-                // Shells show the same.
+                // Shells show the same status for a process that a signal has ended.
                 128 + signal as u8
             }
         })

@@ -21,20 +21,20 @@ use crate::nat::Listen;
 use crate::nics::{BadNic, NetworkProperties};
 use crate::qemu::properties::Properties;
 
-/// How long a switch that was started for machines stays without any.
+/// How long a switch that was started for machines runs without any.
 const LINGER: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// The interval at which the switch counts its machines.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What `ring3 switch --help` says below the options.
+/// The text that `ring3 switch --help` shows below the options.
 const HELP: &str = "\
-Each machine is held to the address that its card has, and sees broadcasts and what is for it, and nothing else.
+A machine can send only from its card's own address, and receives only broadcasts and packets for that address.
 
 Examples:
   ring3 run --nic switch …           two such machines are on one network:
   ring3 run --nic switch …           the first one starts the switch
-  ring3 switch --uplink user         one that leads outside as well, started before them
-  ring3 switch --status              what its ports have had to do
+  ring3 switch --uplink user         a switch with a way outside, started before them
+  ring3 switch --status              the counters of its ports
   qemu-system-i386 -nic stream,addr.type=unix,addr.path=$XDG_RUNTIME_DIR/ring3-switch.sock
       a machine of QEMU on it
   ring3 switch --vhost-user s.sock
@@ -42,25 +42,25 @@ Examples:
   qemu-system-i386 -m 512 -object memory-backend-memfd,id=ram,size=512M,share=on -machine memory-backend=ram
       -chardev socket,id=s,path=s.sock,reconnect=1 -netdev vhost-user,id=n,chardev=s -device virtio-net-pci,netdev=n
 
-Exit status: 0 after SIGTERM or SIGINT, 1 where something failed, 2 for a wrong command line";
+Exit status: 0 after SIGTERM or SIGINT, 1 after an error, 2 if the command line is wrong";
 
-/// What `--uplink help` shows.
+/// The text that `--uplink help` shows.
 const UPLINK: &str = "\
-A way to others: KIND[,PROPERTY=VALUE]..., with the words of \"ring3 run --nic\". May be given again.
+A connection to another network: KIND[,PROPERTY=VALUE]..., with the words of \"ring3 run --nic\". May be given again.
 
 Kinds:
   user      a NAT that needs no rights; its properties are those of \"ring3 nat --help\"
-  tap       an interface of the host that is there: ifname=NAME
+  tap       an existing interface of the host: ifname=NAME
   stream    a connection with another switch or machine: addr=HOST:PORT|unix:PATH, server=on, reconnect=SECONDS
-  dgram     packets to another machine or to several: local.type=, local.host=, local.port=, local.path=, and the same of remote
-  switch    the switch that starts with the first machine; path=SOCKET for another one
+  dgram     packets to another machine or to several: local.type=, local.host=, local.port=, local.path=, and the same for remote
+  switch    another switch: the one that starts with the first machine, or the one at path=SOCKET
 
 Examples:
   --uplink user,hostfwd=tcp::2222-10.0.2.15:22
   --uplink tap,ifname=tap0
   --uplink stream,addr=192.0.2.1:5000";
 
-/// An `--uplink`.
+/// The value of `--uplink`.
 #[derive(Debug, Clone)]
 struct Uplink {
     kind: String,
@@ -82,38 +82,41 @@ impl FromStr for Uplink {
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct SwitchArguments {
-    /// Where machines connect: HOST:PORT or unix:PATH; may be given again. If it is not given, it is where "--nic switch" looks: ring3-switch.sock
-    /// in $XDG_RUNTIME_DIR
+    /// Listen for machines at HOST:PORT or unix:PATH; may be given again. By default the switch listens where
+    /// "--nic switch" looks for it: at ring3-switch.sock in $XDG_RUNTIME_DIR
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
 
-    /// Where machines connect that share their memory (vhost-user), so that packets between two of them are copied once; may be given again
+    /// Listen at this socket for machines that share their memory (vhost-user), so that a packet between two
+    /// of them is copied once; may be given again
     #[arg(long, value_name = "PATH")]
     vhost_user: Vec<PathBuf>,
 
-    /// A way to others, with the words of "--nic": user, tap,ifname=NAME, stream,addr=… to another switch; may be given again
+    /// Connect the switch to another network, with the words of "--nic": user, tap,ifname=NAME, stream,addr=…
+    /// to another switch; may be given again
     #[arg(long, value_name = "PROPERTIES", long_help = UPLINK)]
     uplink: Vec<Uplink>,
 
-    /// Machines may send from any address, as many as they like, and hear what is for addresses that nobody knows
+    /// Let machines send from any address, and from any number of them, and send them packets for unknown
+    /// addresses
     #[arg(long)]
     no_filter: bool,
 
-    /// All packets go through the switch. Without this, two filtered machines that send each other much get a connection of their own, over which each takes
-    /// only what the filter would let through
+    /// Send all packets through the switch. Without this option, two filtered machines that exchange much get
+    /// a connection of their own, over which each takes only the packets that the filter would pass
     #[arg(long)]
     no_short_cuts: bool,
 
-    /// How many packets to all a machine may send in a second, 0 for any number
+    /// The number of broadcasts that a machine may send in a second; 0 for no limit
     #[arg(long, value_name = "NUMBER", default_value_t = SwitchOptions::default().broadcasts)]
     broadcasts: u32,
 
-    /// Tell what the ports have had to do, as JSON, to whoever connects to this Unix socket; PATH.status for the first address unix:PATH, if it is not
-    /// given
+    /// Send the counters of the ports, as JSON, to every program that connects to this Unix socket; by
+    /// default PATH.status for the first address unix:PATH
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
 
-    /// Show what a running switch tells at its status socket
+    /// Show the counters of a running switch, from its status socket
     #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "no_short_cuts", "broadcasts", "ends_when_unused"])]
     status: bool,
 
@@ -122,7 +125,7 @@ pub(crate) struct SwitchArguments {
     ends_when_unused: bool,
 }
 
-/// The socket where machines look for a switch.
+/// Returns the socket where machines look for a switch.
 pub(crate) fn default_socket() -> PathBuf {
     match env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !directory.is_empty() => {
@@ -135,14 +138,14 @@ pub(crate) fn default_socket() -> PathBuf {
     }
 }
 
-/// The status socket of a switch that listens at `socket`.
+/// Returns the status socket of a switch that listens at `socket`.
 fn status_socket(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".status");
     path.into()
 }
 
-/// How a machine finds the switch at `socket`, or has one started.
+/// Returns how a machine finds the switch at `socket`, or starts one there.
 pub(crate) fn program(socket: Option<&Path>) -> io::Result<SwitchProgram> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
     let mut address = std::ffi::OsString::from("unix:");
@@ -151,7 +154,7 @@ pub(crate) fn program(socket: Option<&Path>) -> io::Result<SwitchProgram> {
     Ok(SwitchProgram { socket, program: crate::own_program(arguments)? })
 }
 
-/// Is a switch until it is told to end, or shows what another one says.
+/// Runs a switch until it is told to end, or shows the status of another one.
 pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     if arguments.status {
         let path = arguments.status_socket.clone();
@@ -164,8 +167,8 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     }
     let (quit, told) = mpsc::channel();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let mut signals = signals.map_err(|error| format!("signals cannot be taken: {error}"))?;
-    let no_thread = |error| format!("no thread can be started: {error}");
+    let mut signals = signals.map_err(|error| format!("cannot handle signals: {error}"))?;
+    let no_thread = |error| format!("cannot start a thread: {error}");
     let waiting = thread::Builder::new().name("signals".into());
     let waiting = waiting.spawn(move || signals.forever().try_for_each(|_| quit.send(()).ok()));
     waiting.map_err(no_thread)?;
@@ -228,10 +231,11 @@ fn add_uplink(switch: &Switch, Uplink { kind, network }: &Uplink) -> Result<(), 
         .map_err(|error| error.to_string())
 }
 
-/// Shows what the switch with the status socket `path` says.
+/// Shows the status of the switch with the status socket `path`.
 fn show_status(path: &Path) -> Result<(), String> {
-    let fails =
-        |error: io::Error| format!("no switch tells its status at {}: {error}", path.display());
+    let fails = |error: io::Error| {
+        format!("no switch answers at the status socket {}: {error}", path.display())
+    };
     let mut text = String::new();
     UnixStream::connect(path)
         .and_then(|mut stream| stream.read_to_string(&mut text))
@@ -255,7 +259,7 @@ fn show_status(path: &Path) -> Result<(), String> {
         ));
     }
     lines.push(String::new());
-    // Who closes standard output does not want to read it.
+    // A reader that closes standard output does not want the rest.
     let _ = io::stdout().write_all(lines.join("\n").as_bytes());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `ring3 vblock`: a server of disk images, and telling one what to do.
+//! `ring3 vblock`: a server of disk images, and commands to a running one.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -24,24 +24,24 @@ use tracing::{info, warn};
 use crate::args::Arguments;
 use crate::qemu::properties::{Properties, switch};
 
-/// So long it takes to close disks that are not away; who waits longer is told why.
+/// How long the server waits for disks to close before it says which it waits for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What `ring3 vblock --help` says below the options.
+/// The text that `ring3 vblock --help` shows below the options.
 const HELP: &str = "\
 Examples:
   ring3 vblock --device disk,file=disk.qcow2 --client vm1=disk:rw,socket=vm1.sock
-      a machine uses it: qemu-system-x86_64 -m 1G
+      for a machine: qemu-system-x86_64 -m 1G
         -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
         -chardev socket,id=c,path=vm1.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c
   ring3 vblock --device disk,file=disk.qcow2 --client backup=disk:r --nbd backup=backup.sock
-      anybody else: qemu-img convert 'nbd+unix:///disk?socket=backup.sock' copy.qcow2
+      for other programs: qemu-img convert 'nbd+unix:///disk?socket=backup.sock' copy.qcow2
   ring3 vblock --control vblock.sock
       and, while it runs:
       ring3 vblock ctl vblock.sock device-add name=disk file=disk.qcow2
       ring3 vblock ctl vblock.sock grant client=vm1 device=disk access=rw socket=vm1.sock
 
-Exit status: 0 after quit, SIGTERM or SIGINT, 1 where something failed, 2 for a wrong command line";
+Exit status: 0 after quit, SIGTERM or SIGINT, 1 after an error, 2 if the command line is wrong";
 
 /// The options of `ring3 vblock`.
 #[derive(Debug, Args)]
@@ -50,57 +50,60 @@ pub(crate) struct VblockArguments {
     #[command(subcommand)]
     act: Option<VblockCommand>,
 
-    /// A device: [name=]NAME,file=FILE|nbd:…[,format=raw|qcow2|…][,readonly=on|off][,external-files=on|off]
+    /// Serve an image as a device:
+    /// [name=]NAME,file=FILE|nbd:…[,format=raw|qcow2|…][,readonly=on|off][,external-files=on|off]
     #[arg(long, value_name = "PROPERTIES")]
     device: Vec<DeviceProperties>,
 
-    /// Open nothing that an image names: no backing file, no file with a part of its data. For images that a guest or a
-    /// stranger has written; for one device, its property external-files=off
+    /// Open no file that an image names: neither backing files nor files with parts of its data. Use it for
+    /// images that a guest or a stranger has written; external-files=off does this for one device
     #[arg(long)]
     no_external_files: bool,
 
-    /// What a client may do, and where it comes: CLIENT=DEVICE:r|rw[,socket=PATH][,num-queues=N]
+    /// Give a client a right to a device, and a socket for it:
+    /// CLIENT=DEVICE:r|rw[,socket=PATH][,num-queues=N]
     #[arg(long, value_name = "RIGHT")]
     client: Vec<ClientProperties>,
 
-    /// An NBD server with the devices of a client: CLIENT=PATH for a Unix socket, CLIENT=HOST:PORT for TCP on this host
+    /// Serve a client's devices by NBD: CLIENT=PATH at a Unix socket, CLIENT=HOST:PORT by TCP at an address
+    /// of this host
     #[arg(long, value_name = "CLIENT=ADDRESS")]
     nbd: Vec<NbdProperties>,
 
-    /// Take commands at this Unix socket, see "ring3 vblock ctl"
+    /// Take commands at this Unix socket; see "ring3 vblock ctl"
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum VblockCommand {
-    /// Tell a running server to do something: query-devices, query-clients, device-add, device-del, grant, revoke,
-    /// nbd-server-start, nbd-server-stop, quit
+    /// Send a command to a running server: query-devices, query-clients, device-add, device-del, grant,
+    /// revoke, nbd-server-start, nbd-server-stop, quit
     Ctl {
-        /// Its control socket
+        /// The server's control socket
         #[arg(value_name = "SOCKET")]
         socket: PathBuf,
 
-        /// What to do
+        /// The command
         #[arg(value_name = "COMMAND")]
         command: String,
 
-        /// With what: KEY=VALUE, where true, false and numbers are such
+        /// Arguments of the command, KEY=VALUE
         #[arg(value_name = "KEY=VALUE")]
         arguments: Vec<String>,
     },
 }
 
-/// Why the options are refused.
+/// The reasons why the options are refused.
 #[derive(Debug, Error)]
 enum BadProperties {
     #[error("{0}")]
     Property(String),
-    #[error("give [name=]NAME,file=FILE; there are format, readonly and external-files too")]
+    #[error("give [name=]NAME,file=FILE, and optionally format, readonly and external-files")]
     Device,
-    #[error("give CLIENT=DEVICE:r or CLIENT=DEVICE:rw; there are socket and num-queues too")]
+    #[error("give CLIENT=DEVICE:r or CLIENT=DEVICE:rw, and optionally socket and num-queues")]
     Client,
-    #[error("num-queues is a number, for a client with a socket")]
+    #[error("num-queues must be a number, and needs a socket for the client")]
     Queues,
     #[error("give CLIENT=PATH or CLIENT=HOST:PORT, such as me=nbd.sock or me=127.0.0.1:10809")]
     Nbd,
@@ -108,7 +111,7 @@ enum BadProperties {
     Format(#[from] UnknownFormat),
 }
 
-/// A `--device`.
+/// The value of `--device`.
 #[derive(Debug, Clone)]
 struct DeviceProperties {
     name: String,
@@ -143,7 +146,7 @@ impl FromStr for DeviceProperties {
     }
 }
 
-/// A `--client`.
+/// The value of `--client`.
 #[derive(Debug, Clone)]
 struct ClientProperties {
     client: String,
@@ -188,7 +191,7 @@ impl FromStr for ClientProperties {
     }
 }
 
-/// A `--nbd`.
+/// The value of `--nbd`.
 #[derive(Debug, Clone)]
 struct NbdProperties {
     client: String,
@@ -202,7 +205,7 @@ impl FromStr for NbdProperties {
         let (client, address) = text.split_once('=').ok_or(BadProperties::Nbd)?;
         let is_port =
             |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        // Half of a TCP address is no name of a socket.
+        // Half of a TCP address is not taken for the name of a socket.
         let is_half = is_port(address)
             || address.starts_with(':')
             || address == "localhost"
@@ -225,7 +228,7 @@ impl FromStr for NbdProperties {
     }
 }
 
-/// Serves until it is told to end, or tells another one what to do.
+/// Serves until the server is told to end, or sends a command to another server.
 pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
     match &arguments.act {
         Some(VblockCommand::Ctl { socket, command, arguments }) => tell(socket, command, arguments),
@@ -245,19 +248,24 @@ impl VblockArguments {
             return Ok(());
         }
         let Some(device) = self.device.first() else {
-            return Err("nothing to serve: give --device, or --control to be told later".to_owned());
+            return Err(
+                "there is nothing to serve: give --device, or --control to add devices later"
+                    .to_owned(),
+            );
         };
         let Some(right) = self.client.first() else {
             let name = &device.name;
             return Err(format!(
-                "nobody may use a device: add --client CLIENT={name}:rw, or --control to be told later"
+                "no client has a right to a device: add --client CLIENT={name}:rw, or --control to grant rights later"
             ));
         };
         let has_right =
             |nbd: &&NbdProperties| self.client.iter().any(|right| right.client == nbd.client);
         if let Some(NbdProperties { client, .. }) = self.nbd.iter().find(|nbd| !has_right(nbd)) {
             let name = &device.name;
-            return Err(format!("{client} may use nothing: add --client {client}={name}:rw"));
+            return Err(format!(
+                "{client} has no right to a device: add --client {client}={name}:rw"
+            ));
         }
         let has_way = |right: &ClientProperties| {
             right.vhost_user.is_some() || self.nbd.iter().any(|nbd| nbd.client == right.client)
@@ -265,7 +273,7 @@ impl VblockArguments {
         if !self.client.iter().any(has_way) {
             let ClientProperties { client, .. } = right;
             return Err(format!(
-                "no client has a way to come: add socket=PATH to its --client for a machine, or --nbd {client}=PATH for NBD"
+                "no client has an address to connect to: add socket=PATH to its --client for a machine, or --nbd {client}=PATH for NBD"
             ));
         }
         Ok(())
@@ -279,7 +287,7 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     let said = |error: ring3_vblock::Error| error.to_string();
     let (quit, told) = mpsc::channel();
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let mut signals = signals.map_err(|error| format!("signals cannot be taken: {error}"))?;
+    let mut signals = signals.map_err(|error| format!("cannot handle signals: {error}"))?;
     let handle = signals.handle();
     let (at_signal, at_end) = (quit.clone(), quit.clone());
     let waiting = thread::Builder::new().name("signals".into()).spawn(move || {
@@ -289,7 +297,7 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
             }
         }
     });
-    waiting.map_err(|error| format!("no thread can be started: {error}"))?;
+    waiting.map_err(|error| format!("cannot start a thread: {error}"))?;
     let server = Arc::new(Server::default());
     for DeviceProperties { name, options } in &arguments.device {
         server.add_device(name, options).map_err(said)?;
@@ -303,7 +311,7 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     let path = arguments.control.as_deref();
     let control = path.map(|path| ControlSocket::start(&server, path, quit)).transpose();
     let control = control.map_err(said)?;
-    // It is never disconnected: the thread for signals has the other end.
+    // `told` never fails: the thread for signals keeps a sender.
     let _ = told.recv();
     info!("the server ends");
     let ended = close(&server, &told, &at_end);
@@ -312,7 +320,8 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     ended
 }
 
-/// Closes the server. Who does not want to wait for disks that are away tells it to end once more.
+/// Closes the server. A user who does not want to wait for unreachable disks tells the server to end once
+/// more.
 fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Result<(), String> {
     let is_closed = Arc::new(AtomicBool::new(false));
     let (closing, closed, at_end) = (Arc::clone(server), Arc::clone(&is_closed), at_end.clone());
@@ -321,19 +330,20 @@ fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Resu
         closed.store(true, Ordering::Release);
         let _ = at_end.send(());
     });
-    thread.map_err(|error| format!("no thread can be started: {error}"))?;
+    thread.map_err(|error| format!("cannot start a thread: {error}"))?;
     let left = || {
         let name = |(name, file): (String, PathBuf)| format!("{name} ({})", file.display());
         server.not_closed().into_iter().map(name).collect::<Vec<_>>().join(", ")
     };
-    // Who has not been told yet for what it waits does not choose to lose that: timeout(1) sends its signal twice.
+    // Requests to end do not count before the user has read what the server waits for: timeout(1) sends its
+    // signal twice.
     let deadline = Instant::now() + PATIENCE;
     while !is_closed.load(Ordering::Acquire)
         && told.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
     {}
     if !is_closed.load(Ordering::Acquire) {
         warn!(
-            "waiting for {} to keep what was written; to lose that, tell this server to end once more",
+            "waiting until {} can keep the last writes; to give them up, tell this server to end once more",
             left()
         );
         let _ = told.recv();
@@ -341,10 +351,10 @@ fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Resu
     if is_closed.load(Ordering::Acquire) {
         return Ok(());
     }
-    Err(format!("ended before this was kept: what was written last to {}", left()))
+    Err(format!("ended before the last writes to {} were kept", left()))
 }
 
-/// Sends a command, and prints what is returned.
+/// Sends a command, and prints the result.
 fn tell(socket: &Path, command: &str, arguments: &[String]) -> Result<(), String> {
     let mut object = Map::new();
     for argument in arguments {
@@ -357,13 +367,13 @@ fn tell(socket: &Path, command: &str, arguments: &[String]) -> Result<(), String
     let result = result.map_err(|error| error.to_string())?;
     let is_nothing = result.as_object().is_some_and(Map::is_empty);
     if !is_nothing {
-        // Who closes standard output does not want to read it.
+        // A reader that closes standard output does not want the rest.
         let _ = writeln!(io::stdout(), "{result:#}");
     }
     Ok(())
 }
 
-/// What of a command is no text.
+/// Returns the argument `value` of a command as a boolean or a number, if `key` takes one, or else as text.
 fn value_of(key: &str, value: &str) -> Value {
     match (key, value) {
         ("read-only" | "external-files", "on" | "true") => Value::Bool(true),

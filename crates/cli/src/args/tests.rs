@@ -134,7 +134,7 @@ fn what_is_for_a_kernel_needs_one() {
     use clap::error::ErrorKind;
 
     assert_eq!(parse(&[]).unwrap().kernel, None);
-    // Firmware can start a kernel too.
+    // Firmware can start a kernel, too.
     assert!(parse(&["--kernel", "k", "--bios", "b"]).unwrap().check().is_ok());
     for alone in [["--initrd", "i"], ["--append", "x"]] {
         let error = parse(&alone).unwrap().check().unwrap_err();

@@ -1,4 +1,4 @@
-//! Files that are given without a word on what they are: what each is, by its contents and size, and where it goes.
+//! Files without an option: recognizes each by its contents and size, and gives it a place in the machine.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::args::RunArguments;
 use crate::drives::{BootOptions, DriveProperties};
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Kernel,
@@ -25,7 +25,7 @@ enum Found {
     Unknown,
 }
 
-/// Why a file cannot be put anywhere.
+/// The reasons why a file gets no place.
 #[derive(Debug, Error)]
 pub(crate) enum FileError {
     #[error("there is no file {}; {}", .0.display(), what_was_meant(.0))]
@@ -38,14 +38,14 @@ pub(crate) enum FileError {
     Directory(PathBuf),
     #[error("{} is an archive: unpack it, and give the disk in it", .0.display())]
     Archive(PathBuf),
-    #[error("{} is an initial RAM disk, for which there is no kernel: give that as well", .0.display())]
+    #[error("{} is an initial RAM disk without a kernel: give the kernel as well", .0.display())]
     NoKernelForIt(PathBuf),
     #[error(
-        "{} is no disk, disc, diskette or kernel that is known: say what it is by --hda, --cdrom, --fda, --kernel or --bios",
+        "{} is not recognized as a disk, disc, diskette or kernel: say what it is with --hda, --cdrom, --fda, --kernel or --bios",
         .0.display()
     )]
     Unknown(PathBuf),
-    #[error("both {} and {} are kernels, and a machine starts one: leave one out", .0.display(), .1.display())]
+    #[error("both {} and {} are kernels, but a machine starts only one: leave one out", .0.display(), .1.display())]
     TwoKernels(PathBuf, PathBuf),
     #[error("{path} is a kernel, which starts without firmware: leave {option} out", path = .path.display())]
     WithoutFirmware { path: PathBuf, option: &'static str },
@@ -53,50 +53,51 @@ pub(crate) enum FileError {
     Diskettes(PathBuf),
 }
 
-/// What is said of a name that is none of a file.
+/// Returns advice for a name that no file has.
 fn what_was_meant(name: &Path) -> String {
     let text = name.to_string_lossy();
     match text.split_once('=') {
         _ if text == "help" => "\"ring3 run --help\" lists the options".to_owned(),
         Some((key, value)) if key.starts_with("ubd") => {
-            format!("a disk is --drive file={value},if=virtio")
+            format!("for a disk, give --drive file={value},if=virtio")
         }
         Some((key, value)) => format!("options begin with two hyphens: --{key} {value}"),
         None => "\"ring3 run FILE\" boots a disk, a disc, a diskette or a kernel".to_owned(),
     }
 }
 
-/// What begins an ISO 9660 file system (ECMA-119, 8.1), or one of UDF (ECMA-167, 2/9.1), of a disc.
+/// The beginning of an ISO 9660 file system (ECMA-119, 8.1), or of a UDF file system (ECMA-167, 2/9.1), on a
+/// disc.
 const DISC_AT: usize = 0x8001;
 const DISC: [&[u8]; 2] = [b"CD001", b"BEA01"];
-/// What ends a boot sector.
+/// The end of a boot sector.
 const BOOT_SIGNATURE_AT: usize = 510;
 const BOOT_SIGNATURE: &[u8] = &[0x55, 0xaa];
-/// What is in the header of a tar archive, such as an OVA.
+/// The mark in the header of a tar archive, such as an OVA.
 const TAR_AT: usize = 257;
 const TAR: &[u8] = b"ustar";
-/// What archives of cpio begin with, which initial RAM disks are.
+/// The beginnings of cpio archives, which initial RAM disks are.
 const CPIO: [&[u8]; 2] = [b"070701", b"070702"];
-/// So much of a file is looked at.
+/// The part of a file that is examined.
 const HEAD: u64 = 64 << 10;
 const SECTOR: u64 = 512;
 /// The sizes of diskettes, in KiB.
 const DISKETTES: [u64; 8] = [160, 180, 320, 360, 720, 1200, 1440, 2880];
-/// A file of so many bytes that is nothing else is a disk without a boot sector, perhaps an empty one.
+/// An unknown file of at least this size is taken for a disk without a boot sector, perhaps an empty one.
 const DISK_MIN: u64 = 1 << 20;
 
-/// What a file is that begins with `head` and has `len` bytes.
+/// Recognizes a file that begins with `head` and has `len` bytes.
 fn recognize(head: &[u8], len: u64) -> Found {
     let has = |at: usize, bytes: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(bytes));
     let kernel = kernel_file::recognize(head);
     let is_diskette = DISKETTES.iter().any(|kib| len == kib << 10);
     match kernel {
-        // Its first sector ends as those of disks do.
+        // Its first sector ends as a boot sector does.
         KernelFile::Linux | KernelFile::Other(NoKernel::For64Bits) => {}
         _ if Format::probe(head) != Format::Raw => return Found::Disk,
         _ if DISC.iter().any(|magic| has(DISC_AT, magic)) => return Found::Disc,
         _ if is_diskette => return Found::Diskette,
-        // GRUB on a disk has a Multiboot header within its first sectors.
+        // GRUB on a disk has a Multiboot header within the first sectors.
         _ if has(BOOT_SIGNATURE_AT, BOOT_SIGNATURE) && len.is_multiple_of(SECTOR) => {
             return Found::Disk;
         }
@@ -112,7 +113,7 @@ fn recognize(head: &[u8], len: u64) -> Found {
     }
 }
 
-/// Looks at the file at `path`.
+/// Examines the file at `path`.
 fn look_at(path: &Path) -> Result<Found, FileError> {
     let fails = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FileError::Missing(path.to_owned()),
@@ -135,7 +136,7 @@ fn look_at(path: &Path) -> Result<Found, FileError> {
     Ok(recognize(&head, metadata.len()))
 }
 
-/// What medium is in the file at `path`, which was taken for something else, and the option for it.
+/// Returns the medium in the file at `path`, which was taken for something else, and the option for it.
 pub(crate) fn medium_in(path: &Path) -> Option<(&'static str, &'static str)> {
     match look_at(path).ok()? {
         Found::Disk => Some(("a disk", "--hda")),
@@ -146,7 +147,7 @@ pub(crate) fn medium_in(path: &Path) -> Option<(&'static str, &'static str)> {
 }
 
 impl RunArguments {
-    /// Puts the files that were given without a word on what they are where they belong.
+    /// Gives each file without an option its place in the machine.
     pub(crate) fn place_files(&mut self) -> Result<(), FileError> {
         let files = std::mem::take(&mut self.files);
         let found = files.into_iter().map(|path| look_at(&path).map(|found| (path, found)));
@@ -198,7 +199,7 @@ impl RunArguments {
         Ok(())
     }
 
-    /// The first place that is free.
+    /// Adds a drive at the first free place.
     fn place_drive(&mut self, path: PathBuf, is_cdrom: bool) {
         let drive = DriveProperties { file: Some(path), is_cdrom, ..DriveProperties::default() };
         self.drives.drive.push(drive);
@@ -213,7 +214,7 @@ impl RunArguments {
         }
     }
 
-    /// The letter of its drive.
+    /// Puts a diskette into a drive, and returns the drive's letter.
     fn place_diskette(&mut self, path: PathBuf) -> Result<char, FileError> {
         let drives = [('a', &mut self.drives.fda), ('b', &mut self.drives.fdb)];
         for (letter, drive) in drives {
@@ -230,7 +231,7 @@ impl RunArguments {
 mod tests {
     use super::*;
 
-    /// A file of `len` bytes, of which those at these offsets are these; what it is.
+    /// Recognizes a file of `len` bytes with these parts at these offsets, and zeros elsewhere.
     fn found(len: usize, parts: &[(usize, &[u8])]) -> Found {
         let mut head = vec![0; len.min(HEAD as usize)];
         for (at, bytes) in parts {
@@ -249,14 +250,14 @@ mod tests {
         for (len, parts, expected) in [
             (8 * MIB, &[signature][..], Found::Disk),
             (8 * MIB, &[], Found::Disk),
-            // GRUB behind the partition table, and a disc that is a disk too.
+            // GRUB behind the partition table, and a disc that is also a disk.
             (8 * MIB, &[signature, (0x400, multiboot)], Found::Disk),
             (8 * MIB, &[signature, disc], Found::Disc),
             (8 * MIB, &[disc], Found::Disc),
             (8 * MIB, &[(DISC_AT, DISC[1])], Found::Disc),
             (1440 << 10, &[signature], Found::Diskette),
             (360 << 10, &[], Found::Diskette),
-            // A boot sector alone, as those who write one have it.
+            // A boot sector alone, the image of somebody who writes one.
             (512, &[signature], Found::Disk),
             (3 * MIB, &[signature, linux], Found::Kernel),
             (1440 << 10, &[signature, linux], Found::Kernel),

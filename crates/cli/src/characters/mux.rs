@@ -1,4 +1,5 @@
-//! Several that share one terminal or socket: the escape key and c go from one to the next (QEMU, "Keys in the character backend multiplexer").
+//! Several users of one terminal or socket. The escape key and c switch from one to the next (QEMU, "Keys in
+//! the character backend multiplexer").
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +10,13 @@ use ring3_vm::Sender;
 
 use crate::serial::{Port, Taker};
 
-/// Bytes that wait for the one who takes them at most; what comes then is not taken.
+/// Upper bound of the bytes that wait for a taker; later ones are refused.
 const WAITING_MAX: usize = 64 << 10;
 
-/// What is done when somebody is looked at for the first time.
+/// A function that runs when its user gets the focus for the first time.
 type Start = Box<dyn FnOnce() + Send>;
 
-/// Gives what comes to one of several.
+/// Gives input to one of several takers.
 pub(crate) struct Mux {
     sender: Sender,
     state: Mutex<State>,
@@ -24,13 +25,13 @@ pub(crate) struct Mux {
 #[derive(Default)]
 struct State {
     takers: Vec<(Arc<dyn Taker>, Option<Start>)>,
-    /// Who takes what comes.
+    /// The index of the taker that gets the input.
     focus: usize,
     keys: EscapeKeys,
-    /// The last byte was the escape key.
+    /// Whether the last byte was the escape key.
     is_escaped: bool,
     waiting: VecDeque<u8>,
-    /// Where the list of keys is shown.
+    /// The place where the list of keys is shown.
     port: Option<Arc<Port>>,
 }
 
@@ -41,17 +42,17 @@ impl std::fmt::Debug for Mux {
 }
 
 impl Mux {
-    /// Nobody yet. The escape key and x end the machine behind `sender`.
+    /// Returns a multiplexer without takers. The escape key and x end the machine behind `sender`.
     pub(crate) fn new(sender: Sender) -> Mux {
         Mux { sender, state: Mutex::default() }
     }
 
-    /// A thread that panicked has left the state as whole as any other.
+    /// Locks the state. A thread that panicked has left it consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one; the first one has the focus.
+    /// Adds a taker. The first one gets the focus.
     pub(crate) fn add(&self, taker: Arc<dyn Taker>, start: Option<Start>) {
         let mut state = self.lock();
         state.takers.push((taker, start));
@@ -60,26 +61,26 @@ impl Mux {
         }
     }
 
-    /// Says where the keys are listed for who asks for them.
+    /// Sets the place where the list of keys is shown to users who ask for it.
     pub(crate) fn show_help_at(&self, port: Arc<Port>) {
         self.lock().port = Some(port);
     }
 }
 
 impl State {
-    /// The one who has the focus is looked at.
+    /// Shows the taker that has got the focus.
     fn look(&mut self) {
         if let Some(start) = self.takers.get_mut(self.focus).and_then(|(_, start)| start.take()) {
             start();
         } else if self.focus > 0
             && let Some((taker, _)) = self.takers.get(self.focus)
         {
-            // A monitor that was there before shows its prompt again.
+            // A monitor that has been shown before prints its prompt again.
             taker.offer(b"\r");
         }
     }
 
-    /// Gives what waits to the one who has the focus; false if that takes nothing now.
+    /// Gives the waiting bytes to the taker that has the focus. Returns false if it takes none now.
     fn deliver(&mut self) -> bool {
         let waiting = std::mem::take(&mut self.waiting);
         let taken = match self.takers.get(self.focus) {
@@ -96,7 +97,7 @@ impl State {
 impl Taker for Mux {
     fn offer(&self, bytes: &[u8]) -> bool {
         let mut state = self.lock();
-        // A guest that takes nothing must not keep the escape key from being seen.
+        // A guest that takes no input must not keep the escape key from working.
         let has_escape = state.is_escaped || bytes.contains(&ESCAPE);
         if !state.deliver() && state.waiting.len() >= WAITING_MAX && !has_escape {
             return false;
@@ -111,15 +112,15 @@ impl Taker for Mux {
                 Key::Quit => self.sender.send(Input::Quit),
                 Key::Help => {
                     let text = format!(
-                        "{HELP}  Ctrl-A c       go on with the monitor, or with the serial port\n"
+                        "{HELP}  Ctrl-A c       switch between the serial port and the monitor\n"
                     );
                     if let Some(port) = &state.port {
-                        // Who has gone does not read it.
+                        // A failure is ignored: a client that has gone does not read it.
                         let _ = port.write(text.replace('\n', "\r\n").as_bytes());
                     }
                 }
                 Key::Other(b'c' | b'C') => {
-                    // What was typed before is for the one before.
+                    // Bytes that were typed before are for the taker before.
                     if !state.deliver() {
                         state.waiting.clear();
                     }
@@ -138,7 +139,7 @@ impl Taker for Mux {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes.
+    /// A taker with room for this many bytes.
     struct Bounded(Mutex<Vec<u8>>, usize);
 
     impl Taker for Bounded {
@@ -165,7 +166,7 @@ mod tests {
             assert!(mux.offer(part));
         }
         assert_eq!(*takers[0].0.lock().unwrap(), b"onethree\x01");
-        // It was there already the second time, and shows its prompt.
+        // The second time it has started already, and is asked for its prompt.
         assert_eq!(*takers[1].0.lock().unwrap(), b"two\rfour");
         assert_eq!(*started.lock().unwrap(), 1);
         assert_eq!(door.take(|_| true), Some(Input::Quit));

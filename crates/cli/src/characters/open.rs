@@ -14,7 +14,8 @@ use crate::serial::clients::Clients;
 use crate::serial::terminals::Terminal;
 use crate::serial::{Port, Taker};
 
-/// The host's side of `character`; what comes from there goes to `taker`. Where it is a pseudoterminal, that is `terminal`'s.
+/// Opens the host's side of `character`. Input from there goes to `taker`. If the place is a pseudoterminal,
+/// `terminal` returns it.
 pub(super) fn port(
     character: &Character,
     taker: &Arc<dyn Taker>,
@@ -27,7 +28,7 @@ pub(super) fn port(
     Ok(Port::Copied(Box::new(port), copy.map_err(failed)?))
 }
 
-/// The same without a copy.
+/// Opens `place`, without a copy of the output.
 fn at(
     place: &Place,
     taker: &Arc<dyn Taker>,
@@ -74,7 +75,8 @@ fn at(
     })
 }
 
-/// What a monitor reads and writes at a place where nobody else connects, and what is to be held open meanwhile.
+/// Opens the streams that a monitor reads and writes, at a place to which nobody connects. Returns also a
+/// descriptor that must be held open meanwhile.
 pub(super) fn stream(
     place: &Place,
     terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
@@ -86,7 +88,7 @@ pub(super) fn stream(
             let end = |name: &str| {
                 let mut whole = path.clone().into_os_string();
                 whole.push(name);
-                // For both directions: neither end waits for the other one.
+                // It is opened for both directions, so that neither end waits for the other one.
                 both(whole.as_ref())
             };
             if let (Ok(input), Ok(output)) = (end(".in"), end(".out")) {

@@ -1,32 +1,32 @@
-//! What `--help` and `--drive help` say of drives.
+//! The text of `--help` and `--drive help` about drives.
 
-/// A list of what there is, with examples.
+/// The list of properties, with examples.
 pub(super) const DRIVE: &str = "\
-A drive by its properties: PROPERTY=VALUE[,PROPERTY=VALUE]... Can be given several times.
+A drive by its properties: PROPERTY=VALUE[,PROPERTY=VALUE]... May be given several times.
 
-What it is:
-  file=FILE                         a disk image or block device; a drive for discs or diskettes can be without
-  vblock=SOCKET                     in its place, a disk of \"ring3 vblock\"
-  if=ide|floppy|virtio              where it is attached; ide if not given
-  index=N                           which of the drives there, from 0; the first that is free if not given
-  media=disk|cdrom                  disk if not given
-  id=NAME                           what tools call it
-  format=raw|qcow2|...              the image's format (\"ring3 img create -f help\" lists them); if not given, what it begins like
-  external-files=on|off             whether the image may name other files, of which it then consists
+The drive itself:
+  file=FILE                         a disk image or block device; drives for discs and diskettes may be empty
+  vblock=SOCKET                     instead of a file, a disk of \"ring3 vblock\"
+  if=ide|floppy|virtio              where it is attached; by default ide
+  index=N                           its number there, from 0; by default the first free one
+  media=disk|cdrom                  by default disk
+  id=NAME                           its name for tools
+  format=raw|qcow2|...              the image's format (\"ring3 img create -f help\" lists them); by default it is detected
+  external-files=on|off             whether the image may consist of other files, which it names
 
-How it is used:
-  readonly=on|off                   nothing is written
-  snapshot=on|off                   what is written is thrown away when the run ends
+Its use:
+  readonly=on|off                   whether it is read-only
+  snapshot=on|off                   whether writes are thrown away when the run ends
   cache=writeback|none|unsafe|writethrough|directsync
-                                    when what is written is kept for certain
-  discard=on|off                    what the guest needs no more takes no room
-  detect-zeroes=on|off|unmap        zeros are noted in the place of being written
+                                    when writes are safe from a power cut
+  discard=on|off                    whether sectors that the guest discards free room
+  detect-zeroes=on|off|unmap        whether zeros are recorded as zeros instead of written
   rerror=report|ignore|stop, werror=enospc|report|ignore|stop
-                                    what happens where the host fails to read or write
+                                    what happens when the host cannot read or write
   throttling.bps-total=N, -read, -write; throttling.iops-total=N, -read, -write
-                                    bytes or operations a second at most; with -max behind it, for a second after a rest
+                                    the limit of bytes or operations a second; with -max appended, for a second after a rest
 
-Of if=virtio:
+Only for if=virtio:
   serial=TEXT, num-queues=N, disable-legacy=on|off, disable-modern=on|off
 
 Examples:

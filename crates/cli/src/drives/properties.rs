@@ -1,4 +1,4 @@
-//! What the command line says of a drive: `--drive` and `--boot`.
+//! The options of a drive, `--drive`, and `--boot`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,46 +9,46 @@ use thiserror::Error;
 
 use super::{IdeProperties, Interface, VirtioProperties};
 
-/// A `--drive`.
+/// The value of `--drive`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DriveProperties {
     pub(crate) file: Option<PathBuf>,
-    /// What QMP calls it.
+    /// The name for QMP.
     pub(crate) id: Option<String>,
-    /// That is the name of the block node, and not of the drive.
+    /// Whether `id` is the name of the block node rather than of the drive.
     pub(crate) is_node: bool,
-    /// Firmware tries it before all that a boot order has letters for, the least number first.
+    /// Firmware tries devices with such a number, the lowest first, before those of the boot order.
     pub(crate) boot_index: Option<u32>,
     pub(crate) interface: Interface,
-    /// Which of its interface's drives it is; the first free one, if that is not said.
+    /// The number of the drive at its interface, or None for the first free one.
     pub(crate) index: Option<u8>,
     pub(crate) is_cdrom: bool,
-    /// The format of the file; what it begins like, if that is not said.
+    /// The format of the file, or None to detect it.
     pub(crate) format: Option<Format>,
     pub(crate) read_only: bool,
     pub(crate) snapshot: bool,
     pub(crate) cache: Cache,
     pub(crate) detect_zeroes: DetectZeroes,
-    /// What the guest does not need any more takes no room.
+    /// Whether sectors that the guest discards free room in the image.
     pub(crate) discard: bool,
-    /// Nothing is opened that the image names.
+    /// Whether the files that the image names stay closed.
     pub(crate) no_external_files: bool,
-    /// What is in it is the password of an encrypted image.
+    /// A file with the password of an encrypted image.
     pub(crate) password_file: Option<PathBuf>,
-    /// What that password is called among [`super::DriveArguments::secrets`].
+    /// The name of that password among [`super::DriveArguments::secrets`].
     pub(crate) key_secret: Option<String>,
-    /// The socket of a server that has the disk, in the place of a file.
+    /// The socket of a server that has the disk, instead of a file.
     pub(crate) vblock: Option<PathBuf>,
     pub(crate) virtio: VirtioProperties,
     pub(crate) ide: IdeProperties,
-    /// How much it does at most.
+    /// The limits of its rate.
     pub(crate) limits: Limits,
-    /// What is done where the host cannot do what it is asked.
+    /// The actions after an error of the host.
     pub(crate) errors: ErrorPolicy,
 }
 
 impl Default for DriveProperties {
-    /// A hard disk.
+    /// A hard disk without a file.
     fn default() -> DriveProperties {
         DriveProperties {
             file: None,
@@ -76,32 +76,32 @@ impl Default for DriveProperties {
     }
 }
 
-/// The properties of a drive.
+/// The names of the properties of a drive.
 pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, password-file, \
      rerror, werror, throttling.bps-total and the like";
 
-/// Why a `--drive` or `--boot` is refused.
+/// The reasons why a `--drive` or `--boot` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadProperties {
-    #[error(
-        "\"{0}\" is no property: give KEY=VALUE, such as file={0}, with a comma between two of them"
-    )]
+    #[error("\"{0}\" is not a property: give KEY=VALUE, such as file={0}, separated by commas")]
     NoProperty(String),
     #[error(
-        "\"{0}\" is not known; there are {KNOWN}, and with if=virtio serial, num-queues, disable-legacy and disable-modern"
+        "there is no property \"{0}\"; there are {KNOWN}, and with if=virtio serial, num-queues, disable-legacy and disable-modern"
     )]
     Unknown(String),
-    #[error("{key} is {expected}, not \"{value}\"")]
+    #[error("{key} must be {expected}, not \"{value}\"")]
     Value { key: &'static str, expected: &'static str, value: String },
-    #[error("a limit is a number of bytes or operations a second, not \"{0}\"")]
+    #[error("a limit must be a number of bytes or operations a second, not \"{0}\"")]
     Limit(String),
-    #[error("give letters out of a, b, c, d and n, or order=LETTERS,once=LETTERS,menu=on|off")]
+    #[error("give letters among a, b, c, d and n, or order=LETTERS,once=LETTERS,menu=on|off")]
     Boot,
     #[error(
-        "serial, num-queues, disable-legacy and disable-modern are for virtio disks: add if=virtio"
+        "serial, num-queues, disable-legacy and disable-modern are properties of virtio disks: add if=virtio"
     )]
     NotVirtio,
-    #[error("a virtio disk is for some drivers: leave disable-legacy or disable-modern out")]
+    #[error(
+        "a virtio disk needs an interface for drivers: leave disable-legacy or disable-modern out"
+    )]
     NoInterface,
     #[error(transparent)]
     Format(#[from] UnknownFormat),
@@ -116,12 +116,12 @@ pub(super) fn switch(key: &'static str, value: &str) -> Result<bool, BadProperti
 }
 
 impl DriveProperties {
-    /// It is a drive for CDs and DVDs, which floppy drives are not, whatever `media` says.
+    /// Returns whether this is a drive for CDs and DVDs. Floppy drives are not, whatever `media` says.
     pub(super) fn takes_discs(&self) -> bool {
         self.is_cdrom && self.interface == Interface::Ide
     }
 
-    /// Sets a property that says how the image is used. None if `key` is no such property.
+    /// Sets a property that concerns the use of the image. Returns None if `key` is no such property.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), BadProperties>> {
         let wrong = |key, expected| BadProperties::Value { key, expected, value: value.to_owned() };
         let set = match key {
@@ -178,8 +178,8 @@ fn on_error(word: &str) -> Option<OnError> {
     OnError::WORDS.iter().find(|(known, _)| *known == word).map(|(_, on_error)| *on_error)
 }
 
-/// The number of `limits` that `key` names: `throttling.bps-total`, `throttling.iops-read-max`, or in the older form `bps`,
-/// `iops_rd_max`.
+/// Returns the number among `limits` that `key` names: `throttling.bps-total`, `throttling.iops-read-max`, or
+/// in the older form `bps`, `iops_rd_max`.
 fn limit<'a>(limits: &'a mut Limits, key: &str) -> Option<&'a mut u64> {
     let (name, is_max) = match key.strip_suffix("-max").or_else(|| key.strip_suffix("_max")) {
         Some(name) => (name, true),
@@ -245,18 +245,18 @@ impl FromStr for DriveProperties {
     }
 }
 
-/// A `--boot`.
+/// The value of `--boot`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BootOptions {
-    /// Letters out of a, b, c, d and n.
+    /// Letters among a, b, c, d and n.
     pub(crate) order: String,
-    /// The same until the first reset, if there are any.
+    /// The order until the first reset, if it is another one.
     pub(crate) once: String,
     pub(crate) menu: bool,
 }
 
 impl BootOptions {
-    /// One of the orders has `letter`.
+    /// Returns whether one of the orders contains `letter`.
     pub(crate) fn has_letter(&self, letter: char) -> bool {
         self.order.contains(letter) || self.once.contains(letter)
     }

@@ -1,4 +1,4 @@
-//! What the command line can say of virtio disks alone.
+//! The properties that only virtio disks have.
 
 use ring3_devices::virtio::block::QUEUES_MAX;
 use ring3_devices::virtio::pci::Interfaces;
@@ -6,15 +6,15 @@ use ring3_devices::virtio::pci::Interfaces;
 use super::Interface;
 use super::properties::{BadProperties, DriveProperties, switch};
 
-/// What can be said of a virtio disk alone.
+/// The properties that only virtio disks have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VirtioProperties {
-    /// What QMP calls the device; what it calls the drive, if that is not said.
+    /// The name of the device for QMP; by default the name of the drive.
     pub(crate) id: Option<String>,
     pub(crate) serial: Option<String>,
-    /// 1 to 16.
+    /// The number of queues, from 1 to 16.
     pub(crate) queues: u16,
-    /// The drivers that it is for.
+    /// The interfaces for drivers.
     pub(crate) interfaces: Interfaces,
 }
 
@@ -25,7 +25,7 @@ impl Default for VirtioProperties {
 }
 
 impl VirtioProperties {
-    /// Sets property `key`, if it is one of a virtio disk.
+    /// Sets property `key`, if virtio disks have it.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), BadProperties>> {
         let enable = |is_disabled: Result<bool, BadProperties>, place: &mut bool| {
             is_disabled.map(|is_disabled| *place = !is_disabled)
@@ -56,7 +56,7 @@ impl VirtioProperties {
 }
 
 impl DriveProperties {
-    /// Refuses what does not go together.
+    /// Refuses properties that contradict each other.
     pub(crate) fn check(&self) -> Result<(), BadProperties> {
         let Interfaces { legacy, modern } = self.virtio.interfaces;
         if self.interface != Interface::Virtio && self.virtio != VirtioProperties::default() {

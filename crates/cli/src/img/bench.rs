@@ -11,31 +11,31 @@ use ring3_block::{Format, Image, OpenOptions};
 use super::cache::CacheMode;
 use super::{Common, print, said, size};
 
-/// The most requests side by side: each has a thread.
+/// Upper bound of the requests at a time; each has a thread.
 const DEPTH_MAX: u64 = 64;
 /// Bytes of the largest request.
 const SIZE_MAX: u64 = 64 << 20;
 
-/// What `ring3 img bench` is told.
+/// The options of `ring3 img bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// How many requests
+    /// The number of requests
     #[arg(short, long, value_name = "COUNT", default_value_t = 75_000)]
     count: u64,
 
-    /// How many of them side by side
+    /// The number of requests at a time
     #[arg(short, long, value_name = "COUNT", default_value_t = 64)]
     depth: u64,
 
-    /// The format; if not given, it is found out
+    /// The image's format; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// A flush after so many writes; 0 for none
+    /// Flush after each COUNT writes; 0 for no flushes
     #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "write")]
     flush_interval: u64,
 
-    /// Where the first request begins
+    /// The offset of the first request
     #[arg(short, long, value_name = "OFFSET", value_parser = size, default_value = "0")]
     offset: u64,
 
@@ -47,7 +47,7 @@ pub(crate) struct BenchArguments {
     #[arg(short = 's', long, value_name = "SIZE", value_parser = size, default_value = "4k")]
     buffer_size: u64,
 
-    /// From one request to the next; a request if not given
+    /// The distance from one request to the next; by default the size of a request
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = size)]
     step_size: Option<u64>,
 
@@ -55,27 +55,27 @@ pub(crate) struct BenchArguments {
     #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
     cache: CacheMode,
 
-    /// Use the host's own asynchronous requests, which makes no difference here
+    /// Use the host's own asynchronous requests; accepted without effect
     #[arg(short, long)]
     native: bool,
 
-    /// How requests reach the host, which makes no difference here
+    /// How requests reach the host; accepted without effect
     #[arg(short = 'i', long, value_name = "MODE")]
     aio: Option<String>,
 
-    /// Write: what was there is lost
+    /// Write instead of read: the image's contents are lost
     #[arg(short, long)]
     write: bool,
 
-    /// Let flushes run beside requests, which makes no difference here
+    /// Let flushes run beside requests; accepted without effect
     #[arg(long)]
     no_drain: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
-    /// Open it even if another process writes to it
+    /// Open the image even if another process writes to it
     #[arg(short = 'U', long)]
     force_share: bool,
 
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &BenchArguments, common: &Common) -> Result<(), Str
     let ended: Result<(), String> = thread::scope(|scope| {
         let work = || requests(arguments, &image, &next, step);
         let workers: Vec<_> = (0..depth).map(|_| scope.spawn(work)).collect();
-        let died = || Err("a thread has ended".to_owned());
+        let died = || Err("a thread has failed".to_owned());
         workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|_| died()))
@@ -121,7 +121,7 @@ pub(super) fn run(arguments: &BenchArguments, common: &Common) -> Result<(), Str
     print(&format!("Run completed in {:.3} seconds.\n", start.elapsed().as_secs_f64()))
 }
 
-/// Does requests until there are no more.
+/// Executes requests until all are done.
 fn requests(
     arguments: &BenchArguments,
     image: &Image,
@@ -129,7 +129,7 @@ fn requests(
     step: u64,
 ) -> Result<(), String> {
     let mut buffer = vec![arguments.pattern; arguments.buffer_size as usize];
-    // A request that would leave the disk begins at its start again.
+    // A request that would go beyond the disk's end wraps around to its start.
     let places = image.size() - arguments.buffer_size + 1;
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);

@@ -5,18 +5,16 @@ use std::str::FromStr;
 use ring3_block::OpenOptions;
 use thiserror::Error;
 
-/// A mode, in QEMU's words.
+/// A mode, by QEMU's names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheMode {
     direct: bool,
     no_flush: bool,
 }
 
-/// There is no such mode.
+/// The mode is unknown.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "Invalid cache option: {0}; there are writeback, none, unsafe, writethrough and directsync"
-)]
+#[error("Invalid cache option: {0}; give writeback, none, unsafe, writethrough or directsync")]
 pub(crate) struct BadMode(String);
 
 impl FromStr for CacheMode {
@@ -24,7 +22,7 @@ impl FromStr for CacheMode {
 
     fn from_str(text: &str) -> Result<CacheMode, BadMode> {
         let (direct, no_flush) = match text {
-            // All is flushed at the end in any case.
+            // Both are flushed at the end.
             "writeback" | "writethrough" => (false, false),
             "none" | "off" | "directsync" => (true, false),
             "unsafe" => (false, true),
@@ -35,7 +33,7 @@ impl FromStr for CacheMode {
 }
 
 impl CacheMode {
-    /// `options` with this mode.
+    /// Returns `options` with this mode.
     pub(crate) fn apply(self, options: &OpenOptions) -> OpenOptions {
         let CacheMode { direct, no_flush } = self;
         OpenOptions { direct, no_flush, ..options.clone() }

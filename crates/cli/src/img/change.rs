@@ -16,71 +16,71 @@ use super::{
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What `ring3 img resize` is told.
+/// The options of `ring3 img resize`.
 #[derive(Debug, Args)]
 pub(crate) struct ResizeArguments {
     #[command(flatten)]
     source: Source,
 
-    /// The new size, or how much more (+1G) or less (-1G)
+    /// The new size, or the difference from the present one (+1G or -1G)
     #[arg(value_name = "SIZE", allow_hyphen_values = true)]
     size: String,
 
-    /// Let it become smaller: what is behind the new end is lost
+    /// Allow a smaller size: data beyond the new end are lost
     #[arg(long)]
     shrink: bool,
 
-    /// Room for what is new: off, metadata (of qcow2 images), falloc or full
+    /// How room for the new part is allocated: off, metadata (qcow2 images only), falloc or full
     #[arg(long, value_name = "MODE", default_value = "off")]
     preallocation: Preallocation,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// What `ring3 img snapshot` is told.
+/// The options of `ring3 img snapshot`.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArguments {
     #[command(flatten)]
     source: Source,
 
-    /// List them, which is done if nothing else is said
+    /// List the snapshots (the default)
     #[arg(short, long)]
     list: bool,
 
-    /// Make one with this name
+    /// Create a snapshot with this name
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["list", "apply", "delete"])]
     create: Option<String>,
 
-    /// Make this one the present state of the disk
+    /// Make this snapshot the present state of the disk
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["list", "delete"])]
     apply: Option<String>,
 
-    /// Delete this one
+    /// Delete this snapshot
     #[arg(short, long, value_name = "NAME", conflicts_with = "list")]
     delete: Option<String>,
 
-    /// How to list them
+    /// The form of the list
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// What `ring3 img rebase` is told.
+/// The options of `ring3 img rebase`.
 #[derive(Debug, Args)]
 pub(crate) struct RebaseArguments {
     #[command(flatten)]
     source: Source,
 
-    /// The new backing file, as the image is to say it; "" for none
+    /// The new backing file, by the name that the image is to keep; "" for none
     #[arg(short, long, value_name = "FILE")]
     backing: String,
 
-    /// The format of that
+    /// The format of the backing file
     #[arg(short = 'F', long, value_name = "FORMAT")]
     backing_format: Option<Format>,
 
@@ -88,19 +88,19 @@ pub(crate) struct RebaseArguments {
     #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
     cache: CacheMode,
 
-    /// How it is used for backing files
+    /// How the host's cache is used for backing files
     #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
     source_cache: CacheMode,
 
-    /// Only change the name: the new file is known to have the same contents as the old one
+    /// Only change the name: the caller knows that the new file has the same contents as the old one
     #[arg(short = 'u', long = "unsafe")]
     unsafe_backing: bool,
 
-    /// Show how far it is
+    /// Show the progress
     #[arg(short, long)]
     progress: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -108,7 +108,7 @@ pub(crate) struct RebaseArguments {
 impl Source {
     fn open_to_change(&self, common: &Common) -> Result<Image, String> {
         if self.force_share {
-            return Err("an image is not changed while others use it: leave out -U".to_owned());
+            return Err("an image cannot be changed while others use it: leave out -U".to_owned());
         }
         remove_left(&self.file);
         common.open(&self.file, &OpenOptions { writes: true, ..self.options() })
@@ -128,7 +128,7 @@ pub(super) fn resize(arguments: &ResizeArguments, common: &Common) -> Result<(),
     let before = image.size();
     let out_of_bounds = || {
         format!(
-            "{} has {before} bytes, and so cannot become {} larger or smaller",
+            "{} has {before} bytes, so its size cannot change by {}",
             arguments.source.file.display(),
             arguments.size
         )
@@ -220,7 +220,7 @@ pub(super) fn rebase(arguments: &RebaseArguments, common: &Common) -> Result<(),
         bar.set_position(offset);
         let extent = said(image.extent(offset, CHUNK))?;
         if extent.kind == Kind::Absent {
-            // What shows now must show afterwards.
+            // The disk must read the same afterwards.
             let len = extent.len as usize;
             for (below, buffer) in [&old, &new].into_iter().zip(&mut buffers) {
                 match below {

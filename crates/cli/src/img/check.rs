@@ -10,16 +10,16 @@ use serde_json::json;
 use super::cache::CacheMode;
 use super::{Common, Form, Source, print, print_json, said};
 
-/// The status where the format has no checks, or no repairs.
+/// The exit status if the format has no checks, or no repairs.
 const UNSUPPORTED: u8 = 63;
 
-/// What `ring3 img check` is told.
+/// The options of `ring3 img check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     source: Source,
 
-    /// Repair what is found
+    /// Repair this kind of damage
     #[arg(short, long, value_name = "WHAT")]
     repair: Option<What>,
 
@@ -27,20 +27,20 @@ pub(crate) struct CheckArguments {
     #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
     source_cache: CacheMode,
 
-    /// How to say it
+    /// The form of the report
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Only room that is lost
+    /// Only lost room
     Leaks,
-    /// All that can be repaired
+    /// All damage that can be repaired
     All,
 }
 

@@ -11,14 +11,14 @@ use super::{Common, print, progress, said};
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What `ring3 img commit` is told.
+/// The options of `ring3 img commit`.
 #[derive(Debug, Args)]
 pub(crate) struct CommitArguments {
     /// The image
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Its format; if not given, it is found out
+    /// The image's format; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
@@ -26,19 +26,20 @@ pub(crate) struct CommitArguments {
     #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
     cache: CacheMode,
 
-    /// Write it into this image further down, with what is between them; the image keeps what it has
+    /// Write into this image further down the chain, together with the images between; the image itself keeps
+    /// its contents
     #[arg(short, long, value_name = "FILE")]
     base: Option<PathBuf>,
 
-    /// Leave what was committed in the image too
+    /// Keep the contents in the image as well
     #[arg(short = 'd', long)]
     keep: bool,
 
-    /// Show how far it is
+    /// Show the progress
     #[arg(short, long)]
     progress: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &CommitArguments, common: &Common) -> Result<(), St
 }
 
 fn into_backing(arguments: &CommitArguments, common: &Common) -> Result<(), String> {
-    // Without what it stands on: that is opened for writing.
+    // The image is opened without its backing file, which is opened for writing below.
     let options = OpenOptions {
         format: arguments.format,
         writes: !arguments.keep,
@@ -66,7 +67,7 @@ fn into_backing(arguments: &CommitArguments, common: &Common) -> Result<(), Stri
     };
     if common.no_external_files {
         return Err(format!(
-            "{} names its backing file, {:?}, and --no-external-files forbids to open that",
+            "{} names its backing file, {:?}, which --no-external-files forbids to open",
             arguments.file.display(),
             named.name
         ));
@@ -78,7 +79,7 @@ fn into_backing(arguments: &CommitArguments, common: &Common) -> Result<(), Stri
     copy(arguments, &image, &base, |image, offset| {
         said(image.extent(offset, CHUNK)).map(|extent| (extent.kind, extent.len))
     })?;
-    // The base has all of it before the image forgets it.
+    // The backing file has all data before the image loses them.
     said(base.close())?;
     if !arguments.keep {
         said(image.make_empty())?;
@@ -87,7 +88,7 @@ fn into_backing(arguments: &CommitArguments, common: &Common) -> Result<(), Stri
 }
 
 fn into_base(arguments: &CommitArguments, base: &Path, common: &Common) -> Result<(), String> {
-    // The base is among those that are read, and is written beside that.
+    // The base is opened for reading with the image, and a second time for writing.
     let options = OpenOptions { format: arguments.format, shares: true, ..OpenOptions::default() };
     let image = common.open(&arguments.file, &options)?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -116,7 +117,7 @@ fn into_base(arguments: &CommitArguments, base: &Path, common: &Common) -> Resul
     said(target.close())
 }
 
-/// Writes into `base` what `image` has, as `range` says of it.
+/// Writes into `base` the contents of `image` that `range` selects.
 fn copy(
     arguments: &CommitArguments,
     image: &Image,

@@ -14,26 +14,26 @@ const CHUNK: u64 = 1 << 20;
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
 
-/// What `ring3 img compare` is told.
+/// The options of `ring3 img compare`.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// The format of the first one; if not given, it is found out
+    /// The format of the first image; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// The format of the second one
+    /// The format of the second image; by default it is detected
     #[arg(short = 'F', long, value_name = "FORMAT")]
     second_format: Option<Format>,
 
-    /// Sizes must be the same too; else what is behind the shorter one must be zeros
+    /// Compare the sizes, too; without this option, zeros make up for the end of the shorter image
     #[arg(short, long)]
     strict: bool,
 
-    /// Show how far it is
+    /// Show the progress
     #[arg(short, long)]
     progress: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
@@ -41,7 +41,7 @@ pub(crate) struct CompareArguments {
     #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
     source_cache: CacheMode,
 
-    /// Open them even if another process writes to them
+    /// Open the images even if another process writes to them
     #[arg(short = 'U', long)]
     force_share: bool,
 
@@ -76,7 +76,8 @@ pub(super) fn run(arguments: &CompareArguments, common: &Common) -> Result<ExitC
     }
 }
 
-/// Where the first sector begins in which the images differ; behind the end of one all is zeros.
+/// Returns the offset of the first sector in which the images differ. Bytes beyond the end of an image are
+/// zeros.
 fn difference(first: &Image, second: &Image, shown: bool) -> Result<Option<u64>, String> {
     let end = first.size().max(second.size());
     let bar = progress::bar(end, shown);
@@ -96,7 +97,7 @@ fn difference(first: &Image, second: &Image, shown: bool) -> Result<Option<u64>,
         let [one, other] = &buffers;
         if one[..len] != other[..len] {
             let at = one.iter().zip(other).position(|(one, other)| one != other);
-            // As in qemu-img, the sector that differs.
+            // qemu-img, too, reports the sector.
             return Ok(at.map(|at| offset + at as u64 / SECTOR * SECTOR));
         }
         offset += len as u64;
@@ -105,7 +106,7 @@ fn difference(first: &Image, second: &Image, shown: bool) -> Result<Option<u64>,
     Ok(None)
 }
 
-/// How many bytes from `offset` on are known to be zeros; none where there are data.
+/// Returns the number of bytes from `offset` on that are known to be zeros, or None if there are data.
 fn zeros_at(image: &Image, offset: u64, end: u64) -> Result<Option<u64>, String> {
     if offset >= image.size() {
         return Ok(Some(end - offset));

@@ -18,24 +18,24 @@ use super::{
 };
 use crate::qemu::properties::Properties;
 
-/// Bytes that are copied at once: no less than the largest cluster.
+/// Bytes that are copied at once: at least the largest cluster.
 const CHUNK: u64 = 2 << 20;
-/// Bytes of what is read alone where that fails for more.
+/// Bytes that are read at a time where a larger read fails.
 const SECTOR: usize = 512;
 
-/// What `ring3 img convert` is told.
+/// The options of `ring3 img convert`.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// The image, or several that are copied one after the other; and the last name is that of the new image: an image
-    /// of that name is replaced when the new one is whole, but with -n
+    /// The image, or several images that are copied one after the other, and finally the new image. An
+    /// existing image of that name is replaced when the new one is complete, except with -n
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The format of what is copied; if not given, it is found out
+    /// The format of the images that are copied; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// Open it even if another process writes to it; what is read may then be of several moments
+    /// Open them even if another process writes to them; their parts may then date from different moments
     #[arg(short = 'U', long)]
     force_share: bool,
 
@@ -43,23 +43,23 @@ pub(crate) struct ConvertArguments {
     #[arg(short = 't', long, value_name = "MODE", default_value = "writeback")]
     cache: CacheMode,
 
-    /// How it is used for what is copied
+    /// How the host's cache is used for the images that are copied
     #[arg(short = 'T', long, value_name = "MODE", default_value = "writeback")]
     source_cache: CacheMode,
 
-    /// With -n, the image that is there is named by its options
+    /// Take the existing image (-n) as a list of options
     #[arg(long, requires = "no_create")]
     target_image_opts: bool,
 
-    /// Copy no more than so many bytes a second
+    /// Copy at most this many bytes a second
     #[arg(short, long, value_name = "SIZE", value_parser = size)]
     rate_limit: Option<u64>,
 
-    /// What cannot be read is zeros, with a warning (but with -q) for each place
+    /// Copy zeros in place of data that cannot be read, with a warning for each place (none with -q)
     #[arg(long)]
     salvage: bool,
 
-    /// Let the host copy, which makes no difference here
+    /// Let the host copy; accepted without effect
     #[arg(short = 'C')]
     offload: bool,
 
@@ -67,52 +67,53 @@ pub(crate) struct ConvertArguments {
     #[arg(short = 'O', long, value_name = "FORMAT", default_value = "raw")]
     output_format: Format,
 
-    /// What only this format has: name=value,...
+    /// Options of the format: name=value,...
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Compress it
+    /// Compress the new image
     #[arg(short, long)]
     compress: bool,
 
-    /// The image on which the new one stands, which gets only what differs: its name as the new image is to say it
+    /// The backing file of the new image, by the name that the new image is to keep; only differences from it
+    /// are copied
     #[arg(short = 'B', long, visible_short_alias = 'b', value_name = "FILE")]
     backing: Option<String>,
 
-    /// The format of that
+    /// The format of the backing file
     #[arg(short = 'F', long, value_name = "FORMAT", requires = "backing")]
     backing_format: Option<Format>,
 
-    /// Zeros take no room where so many are in a row; 0 to write all zeros
+    /// Leave out runs of zeros of at least this size; 0 to write all zeros
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = size, default_value = "4k")]
     sparse_size: u64,
 
-    /// Write into the image that is there, which is not made anew, and get only what differs
+    /// Write into the existing image instead of a new one, and only what differs from its contents
     #[arg(short = 'n', long, conflicts_with_all = ["options", "backing", "compress"])]
     no_create: bool,
 
-    /// What is in that image is zeros, and needs not be looked at
+    /// Assume that the existing image contains only zeros, and do not read it
     #[arg(long, requires = "no_create")]
     target_is_zero: bool,
 
-    /// Copy the disk as it was in this snapshot; a name or an id
+    /// Copy the disk as it was in this snapshot, by name or id
     #[arg(short = 'l', long, value_name = "SNAPSHOT")]
     snapshot: Option<String>,
 
-    /// Write in any order: so many parts (-m) are copied side by side
+    /// Write out of order: copy several parts (-m) at a time
     #[arg(short = 'W', long)]
     out_of_order: bool,
 
-    /// How many parts are copied side by side with -W
+    /// The number of parts that -W copies at a time
     #[arg(short = 'm', long, value_name = "COUNT", default_value = "8")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=16))]
     coroutines: u8,
 
-    /// Show how far it is
+    /// Show the progress
     #[arg(short, long)]
     progress: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -124,9 +125,8 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
     let Some((target_name, files)) =
         arguments.files.split_last().filter(|(_, files)| !files.is_empty())
     else {
-        return Err(
-            "Must specify image file name: give that of an image, and of the new one".to_owned()
-        );
+        return Err("Must specify image file name: give the names of an image and of the new one"
+            .to_owned());
     };
     let source = Sources::open(arguments, files, common)?;
     let (new, target) = if arguments.no_create {
@@ -140,7 +140,7 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
     let copy = Copy {
         source: &source,
         target: &target,
-        // What is there already shows through where nothing is written.
+        // Contents that exist already remain visible where nothing is written.
         compares: shows_through && !arguments.target_is_zero,
         sparse: arguments.sparse_size,
         salvages: arguments.salvage.then_some(Salvage { is_quiet: arguments.quiet }),
@@ -169,7 +169,7 @@ pub(super) fn run(arguments: &ConvertArguments, common: &Common) -> Result<(), S
 
 /// The images that are copied, one after the other.
 struct Sources {
-    /// Each with where it begins.
+    /// Each image with the offset at which it begins.
     images: Vec<(u64, Image)>,
     size: u64,
 }
@@ -190,7 +190,7 @@ impl Sources {
             }
             let (start, size) = (sources.size, image.size());
             let end = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
-            sources.size = end.ok_or("the images are too large together")?;
+            sources.size = end.ok_or("the images together are too large")?;
             sources.images.push((start, image));
         }
         Ok(sources)
@@ -200,14 +200,14 @@ impl Sources {
         self.size
     }
 
-    /// The image with byte `offset`, and where that is in it.
+    /// Returns the image that contains byte `offset`, and the byte's offset in it.
     fn at(&self, offset: u64) -> (&Image, u64) {
         let index = self.images.partition_point(|(start, _)| *start <= offset);
         let (start, image) = &self.images[index.saturating_sub(1)];
         (image, offset - start)
     }
 
-    /// Whether the bytes from `offset` on are known to be zeros, and how many.
+    /// Returns whether the bytes from `offset` on are known to be zeros, and how many of them.
     fn zeros(&self, offset: u64) -> Result<(bool, u64), String> {
         let (image, at) = self.at(offset);
         let range = said(image.map(at, image.size() - at))?;
@@ -226,13 +226,14 @@ impl Sources {
     }
 }
 
-/// The snapshot that is meant: its name or id alone, or in the manner of qemu-img, `snapshot.name=NAME`.
+/// Returns the name or id of the snapshot, which may be written alone or as qemu-img does,
+/// `snapshot.name=NAME`.
 pub(super) fn snapshot_name(text: &str) -> &str {
     let named = text.strip_prefix("snapshot.name=").or_else(|| text.strip_prefix("snapshot.id="));
     named.unwrap_or(text)
 }
 
-/// Makes the target, for `size` bytes.
+/// Creates the target for `size` bytes.
 fn made(
     arguments: &ConvertArguments,
     target: &Path,
@@ -253,7 +254,8 @@ fn made(
     }
     if named.is_some() && arguments.compress {
         return Err(
-            "an image with a backing file is not written compressed; leave out -c or -B".to_owned()
+            "an image with a backing file cannot be written compressed; leave out -c or -B"
+                .to_owned(),
         );
     }
     let options = CreateOptions {
@@ -272,7 +274,7 @@ fn made(
     Ok((new, target))
 }
 
-/// Opens the target, which is there and is to have room for `size` bytes.
+/// Opens the existing target, which must have room for `size` bytes.
 fn present(
     arguments: &ConvertArguments,
     target: &Path,
@@ -292,42 +294,43 @@ fn present(
     };
     if target.size() < size {
         return Err(format!(
-            "Output file is smaller than input file: it has {} bytes, and {size} are needed; ring3 img resize makes it larger",
+            "Output file is smaller than input file: it has {} bytes, but needs {size}; ring3 img resize makes it larger",
             target.size()
         ));
     }
     Ok(target)
 }
 
-/// Lets so many threads do `work`; the first error, if there is one.
+/// Calls `work` in `count` threads. Returns the first error, if there is one.
 fn in_threads(count: usize, work: impl Fn() -> Result<(), String> + Sync) -> Result<(), String> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
-        let died = || Err("a thread that copies has ended".to_owned());
+        let died = || Err("a thread that copies has failed".to_owned());
         let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died()));
-        // All of them are waited for.
+        // This waits for all of them.
         ended.fold(Ok(()), Result::and)
     })
 }
 
-/// Lets nothing be copied any more.
+/// Keeps all threads from copying more.
 fn stop(next: &Mutex<u64>) {
     *next.lock().unwrap_or_else(PoisonError::into_inner) = u64::MAX;
 }
 
-/// How what can be read is read from damaged images.
+/// Reads all readable sectors of damaged images.
 #[derive(Clone, Copy)]
 struct Salvage {
     is_quiet: bool,
 }
 
 impl Salvage {
-    /// Reads all of `bytes`, sector by sector where they cannot be read together; zeros where a sector cannot be read.
+    /// Reads all of `bytes`, sector by sector if they cannot be read together. Sectors that cannot be read
+    /// become zeros.
     fn read(self, source: &Sources, bytes: &mut [u8], offset: u64) {
         if source.read(bytes, offset).is_ok() {
             return;
         }
-        // Where the run of sectors begins that cannot be read, and why.
+        // The start of the present run of unreadable sectors, and the error.
         let mut lost: Option<(u64, String)> = None;
         for (sector, at) in bytes.chunks_mut(SECTOR).zip((offset..).step_by(SECTOR)) {
             match source.read(sector, at) {
@@ -341,14 +344,14 @@ impl Salvage {
         self.warn(lost, offset + bytes.len() as u64);
     }
 
-    /// Tells of a run that cannot be read, up to `end`.
+    /// Warns about a run of unreadable bytes up to `end`.
     fn warn(self, lost: Option<(u64, String)>, end: u64) {
         if let Some((at, error)) = lost
             && !self.is_quiet
         {
             let len = end - at;
             crate::complain(&format!(
-                "warning: {len} bytes at {at} cannot be read, and are zeros: {error}"
+                "warning: {len} bytes at {at} cannot be read and become zeros: {error}"
             ));
         }
     }
@@ -357,26 +360,26 @@ impl Salvage {
 struct Copy<'a> {
     source: &'a Sources,
     target: &'a Image,
-    /// The target has contents, and gets what differs.
+    /// Whether the target has contents, so that only differences are written.
     compares: bool,
     sparse: u64,
-    /// What cannot be read is zeros.
+    /// Reads zeros where data cannot be read.
     salvages: Option<Salvage>,
     /// Bytes a second.
     rate: Option<u64>,
-    /// Clusters are written compressed.
+    /// The size of clusters, if they are written compressed.
     cluster: Option<u64>,
 }
 
 impl Copy<'_> {
-    /// What is to be copied next, from `next` on: where, and how many bytes. Nothing at the end.
+    /// Returns the offset and length of the next part to copy from `next` on, or None at the end.
     fn next(&self, next: &Mutex<u64>) -> Result<Option<(u64, u64)>, String> {
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
         while *next < self.source.size() {
             let (offset, left) = (*next, self.source.size() - *next);
             let (is_zero, len) = self.zeros(offset, left)?;
             let is_left_out = is_zero && !self.compares && self.sparse > 0;
-            // Whole chunks only, so that clusters stay together.
+            // Only whole chunks are left out, so that clusters are not split.
             let zeros = if len == left { left } else { len / CHUNK * CHUNK };
             if is_left_out && zeros > 0 {
                 *next += zeros;
@@ -389,16 +392,16 @@ impl Copy<'_> {
         Ok(None)
     }
 
-    /// Whether the bytes from `offset` on are known to be zeros, and how many.
+    /// Returns whether the bytes from `offset` on are known to be zeros, and how many of them.
     fn zeros(&self, offset: u64, left: u64) -> Result<(bool, u64), String> {
         match self.source.zeros(offset) {
-            // Nobody knows, so it is looked at.
+            // The image cannot tell, so the bytes are read.
             Err(_) if self.salvages.is_some() => Ok((false, left.min(CHUNK))),
             known => known,
         }
     }
 
-    /// Copies these bytes.
+    /// Copies `len` bytes at `offset`.
     fn copy(&self, offset: u64, len: u64) -> Result<(), String> {
         let mut bytes = vec![0; len as usize];
         match self.salvages {
@@ -422,7 +425,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Compresses clusters on all processors; in which order they come in the file does not matter.
+    /// Compresses clusters on all processors. They may follow each other in the file in any order.
     fn write_compressed(&self, bytes: &[u8], offset: u64, cluster: u64) -> Result<(), String> {
         let parts = bytes.chunks(cluster as usize).zip((offset..).step_by(cluster as usize));
         let parts = Mutex::new(parts.filter(|(part, _)| self.sparse == 0 || !is_zero(part)));
@@ -452,7 +455,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Where data begin and end, by pieces of `grain` bytes, without pieces that are zeros.
+/// Returns the ranges with data, in pieces of `grain` bytes, without pieces of zeros.
 fn data_runs(bytes: &[u8], grain: u64) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     let grain = grain as usize;

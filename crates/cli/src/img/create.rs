@@ -8,38 +8,38 @@ use ring3_block::{BackingName, CreateOptions, Format, NewImage, create};
 
 use super::{Common, backing, options_help, parsed, print, said, size, specific, take};
 
-/// What `ring3 img create` is told.
+/// The options of `ring3 img create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArguments {
-    /// The format
+    /// The image's format
     #[arg(short, long, value_name = "FORMAT", default_value = "raw")]
     format: Format,
 
-    /// The image on which it stands: its name as the new image is to say it, relative to that
+    /// The backing file, by the name that the image is to keep, relative to the image
     #[arg(short, long, value_name = "FILE")]
     backing: Option<String>,
 
-    /// The format of that
+    /// The format of the backing file
     #[arg(short = 'F', long, value_name = "FORMAT")]
     backing_format: Option<Format>,
 
-    /// Do not look at the image on which it stands; the size must then be given
+    /// Do not open the backing file; the size must then be given
     #[arg(short = 'u', long = "unsafe", requires = "backing")]
     unsafe_backing: bool,
 
-    /// What only this format has: name=value,...
+    /// Options of the format: name=value,...
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Say nothing
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
-    /// The file
+    /// The new image
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Bytes of the disk, or as 512M, 20G; if not given, those of the image on which it stands
+    /// The size of the disk in bytes, or such as 512M or 20G; by default that of the backing file
     #[arg(value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
 }
@@ -81,7 +81,7 @@ pub(super) fn run(arguments: &CreateArguments, common: &Common) -> Result<(), St
     said(create(file, &options).and_then(NewImage::finish))
 }
 
-/// What is made, in the words of qemu-img.
+/// Describes the new image in qemu-img's words.
 fn formatting(file: &Path, options: &CreateOptions) -> String {
     let given = |name: &str| {
         let found = options.specific.iter().rev().find(|(key, _)| key == name);

@@ -10,10 +10,10 @@ use super::{Common, read_padded, said, size};
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What `ring3 img dd` is told.
+/// The options of `ring3 img dd`.
 #[derive(Debug, Args)]
 pub(crate) struct DdArguments {
-    /// The format of the source; if not given, it is found out
+    /// The format of the source; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
@@ -25,7 +25,7 @@ pub(crate) struct DdArguments {
     #[arg(short = 'U', long)]
     force_share: bool,
 
-    /// if=FILE of=NEW, and bs=SIZE (512), count=BLOCKS, skip=BLOCKS
+    /// The operands if=FILE and of=NEW, and optionally bs=SIZE (512), count=BLOCKS and skip=BLOCKS
     #[arg(value_name = "OPERAND", required = true)]
     operands: Vec<String>,
 }

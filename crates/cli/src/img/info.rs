@@ -9,17 +9,17 @@ use serde_json::{Map, Value, json};
 
 use super::{Common, Form, Source, human, print, print_json};
 
-/// What `ring3 img info` is told.
+/// The options of `ring3 img info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
     #[command(flatten)]
     source: Source,
 
-    /// How to say it
+    /// The form of the description
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
 
-    /// Tell of the images on which it stands too
+    /// Describe the images below it in the chain, too
     #[arg(long)]
     backing_chain: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct InfoArguments {
 pub(super) fn run(arguments: &InfoArguments, common: &Common) -> Result<(), String> {
     let mut options = OpenOptions { is_for_telling: true, ..arguments.source.options() };
     if !arguments.backing_chain {
-        // It is told of even if what it stands on is gone.
+        // The image can be described even if its backing file is gone.
         options.backing = Backing::Ignore;
     }
     let mut image = Some(common.open(&arguments.source.file, &options)?);
@@ -87,7 +87,7 @@ fn text(image: &Image) -> String {
     text
 }
 
-/// A list of snapshots for people.
+/// Lists snapshots for people.
 pub(super) fn snapshots(snapshots: &[Snapshot]) -> String {
     let mut text =
         "Snapshot list:\nID        TAG               VM SIZE                DATE     VM CLOCK\n"
@@ -117,7 +117,7 @@ pub(super) fn snapshots(snapshots: &[Snapshot]) -> String {
     text
 }
 
-/// Snapshots for programs.
+/// Lists snapshots for programs.
 pub(super) fn snapshot_objects(snapshots: &[Snapshot]) -> Value {
     let object = |snapshot: &Snapshot| {
         json!({
@@ -133,7 +133,7 @@ pub(super) fn snapshot_objects(snapshots: &[Snapshot]) -> Value {
     snapshots.iter().map(object).collect()
 }
 
-/// Names and values of what only one format has.
+/// Returns the names and values of the fields that only one format has.
 fn specific(fields: &[(&'static str, String)]) -> Map<String, Value> {
     let value =
         |text: &str| serde_json::from_str(text).ok().filter(|value: &Value| !value.is_f64());

@@ -1,4 +1,4 @@
-//! What a signal leaves: nothing that is not whole.
+//! Signals: the program leaves no incomplete image behind.
 
 use std::fs;
 use std::thread;
@@ -8,15 +8,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Has images that are not whole removed when a signal ends this process, which it does all the same.
+/// Makes a signal that ends the process remove its incomplete images first.
 pub(super) fn prepare() -> Result<(), String> {
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals =
-        Signals::new(wanted).map_err(|error| format!("signals cannot be taken: {error}"))?;
+        Signals::new(wanted).map_err(|error| format!("cannot handle signals: {error}"))?;
     let wait = move || {
         for signal in signals.forever() {
             abandon_unfinished();
-            // It comes back for signals alone that end nothing.
+            // This returns only for signals that do not end the process.
             let _ = emulate_default_handler(signal);
         }
     };
@@ -24,10 +24,10 @@ pub(super) fn prepare() -> Result<(), String> {
         .name("signals".into())
         .spawn(wait)
         .map(|_| ())
-        .map_err(|error| format!("no thread can be started: {error}"))
+        .map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// Who has started this process wants it to outlive the signal: nohup(1).
+/// Returns whether the process ignores the signal, since its parent wants it to survive it: nohup(1).
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 
 use super::{Common, Form, Source, print, print_json, said, size};
 
-/// What `ring3 img map` is told.
+/// The options of `ring3 img map`.
 #[derive(Debug, Args)]
 pub(crate) struct MapArguments {
     #[command(flatten)]
     source: Source,
 
-    /// How to say it
+    /// The form of the map
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
 
-    /// Where to begin
+    /// The offset at which the map begins
     #[arg(short, long, value_name = "OFFSET", value_parser = size, default_value = "0")]
     start_offset: u64,
 
-    /// How far to go
+    /// The length of the part that the map covers
     #[arg(short = 'l', long, value_name = "SIZE", value_parser = size)]
     max_length: Option<u64>,
 }
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &MapArguments, common: &Common) -> Result<(), Strin
     }
 }
 
-/// The disk from `offset` to `end`, neighbours of a kind put together.
+/// Returns the ranges of the disk from `offset` to `end`, with adjacent ranges of one kind merged.
 fn ranges(image: &Image, mut offset: u64, end: u64) -> Result<Vec<Mapping>, String> {
     let mut ranges: Vec<Mapping> = Vec::new();
     while offset < end {

@@ -7,18 +7,18 @@ use serde_json::json;
 use super::convert::snapshot_name;
 use super::{Common, Form, print, print_json, said, size, specific};
 
-/// What `ring3 img measure` is told.
+/// The options of `ring3 img measure`.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArguments {
     /// The image that is to be converted
     #[arg(value_name = "FILE", required_unless_present = "size", conflicts_with = "size")]
     file: Option<std::path::PathBuf>,
 
-    /// Its format; if not given, it is found out
+    /// The image's format; by default it is detected
     #[arg(short, long, value_name = "FORMAT")]
     format: Option<Format>,
 
-    /// Open it even if another process writes to it
+    /// Open the image even if another process writes to it
     #[arg(short = 'U', long)]
     force_share: bool,
 
@@ -26,19 +26,19 @@ pub(crate) struct MeasureArguments {
     #[arg(short = 'O', long, value_name = "FORMAT", default_value = "raw")]
     output_format: Format,
 
-    /// What only this format has: name=value,...
+    /// Options of the format: name=value,...
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Bytes of a new disk, in the place of an image
+    /// Bytes of a new disk, instead of an image
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
 
-    /// The disk as it was in this snapshot
+    /// Take the disk as it was in this snapshot
     #[arg(short = 'l', long, value_name = "SNAPSHOT")]
     snapshot: Option<String>,
 
-    /// How to say it
+    /// The form of the result
     #[arg(long, value_name = "FORM", default_value = "human")]
     output: Form,
 }
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &MeasureArguments, common: &Common) -> Result<(), S
         (None, size) => size.unwrap_or(0),
     };
     let (required, all) = match arguments.output_format {
-        // What is not written counts too.
+        // Bytes that are not written count, too.
         Format::Raw => (disk, disk),
         Format::Qcow2 => {
             let layout = Layout::of(&options)?;
@@ -81,14 +81,14 @@ pub(super) fn run(arguments: &MeasureArguments, common: &Common) -> Result<(), S
     }
 }
 
-/// Bytes of the clusters that are not zeros.
+/// Returns the bytes of all clusters that are not zeros.
 fn data(image: &Image, cluster: u64) -> Result<u64, String> {
     let (mut offset, mut data) = (0, 0);
     while offset < image.size() {
         let range = said(image.map(offset, image.size() - offset))?;
         let mut end = offset + range.len;
         if matches!(range.kind, Kind::Data { .. }) {
-            // To the end of the cluster, which is then done.
+            // The range extends to the end of its last cluster, which then counts only once.
             let first = offset / cluster * cluster;
             end = end.next_multiple_of(cluster);
             data += end - first;
@@ -98,12 +98,12 @@ fn data(image: &Image, cluster: u64) -> Result<u64, String> {
     Ok(data)
 }
 
-/// What decides how large a qcow2 image is.
+/// The properties that determine the size of a qcow2 image.
 struct Layout {
     cluster: u64,
     refcount_bits: u64,
     entry: u64,
-    /// All clusters are taken at once.
+    /// Whether all clusters are allocated at once.
     takes_all: bool,
 }
 
@@ -139,7 +139,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Bytes of an image with all clusters of a disk of `size` bytes; none where there is no such image.
+    /// Returns the size of an image with all clusters of a disk of `size` bytes, or None if no image can have
+    /// that size.
     fn whole(&self, size: u64) -> Option<u64> {
         if size > i64::MAX as u64 / 2 {
             return None;
@@ -153,7 +154,7 @@ impl Layout {
         }
         let first =
             self.cluster + entries * self.entry + (tables * 8).next_multiple_of(self.cluster);
-        // Refcounts count themselves too.
+        // Refcounts count their own clusters, too.
         let clusters = (first + disk) / self.cluster;
         let (in_block, in_table) = (self.cluster * 8 / self.refcount_bits, self.cluster / 8);
         let (mut blocks, mut table) = (0_u64, 0_u64);

@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 
 use ring3_block::Format;
 
-/// `-o` asks which options there are.
+/// Returns whether `-o` asks for the list of options.
 pub(super) fn is_asked(options: &[String]) -> bool {
     options.iter().flat_map(|text| text.split(',')).any(|option| matches!(option, "help" | "?"))
 }
 
-/// The options of a format, and what each is.
+/// Returns the options of a format, and their meanings.
 fn options(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
         Format::Raw => &[("preallocation=<str>", "Room for all data: off, falloc or full")],
         Format::Qcow2 => &[
-            ("cluster_size=<size>", "Bytes of a cluster: 512 to 2M, 64k if not given"),
+            ("cluster_size=<size>", "Bytes of a cluster: 512 to 2M, 64k by default"),
             ("compat=<str>", "Version: 1.1 (v3) or 0.10 (v2)"),
             ("compression_type=<str>", "How clusters are compressed: zlib or zstd"),
             (
                 "lazy_refcounts=<bool (on/off)>",
-                "Counts may be out of date until the image is closed",
+                "Reference counts may be out of date until the image is closed",
             ),
             ("preallocation=<str>", "Room for all data: off, metadata, falloc or full"),
-            ("refcount_bits=<num>", "Bits of a count: 1, 2, 4, 8, 16, 32 or 64"),
+            ("refcount_bits=<num>", "Bits of a reference count: 1, 2, 4, 8, 16, 32 or 64"),
         ],
         Format::Vdi => &[("preallocation=<str>", "Room for all data: off or metadata")],
         Format::Vmdk => &[("subformat=<str>", "Kind of image: monolithicSparse")],
@@ -36,7 +36,7 @@ fn options(format: Format) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The list for people.
+/// Returns the list for people.
 pub(super) fn text(format: Format) -> String {
     let mut text = "Supported options:\n".to_owned();
     for (option, what) in options(format) {

@@ -1,4 +1,4 @@
-//! How far it is, in the form of qemu-img: `    (12.34/100%)`, for people and for programs that read that.
+//! Progress in qemu-img's form, `    (12.34/100%)`, for people and for programs that read it.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,33 +7,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Bar {
     all: u64,
     shown: bool,
-    /// Hundredths of a percent that were shown last.
+    /// The hundredths of a percent that were shown last.
     last: AtomicU64,
 }
 
-/// A bar for `bytes`, if it is to be `shown`.
+/// Returns a bar for `bytes`, which is visible if `shown` says so.
 pub(super) fn bar(bytes: u64, shown: bool) -> Bar {
     Bar { all: bytes, shown, last: AtomicU64::new(u64::MAX) }
 }
 
 impl Bar {
-    /// So many bytes are done.
+    /// Shows that `done` bytes are done.
     pub(super) fn set_position(&self, done: u64) {
         let part = u128::from(done) * 10_000 / u128::from(self.all.max(1));
         self.show(part.min(10_000) as u64);
     }
 
-    /// All are done.
+    /// Shows that all bytes are done.
     pub(super) fn finish(&self) {
         self.show(10_000);
         if self.shown {
-            // Who has closed standard output does not want to know.
+            // If standard output is closed, nobody wants to see the progress.
             let _ = writeln!(std::io::stdout());
         }
     }
 
     fn show(&self, part: u64) {
-        // In files one line of these is enough; on terminals each hundredth of a percent would be too many.
+        // In a file, a line for each percent is enough; on a terminal, each hundredth of a percent would be
+        // too many.
         let step = if std::io::stdout().is_terminal() { 10 } else { 100 };
         let part = if part == 10_000 { part } else { part / step * step };
         if self.shown && self.last.swap(part, Ordering::Relaxed) != part {

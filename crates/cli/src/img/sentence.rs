@@ -1,8 +1,8 @@
-//! Errors in the words of qemu-img, by which scripts know them.
+//! Errors in the words of qemu-img, by which scripts recognize them.
 
 use ring3_block::{Error, Fault};
 
-/// What qemu-img would say; where it has no such error, what the library says.
+/// Returns qemu-img's words for an error, or those of the library if qemu-img has none.
 pub(super) fn sentence(error: &Error) -> String {
     match error {
         Error::Missing { path } if path.to_string_lossy().contains("://") => error.to_string(),
@@ -17,11 +17,11 @@ pub(super) fn sentence(error: &Error) -> String {
         Error::InUse { path, writes } => {
             let path = path.display();
             let (lock, hint) = if *writes {
-                ("\"write\"", "end that, or open it for reading")
+                ("\"write\"", "end that process, or open the image for reading")
             } else {
                 (
                     "shared \"write\"",
-                    "end that, or read it as it is at the moment with -U (--force-share)",
+                    "end that process, or read the image in its present state with -U (--force-share)",
                 )
             };
             format!(

@@ -1,9 +1,12 @@
-//! No more messages than somebody can read.
+//! Limits the log to as many messages as somebody can read.
 //!
-//! Guests, clients and peers can do again and again what is worth a message, and must not fill the host's disk with it. So each place in the program that says something has
-//! [`BURST`] messages, and after that one every [`PACE`]; the next one says how many were left out. What is asked for by `debug` and `trace` is not limited.
+//! Guests, clients and peers can cause the same message again and again, and must not fill the host's disk
+//! with it. So each place in the program that logs may write [`BURST`] messages at once, and after that one
+//! every [`PACE`]; the next message says how many were left out. The levels `debug` and `trace`, which
+//! somebody has asked for, are not limited.
 //!
-//! It is done here and not where messages are made: that is one place, no device model looks at the host's clock for it, and a message that somebody adds is limited, too.
+//! The limit is here rather than where messages are made. So it exists once, no device model looks at the
+//! host's clock for it, and it holds for new messages, too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,22 +19,22 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Messages of a place that come at once.
+/// The number of messages that a place may write at once.
 const BURST: u32 = 10;
-/// The time for each more.
+/// The time after which a place may write one more.
 const PACE: Duration = Duration::from_secs(10);
 
-/// Messages that are put into words by `F`, as far as there are not too many.
+/// Formats messages by `F`, and leaves out those that are too many.
 #[derive(Debug, Default)]
 pub(super) struct Limited<F> {
     format: F,
     places: Mutex<HashMap<Identifier, Place>>,
 }
 
-/// A place in the program that says something.
+/// A place in the program that logs messages.
 #[derive(Debug)]
 struct Place {
-    /// When all that it has said would have been said at an even pace.
+    /// The time at which all its messages would have been written at an even pace.
     used_until: Instant,
     left_out: u64,
 }
@@ -41,7 +44,8 @@ impl Place {
         Place { used_until: now, left_out: 0 }
     }
 
-    /// It says something more: how many were left out before, or none if this one is left out, too.
+    /// Counts one more message. Returns how many were left out before it, or None if this one is left out,
+    /// too.
     fn speaks(&mut self, now: Instant) -> Option<u64> {
         let next = self.used_until.max(now) + PACE;
         if next > now + PACE * BURST {
@@ -82,7 +86,7 @@ where
             return self.format.format_event(context, writer, event);
         }
         match self.speaks(metadata.callsite()) {
-            // What is not written is no message.
+            // A message without text is not written.
             None => Ok(()),
             Some(0) => self.format.format_event(context, writer, event),
             Some(left_out) => {

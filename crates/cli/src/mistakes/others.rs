@@ -1,9 +1,10 @@
-//! What users of qemu-img, qemu-nbd, nbdkit, vde_switch, slirp4netns and the like give to the commands beside `ring3 run`.
+//! Words that users of qemu-img, qemu-nbd, nbdkit, vde_switch, slirp4netns and other programs give to the
+//! commands beside `ring3 run`.
 
-/// Words, options without their hyphens among them, and what to do.
+/// Words, with options among them without their hyphens, and what to do instead.
 type Words = &'static [(&'static [&'static str], &'static str)];
 
-/// What is known of words behind the command `path`, such as `bench cpu`.
+/// Returns the known words for the command `path`, such as `bench cpu`.
 pub(super) fn words_of(path: &str) -> Words {
     match path {
         "vblock" => VBLOCK,
@@ -19,13 +20,13 @@ pub(super) fn words_of(path: &str) -> Words {
     }
 }
 
-/// All paths for which there are words.
+/// All commands for which there are words.
 #[cfg(test)]
 pub(super) const PATHS: [&str; 9] =
     ["vblock", "switch", "nat", "img", "img create", "netmodel", "doctor", "completions", "bench"];
 
 const FOREGROUND: &str =
-    "it stays in the foreground: start it by & or a service manager, and end it by SIGTERM";
+    "it stays in the foreground: start it with & or by a service manager, and end it with SIGTERM";
 
 const VBLOCK: Words = &[
     (
@@ -46,14 +47,17 @@ const VBLOCK: Words = &[
             "add",
             "remove",
         ],
-        "a running server is told by its socket (--control PATH): ring3 vblock ctl PATH query-devices; \"ring3 vblock ctl --help\" lists what else",
+        "a running server takes commands at its socket (--control PATH): ring3 vblock ctl PATH query-devices; \"ring3 vblock ctl --help\" lists the others",
     ),
-    (&["start", "serve", "run"], "leave it out: ring3 vblock --device … --client … serves"),
+    (
+        &["start", "serve", "run"],
+        "leave it out: ring3 vblock --device … --client … starts the server",
+    ),
     (
         &["c", "connect", "d", "disconnect", "device-map", "map"],
-        "the kernel's devices are not touched: serve by --nbd CLIENT=PATH, and nbd-client -unix PATH /dev/nbd0 connects one",
+        "ring3 does not touch the kernel's devices: give --nbd CLIENT=PATH, and connect one with nbd-client -unix PATH /dev/nbd0",
     ),
-    (&["f", "format"], "it is a property: --device disk,file=FILE,format=qcow2"),
+    (&["f", "format"], "this is a property: --device disk,file=FILE,format=qcow2"),
     (&["k", "U", "unix", "socket"], "give --nbd CLIENT=PATH, such as --nbd me=nbd.sock"),
     (
         &["p", "port", "b", "bind", "i", "ipaddr", "nbd-server"],
@@ -69,34 +73,37 @@ const VBLOCK: Words = &[
     ),
     (
         &["memory", "null", "pattern", "data", "curl", "ssh", "filter"],
-        "what is served is an image in a file, on a block device or on an NBD server (file=nbd:…)",
+        "the server serves images in files, on block devices and on NBD servers (file=nbd:…)",
     ),
     (
         &["r", "R", "read-only", "readonly", "ro"],
-        "give the right to read alone, --client CLIENT=DEVICE:r, or --device NAME,file=FILE,readonly=on",
+        "give only the right to read, --client CLIENT=DEVICE:r, or --device NAME,file=FILE,readonly=on",
     ),
     (
         &["x", "export-name", "exportname", "e", "D", "description", "name"],
-        "an export is called as its device: --device NAME,file=FILE",
+        "an export has the name of its device: --device NAME,file=FILE",
     ),
     (
         &["t", "persistent", "shared", "threads"],
-        "leave it out: it serves as many clients as come, until it is told to end",
+        "leave it out: the server takes any number of clients until it is told to end",
     ),
     (&["fork", "daemon", "daemonize", "background", "pid-file", "pidfile", "P"], FOREGROUND),
-    (&["monitor", "qmp"], "give --control PATH, and tell it what to do by ring3 vblock ctl PATH"),
+    (&["monitor", "qmp"], "give --control PATH, and send commands with ring3 vblock ctl PATH"),
     (
         &["tls", "tls-creds", "tls-authz", "tls-hostname", "tls-certificates"],
-        "there is no encryption: come from other hosts through ssh -L",
+        "there is no encryption: connect from other hosts through ssh -L",
     ),
     (
         &["s", "snapshot", "l", "load-snapshot", "overlay"],
-        "make an image upon it and serve that: ring3 img create -f qcow2 -b FILE NEW",
+        "create an image on top of it and serve that: ring3 img create -f qcow2 -b FILE NEW",
     ),
-    (&["o", "offset", "partition"], "a device is a whole image; the client finds the partitions"),
+    (
+        &["o", "offset", "partition"],
+        "a device is a whole image, in which the client finds the partitions",
+    ),
     (
         &["n", "nocache", "cache", "aio", "discard", "detect-zeroes", "image-opts"],
-        "there is nothing like it: leave it out",
+        "there is no such option: leave it out",
     ),
     (&["v", "verbose", "V"], "set RING3_LOG=info, or RING3_LOG=debug, in the environment"),
 ];
@@ -104,35 +111,35 @@ const VBLOCK: Words = &[
 const SWITCH: Words = &[
     (
         &["s", "sock", "unix", "socket", "l"],
-        "give --listen unix:PATH; machines connect with --nic stream or QEMU's -netdev stream (vde_plug does not)",
+        "give --listen unix:PATH; machines connect with --nic stream or QEMU's -netdev stream (but vde_plug cannot)",
     ),
     (&["port", "tcp"], "give --listen 127.0.0.1:PORT"),
     (&["d", "daemon", "daemonize", "p", "pidfile"], FOREGROUND),
     (
         &["t", "tap", "tuntap", "i", "eth0", "br0", "bridge"],
-        "give --uplink tap,ifname=NAME for an interface that is there",
+        "give --uplink tap,ifname=NAME for an existing interface",
     ),
-    (&["user", "slirp", "internet"], "give --uplink user for a way outside that needs no rights"),
-    (&["n", "numports", "ports"], "leave it out: there are as many ports as machines"),
-    (&["x", "hub"], "give --no-filter: machines then hear what is for addresses that nobody knows"),
+    (&["user", "slirp", "internet"], "give --uplink user to reach the outside without rights"),
+    (&["n", "numports", "ports"], "leave it out: the switch has as many ports as machines"),
+    (&["x", "hub"], "give --no-filter: machines then receive packets for unknown addresses"),
     (
         &["m", "mod", "mode", "g", "group", "dirmode"],
-        "leave it out: sockets are for this user alone",
+        "leave it out: only this user can reach the sockets",
     ),
     (
         &["M", "mgmt", "mgmtmode", "mgmtgroup", "f", "rcfile", "nostdin"],
-        "nothing is changed while it runs; ring3 switch --status shows its ports",
+        "a running switch cannot be changed; ring3 switch --status shows its ports",
     ),
     (
         &["vlan", "F", "fstp", "priority", "tag", "stp"],
-        "there is nothing like it: one switch is one network",
+        "there is no such option: one switch is one network",
     ),
-    (&["mac", "macaddr", "A"], "cards have the addresses: ring3 run --nic switch,mac=ADDRESS"),
+    (&["mac", "macaddr", "A"], "addresses belong to cards: ring3 run --nic switch,mac=ADDRESS"),
     (
         &["start", "up", "run", "create", "add-br", "add"],
-        "leave it out: ring3 switch is one, and \"ring3 run --nic switch\" starts one by itself",
+        "leave it out: \"ring3 switch\" runs a switch, and \"ring3 run --nic switch\" starts one by itself",
     ),
-    (&["stop", "down", "del-br", "kill"], "SIGTERM ends it"),
+    (&["stop", "down", "del-br", "kill"], "SIGTERM ends the switch"),
     (&["list", "ls", "show", "ps", "info"], "give --status"),
 ];
 
@@ -151,7 +158,7 @@ const NAT: Words = &[
             "tcp-ports",
             "udp-ports",
         ],
-        "it is a property: ring3 nat hostfwd=tcp::8080-:80",
+        "this is a property: ring3 nat hostfwd=tcp::8080-:80",
     ),
     (
         &[
@@ -166,29 +173,29 @@ const NAT: Words = &[
             "r",
             "e",
         ],
-        "no interface is configured: a machine connects, by ring3 run --nic user, or to --listen unix:PATH",
+        "ring3 configures no interface: a machine connects, by ring3 run --nic user, or to --listen unix:PATH",
     ),
     (&["s", "socket", "api-socket"], "give --listen unix:PATH"),
     (&["d", "daemon", "daemonize", "P", "pid"], FOREGROUND),
-    (&["cidr", "net", "n", "a", "address"], "it is a property: ring3 nat net=10.0.2.0/24"),
+    (&["cidr", "net", "n", "a", "address"], "this is a property: ring3 nat net=10.0.2.0/24"),
 ];
 
 const IMG: Words = &[
     (
         &["list", "ls", "show", "stat"],
-        "give info FILE for an image, and snapshot -l FILE for what it keeps",
+        "give info FILE for an image, and snapshot -l FILE for its snapshots",
     ),
     (
         &["delete", "rm", "remove", "del"],
-        "an image is a file, which rm removes; snapshot -d NAME FILE removes a snapshot",
+        "an image is a file, which rm removes; snapshot -d NAME FILE deletes a snapshot",
     ),
     (
         &["mount", "map-device", "attach", "open", "serve", "nbd"],
-        "images are not mounted: \"ring3 vblock\" serves one to nbd-client, or \"ring3 run --hda FILE\" to a machine",
+        "images cannot be mounted: \"ring3 vblock\" serves one to nbd-client, and \"ring3 run --hda FILE\" gives one to a machine",
     ),
     (
         &["shrink", "grow", "expand", "extend", "enlarge"],
-        "give resize FILE SIZE, with --shrink if it becomes smaller",
+        "give resize FILE SIZE, with --shrink for a smaller size",
     ),
     (
         &["new", "make", "mk", "createmedium", "createhd", "allocate"],
@@ -213,28 +220,31 @@ const IMG: Words = &[
     (&["verify", "repair", "fix", "fsck", "scan"], "give check FILE, or check -r all FILE"),
     (
         &["merge", "flatten"],
-        "give commit FILE, which writes it into its backing file, or convert FILE NEW",
+        "give commit FILE, which writes an image into its backing file, or convert FILE NEW",
     ),
     (&["diff", "cmp"], "give compare FILE OTHER"),
     (&["du", "size", "df"], "give info FILE, or measure -O FORMAT FILE"),
     (
         &["encrypt", "decrypt", "passwd"],
-        "encrypted images are read, and not made; convert --object secret,… writes one in the clear",
+        "encrypted images can be read, but not created; convert --object secret,… decrypts one",
     ),
-    (&["backing", "link", "overlay"], "give create -f qcow2 -b FILE NEW for an image upon another"),
+    (
+        &["backing", "link", "overlay"],
+        "give create -f qcow2 -b FILE NEW for an image on top of another",
+    ),
     (
         &["f", "F", "O", "o", "p", "q", "b", "c", "l", "t", "T", "U", "u", "format", "output"],
-        "options come behind the command, such as info -f raw FILE",
+        "options come after the command, such as info -f raw FILE",
     ),
 ];
 
 const CREATE: Words = &[
-    (&["size", "s", "length"], "the size comes behind the file: ring3 img create FILE SIZE"),
+    (&["size", "s", "length"], "the size comes after the file: ring3 img create FILE SIZE"),
     (
         &["output", "out", "filename", "O", "t", "type", "variant"],
         "give ring3 img create -f FORMAT FILE SIZE",
     ),
-    (&["p", "progress"], "leave it out: it takes no time"),
+    (&["p", "progress"], "leave it out: the command takes no time"),
 ];
 
 const NETMODEL: Words = &[
@@ -250,27 +260,27 @@ const DOCTOR: Words = &[
     (&["json", "format", "o", "machine-readable"], "give --output json"),
     (
         &["v", "verbose", "all", "a", "debug", "q", "quiet"],
-        "leave it out: it shows all that it finds",
+        "leave it out: the command always shows all results",
     ),
     (
         &["fix", "repair", "install", "apply"],
-        "it changes nothing: its lines say what root could change",
+        "the command changes nothing; its lines say what root could change",
     ),
     (
         &["kvm", "host", "check", "cpu", "net", "run", "list"],
-        "leave it out: it shows all that it finds",
+        "leave it out: the command always shows all results",
     ),
 ];
 
 const COMPLETIONS: Words = &[(
     &["shell", "s", "generate", "install", "bash", "zsh", "fish"],
-    "give one shell, and put what is printed where it reads it: ring3 completions bash",
+    "give one shell, and put the output where that shell looks for completions: ring3 completions bash",
 )];
 
 const BENCH: Words = &[
     (
         &["all", "run", "list", "everything", "suite"],
-        "name what to measure: boot, work, cpu, exits, disk or net",
+        "name a benchmark: boot, work, cpu, exits, disk or net",
     ),
     (&["io", "blk", "block", "disks", "storage", "fio"], "\"ring3 bench disk\" measures disks"),
     (
@@ -283,11 +293,11 @@ const BENCH: Words = &[
     ),
     (
         &["vmexit", "exit", "irq", "mmio"],
-        "\"ring3 bench exits\" measures what leaves ordinary execution",
+        "\"ring3 bench exits\" measures the events that interrupt ordinary execution",
     ),
     (
         &["n", "c", "count", "iterations", "repeat", "times", "time", "t", "duration", "loops"],
-        "give --runs TIMES behind what to measure; medians are shown",
+        "give --runs TIMES after the benchmark; the results are medians",
     ),
     (
         &["output", "o", "json", "csv", "format"],
@@ -307,10 +317,10 @@ const BENCH: Words = &[
             "memory-size",
             "engine",
         ],
-        "the guests are those that make guests gets: --guests DIRECTORY says where they are",
+        "the guests are those of \"make guests\": --guests DIRECTORY says where they are",
     ),
     (
         &["qemu", "compare", "no-qemu", "bochs", "v86", "native"],
-        "QEMU and the host are measured beside it where they are there; --all adds others",
+        "QEMU, if installed, and the host are measured as well; --all adds other emulators",
     ),
 ];

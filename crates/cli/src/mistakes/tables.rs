@@ -1,24 +1,24 @@
-//! What other programs call things, and what they are here.
+//! Options and commands of other programs, and what to use here.
 
-/// Options of other programs, without their hyphens, and what to do.
+/// Options of other programs, without their hyphens, and what to do instead.
 pub(super) const OPTIONS: &[(&[&str], &str)] = &[
-    (&["smp", "cpus", "vcpus", "cores"], "a machine has one processor so far, so leave it out"),
+    (&["smp", "cpus", "vcpus", "cores"], "a machine has only one processor: leave it out"),
     (
         &["gdb", "s", "debug", "debugger"],
-        "there is no stub for a debugger; --event-log FILE and --log debug tell what happens",
+        "there is no stub for a debugger; --event-log FILE and --log debug show what happens",
     ),
-    (&["S", "stopped", "start-paused"], "give --paused, and --qmp unix:PATH by which it goes on"),
+    (&["S", "stopped", "start-paused"], "give --paused, and --qmp unix:PATH to resume the machine"),
     (
         &["nographic", "no-graphic", "headless", "nogui", "no-gui"],
         "leave it out: without --display there is no window, and the serial port is on this terminal",
     ),
     (
         &["enable-kvm", "kvm", "no-kvm", "accel", "accelerator", "tcg", "haxm", "hvf", "whpx"],
-        "leave it out: no right and no module is needed, and --engine says what executes instructions",
+        "leave it out: ring3 needs no rights and no module; --engine selects how it executes instructions",
     ),
     (
         &["M", "machine", "ostype", "chipset"],
-        "there is one machine, a PC with the 440FX chipset, so leave it out",
+        "the machine is always a PC with the 440FX chipset: leave it out",
     ),
     (&["vnc", "vnc-display"], "give --display vnc:WHERE, such as vnc::0 or vnc:unix:PATH"),
     (&["curses", "terminal", "text"], "give --display terminal"),
@@ -32,12 +32,12 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["hostfwd", "port", "ports", "publish", "p", "redir", "forward", "natpf1", "hostname"],
-        "it is a property of the network: --nic user,hostfwd=tcp::2222-:22 and others; see ring3 nat --help",
+        "this is a property of the network, such as --nic user,hostfwd=tcp::2222-:22; see ring3 nat --help",
     ),
     (&["mac", "macaddr", "mac-address", "macaddress1"], "give --nic user,mac=ADDRESS"),
     (
         &["device", "controller", "storageattach", "storagectl"],
-        "disks, cards and ports are said by --drive, --nic and --serial",
+        "give --drive, --nic and --serial for disks, cards and ports",
     ),
     (
         &[
@@ -63,7 +63,7 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
             "prom-env",
             "option-rom",
         ],
-        "there is nothing like it",
+        "there is no such option",
     ),
     (
         &["monitor", "monitor-stdio", "control", "api-sock", "api-socket"],
@@ -71,7 +71,7 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["daemonize", "daemon", "detach", "d", "background", "pidfile", "pid-file"],
-        "it stays in the foreground: start it by & or a service manager, with --serial and --display elsewhere",
+        "it stays in the foreground: start it with & or by a service manager, with --serial and --display elsewhere",
     ),
     (
         &[
@@ -120,7 +120,7 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["usb", "usbdevice", "usb-device", "tablet"],
-        "there is no USB; keyboard and mouse are PS/2, and there without more",
+        "there is no USB; keyboard and mouse are on PS/2, without any option",
     ),
     (
         &["sound", "soundhw", "audio", "audiodev", "tpmdev", "watchdog", "bt", "gpu", "rng-device"],
@@ -139,14 +139,14 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
             "hostfs",
             "smb",
         ],
-        "no directory of the host can be shared; the guest can reach a server on the host by --nic user",
+        "directories of the host cannot be shared; the guest can reach a server on the host by --nic user",
     ),
     (
         &[
             "uefi", "efi", "ovmf", "pflash", "firmware", "rom", "L", "seabios", "vga-bios",
             "vgabios",
         ],
-        "give --bios FILE for other firmware; SeaBIOS and the adapter's are found by themselves",
+        "give --bios FILE for other firmware; ring3 finds SeaBIOS and the display adapter's by itself",
     ),
     (
         &["boot-order", "bootorder", "boot-device", "boot1"],
@@ -166,7 +166,7 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
             "con",
             "con0",
         ],
-        "the terminal is the first serial port without more; --serial WHERE sends it elsewhere",
+        "leave it out: the first serial port is on the terminal; --serial WHERE sends it elsewhere",
     ),
     (&["verbose", "vv", "loglevel", "log-level"], "give --log info, or --log debug"),
     (&["quiet", "q", "silent"], "give --log error, or --log off"),
@@ -175,16 +175,16 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     (&["icount", "reproducible", "rr"], "give --deterministic, or --record FILE and --replay FILE"),
     (
         &["loadvm", "savevm", "incoming", "restore", "resume", "save", "migrate"],
-        "a machine cannot be saved on the command line; --record FILE and --replay FILE repeat a run",
+        "no option saves a machine; --record FILE and --replay FILE repeat a run",
     ),
     (
         &["no-acpi", "noacpi", "acpi"],
-        "ACPI is always there; a Linux kernel leaves it with --append acpi=off",
+        "ACPI is always there; a Linux kernel ignores it with --append acpi=off",
     ),
     (&["on-reboot", "once", "exit-on-reboot", "no-restart"], "give --no-reboot"),
     (&["isa-debug-exit", "exit-port"], "give --debug-exit PORT, such as 0xf4"),
-    (&["uuid", "id", "label"], "give --name TEXT; a machine has no other name"),
-    (&["keyboard", "keymap", "language", "layout"], "keys are those of a US keyboard"),
+    (&["uuid", "id", "label"], "give --name TEXT, the only name that a machine has"),
+    (&["keyboard", "keymap", "language", "layout"], "the keyboard is always a US keyboard"),
     (&["rng", "random", "random-seed"], "give --seed NUMBER"),
     (
         &["localtime", "clock", "startdate", "rtcuseutc"],
@@ -192,14 +192,17 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (
         &["rm", "restart", "e", "env", "w", "workdir", "u", "user", "platform", "privileged"],
-        "it is for containers: a machine starts from the files that are given, and leaves what it writes on its disks (--snapshot if it is not to)",
+        "this is for containers: a machine starts from the files on its command line, and keeps its writes to disks (unless --snapshot is given)",
     ),
-    (&["config", "conf", "c", "f", "json"], "there are no files with options: give them here"),
-    (&["timeout", "time-limit"], "start it by timeout(1): SIGTERM ends it in good order"),
+    (
+        &["config", "conf", "c", "f", "json"],
+        "there are no files with options: give the options here",
+    ),
+    (&["timeout", "time-limit"], "start ring3 with timeout(1): SIGTERM ends it in good order"),
     (&["resolution", "g", "width", "height", "x"], "the guest chooses the size of its screen"),
 ];
 
-/// Words where a command is due, and what to do.
+/// Words in place of a command, and what to do instead.
 pub(super) const COMMANDS: &[(&[&str], &str)] = &[
     (
         &[
@@ -229,16 +232,16 @@ pub(super) const COMMANDS: &[(&[&str], &str)] = &[
             "modifymedium",
             "snapshot",
         ],
-        "\"ring3 img\" has all about images, such as: ring3 img create -f qcow2 disk.qcow2 10G",
+        "\"ring3 img\" has the commands for images, such as: ring3 img create -f qcow2 disk.qcow2 10G",
     ),
     (&["nbd", "qemu-nbd", "nbd-server", "serve", "server"], "\"ring3 vblock\" serves disks"),
     (
         &["network", "net", "vde_switch", "bridge"],
-        "\"ring3 switch\" joins machines, and \"ring3 run --nic\" gives them cards",
+        "\"ring3 switch\" connects machines, and \"ring3 run --nic\" gives them cards",
     ),
     (
         &["slirp", "slirp4netns", "passt"],
-        "\"ring3 nat\" is a NAT, which \"ring3 run --nic user\" starts by itself",
+        "\"ring3 nat\" runs a NAT, which \"ring3 run --nic user\" starts by itself",
     ),
     (
         &[
@@ -252,30 +255,30 @@ pub(super) const COMMANDS: &[(&[&str], &str)] = &[
             "export",
             "define",
         ],
-        "no machine is kept: all that it is made of is on the command line of \"ring3 run\"",
+        "machines are not stored: the command line of \"ring3 run\" describes the whole machine",
     ),
     (
         &[
             "ps", "list", "ls", "stop", "kill", "pause", "unpause", "attach", "rm", "status",
             "shutdown", "destroy", "logs",
         ],
-        "each machine is a process of its own, \"ring3 run\", which signals end, and tools drive by its --qmp",
+        "each machine is a process of its own, \"ring3 run\", which signals end and tools drive by --qmp",
     ),
     (
         &["pull", "build", "push", "search", "images-pull"],
-        "there is no store of images: \"ring3 run FILE\" boots a file",
+        "there is no registry of images: \"ring3 run FILE\" boots a file",
     ),
-    (&["install", "setup"], "a system is installed by its disc: ring3 run disc.iso --hda disk.img"),
+    (&["install", "setup"], "install a system from its disc: ring3 run disc.iso --hda disk.img"),
     (&["version"], "\"ring3 --version\" shows it"),
     (
         &["qmp", "monitor", "hmp", "console", "qmp-shell", "virsh", "virt-manager"],
-        "\"ring3 run --qmp unix:PATH\" lets tools drive a machine by QEMU's protocol, such as qmp-shell",
+        "\"ring3 run --qmp unix:PATH\" lets tools such as qmp-shell drive a machine by QEMU's protocol",
     ),
     (
         &["vnc", "view", "display", "viewer", "screen"],
         "\"ring3 run --display vnc::0\" shows a machine's screen to VNC clients",
     ),
-    (&["benchmark", "test", "perf"], "\"ring3 bench\" measures"),
+    (&["benchmark", "test", "perf"], "\"ring3 bench\" measures whole systems"),
     (
         &["check-host", "info-host", "kvm-ok", "capabilities"],
         "\"ring3 doctor\" says what the host permits",

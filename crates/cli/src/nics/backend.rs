@@ -1,4 +1,4 @@
-//! What is behind a network card, in QEMU's words ("Invocation", -netdev).
+//! The networks behind cards, in QEMU's words ("Invocation", -netdev).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use super::{BadNic, NicError};
 use crate::qemu::properties::{Properties, switch};
 use crate::switch::program;
 
-/// What is behind a card.
+/// The network behind a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Behind {
     Stream(StreamOptions),
     Dgram(DgramOptions),
     User(Box<NatProperties>),
-    /// The interface's name.
+    /// The name of the interface.
     Tap(String),
-    /// The switch's socket, if it is not the usual one.
+    /// The switch's socket, or None for the usual one.
     Switch(Option<PathBuf>),
 }
 
 impl Behind {
-    /// What `kind` and its properties say.
+    /// Reads the properties of a network of this kind.
     pub(crate) fn parse(kind: &str, properties: Properties) -> Result<Behind, BadNic> {
         match kind {
             "user" => Ok(Behind::User(Box::new(NatProperties::new(properties)?))),
@@ -38,12 +38,13 @@ impl Behind {
             "tap" => tap(properties),
             "switch" => switched(properties),
             _ => Err(BadNic(
-                "what is behind a card is user, switch, stream, dgram, socket, tap or none".into(),
+                "the network behind a card must be user, switch, stream, dgram, socket, tap or none".into(),
             )),
         }
     }
 
-    /// The address of card `index` of a machine, where the user gives none. On a switch there are many machines, each with its own.
+    /// Returns the address of card `index` of a machine if the user gives none. The many machines on a switch
+    /// need different addresses, so it is random there.
     pub(crate) fn default_address(&self, index: u8) -> MacAddress {
         let mut address = nic::default_address(index);
         let mut random = [0; 3];
@@ -55,7 +56,7 @@ impl Behind {
         address
     }
 
-    /// How it is made.
+    /// Returns the back-end that makes the network.
     pub(crate) fn backend(&self) -> Result<Backend, NicError> {
         Ok(match self {
             Behind::Stream(options) => Backend::Stream(options.clone()),
@@ -77,9 +78,9 @@ fn bad<T>(reason: &str) -> Result<T, BadNic> {
     Err(BadNic(reason.to_owned()))
 }
 
-/// `HOST:PORT`, where no host is this one.
+/// Reads `HOST:PORT`. An empty host is this one.
 fn tcp(text: &str) -> Result<StreamAddress, BadNic> {
-    let wrong = || BadNic(format!("\"{text}\" is no address: give HOST:PORT or unix:PATH"));
+    let wrong = || BadNic(format!("\"{text}\" is not an address: give HOST:PORT or unix:PATH"));
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let _: u16 = port.parse().map_err(|_| wrong())?;
     Ok(StreamAddress::Tcp(match host {
@@ -89,9 +90,9 @@ fn tcp(text: &str) -> Result<StreamAddress, BadNic> {
     }))
 }
 
-/// `HOST:PORT` as an address, where no host is this one.
+/// Reads `HOST:PORT` as an address. An empty host is this one.
 fn address(text: &str) -> Result<SocketAddr, BadNic> {
-    let wrong = || BadNic(format!("\"{text}\" is no address: give HOST:PORT"));
+    let wrong = || BadNic(format!("\"{text}\" is not an address: give HOST:PORT"));
     let StreamAddress::Tcp(whole) = tcp(text).map_err(|_| wrong())? else { return Err(wrong()) };
     whole.to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or_else(wrong)
 }
@@ -101,12 +102,12 @@ fn seconds(properties: &mut Properties) -> Result<Option<Duration>, BadNic> {
     let given = millis.or_else(|| properties.take("reconnect").map(|seconds| (seconds, 1000)));
     let Some((text, unit)) = given else { return Ok(None) };
     let number =
-        text.parse::<u32>().map_err(|_| BadNic("reconnect is a number of seconds".into()))?;
+        text.parse::<u32>().map_err(|_| BadNic("reconnect must be a number of seconds".into()))?;
     let pause = Duration::from_millis(u64::from(number) * unit);
     Ok((!pause.is_zero()).then_some(pause))
 }
 
-/// Packets may go unfinished between two of ring3's ends.
+/// Returns whether packets may have unfinished checksums between two machines of ring3.
 fn headers(properties: &mut Properties) -> Result<bool, BadNic> {
     Ok(properties.take("vnet-hdr").map_or(Ok(true), |value| switch("vnet-hdr", &value))?)
 }
@@ -127,13 +128,17 @@ fn stream(mut properties: Properties) -> Result<Behind, BadNic> {
             (host, Some(port)) => tcp(&format!("{}:{port}", host.unwrap_or_default()))?,
             _ => return bad("the port is missing: add addr.port=PORT"),
         },
-        _ => return bad("where the other side is, is missing: addr=HOST:PORT or addr=unix:PATH"),
+        _ => {
+            return bad(
+                "the other side's address is missing: add addr=HOST:PORT or addr=unix:PATH",
+            );
+        }
     };
     let server = properties.take("server");
     let is_server = server.map_or(Ok(false), |value| switch("server", &value))?;
     let (reconnect, headers) = (seconds(&mut properties)?, headers(&mut properties)?);
     if is_server && reconnect.is_some() {
-        return bad("a server does not connect: leave reconnect out");
+        return bad("a server waits for connections: leave reconnect out");
     }
     properties.finish("addr, server, reconnect and vnet-hdr")?;
     Ok(Behind::Stream(StreamOptions { address, is_server, reconnect, headers }))
@@ -151,7 +156,7 @@ fn dgram(mut properties: Properties) -> Result<Behind, BadNic> {
         (part("type"), part("path"), part("host"), part("port"))
     };
     let (local, remote) = (end("local"), end("remote"));
-    properties.finish("local.type, local.host, local.port, local.path, and the same of remote")?;
+    properties.finish("local.type, local.host, local.port, local.path, and the same for remote")?;
     let inet = |host: Option<String>, port: Option<String>| {
         address(&format!("{}:{}", host.unwrap_or_default(), port.unwrap_or_default()))
     };
@@ -174,19 +179,19 @@ fn dgram(mut properties: Properties) -> Result<Behind, BadNic> {
                 (remote, Some(_)) => {
                     DgramOptions::Udp { local: Some(inet(local_host, local_port)?), remote }
                 }
-                (_, None) => return bad("our own address is missing: add local.type=inet,…"),
+                (_, None) => return bad("this side's address is missing: add local.type=inet,…"),
             }
         }
         _ => {
             return bad("give local.type=unix,local.path=PATH,remote.type=unix,remote.path=PATH, \
-                 or local.type=inet,local.host=HOST,local.port=PORT and the same of remote");
+                 or local.type=inet,local.host=HOST,local.port=PORT and the same for remote");
         }
     };
     Ok(Behind::Dgram(options))
 }
 
 fn interface(text: &str) -> Result<Ipv4Addr, BadNic> {
-    let wrong = || BadNic(format!("\"{text}\" is no IPv4 address of this host"));
+    let wrong = || BadNic(format!("\"{text}\" is not an IPv4 address of this host"));
     match address(&format!("{text}:0")).map_err(|_| wrong())?.ip() {
         IpAddr::V4(interface) => Ok(interface),
         IpAddr::V6(_) => Err(wrong()),
@@ -213,7 +218,9 @@ fn socket(mut properties: Properties) -> Result<Behind, BadNic> {
                 .parse()
                 .ok()
                 .filter(|group: &SocketAddrV4| group.ip().is_multicast())
-                .ok_or_else(|| BadNic(format!("mcast={group} is no group of IPv4 with a port")))?;
+                .ok_or_else(|| {
+                    BadNic(format!("mcast={group} is not an IPv4 multicast address with a port"))
+                })?;
             let interface = local.map(|local| interface(&local)).transpose()?;
             Ok(Behind::Dgram(DgramOptions::Multicast { group, interface }))
         }
@@ -231,18 +238,18 @@ fn tap(mut properties: Properties) -> Result<Behind, BadNic> {
     for key in ["script", "downscript"] {
         if properties.take(key).is_some_and(|script| script != "no") {
             return Err(BadNic(format!(
-                "no scripts are run: make the interface before, and give {key}=no or leave it out"
+                "ring3 runs no scripts: create the interface first, and give {key}=no or leave it out"
             )));
         }
     }
     for key in ["vhost", "vnet_hdr"] {
-        // How QEMU uses the host.
+        // These say how QEMU uses the host.
         properties.take(key);
     }
     properties.finish("ifname, script=no and downscript=no")?;
     match name {
         Some(name) if !name.is_empty() => Ok(Behind::Tap(name)),
-        _ => bad("which interface it is, is missing: add ifname=NAME"),
+        _ => bad("the interface's name is missing: add ifname=NAME"),
     }
 }
 

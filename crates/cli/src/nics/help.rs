@@ -1,36 +1,36 @@
-//! What `--help` and `--nic help` say of network cards.
+//! The text of `--help` and `--nic help` about network cards.
 
-/// A list of what there is, with examples.
+/// The list of networks and properties, with examples.
 pub(super) const NIC: &str = "\
-A network card, and what is behind it: KIND[,PROPERTY=VALUE]... Given up to eight times; if not given, there is no card.
+A network card, and the network behind it: KIND[,PROPERTY=VALUE]... May be given up to eight times; by default there is no card.
 
 Kinds:
   user      a NAT that needs no rights, in a process of its own; its properties are those of \"ring3 nat --help\", among them
             hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT and restrict=on
-  switch    a network with all others of this user that say so (see \"ring3 switch\"); path=SOCKET for another one
-  stream    a connection with another machine, QEMU's too: addr=HOST:PORT|unix:PATH, server=on, reconnect=SECONDS
+  switch    a network of all this user's machines with this option (see \"ring3 switch\"); path=SOCKET for another switch
+  stream    a connection with another machine, also one of QEMU: addr=HOST:PORT|unix:PATH, server=on, reconnect=SECONDS
   dgram     packets to another machine or to several: local.type=inet|unix, local.host=ADDRESS, local.port=PORT,
-            local.path=PATH, and the same of remote
-  socket    the same in QEMU's older words: listen=|connect=|mcast=|udp=ADDRESS, localaddr=ADDRESS
-  tap       an interface of the host that is there: ifname=NAME
+            local.path=PATH, and the same for remote
+  socket    stream and dgram in QEMU's older words: listen=|connect=|mcast=|udp=ADDRESS, localaddr=ADDRESS
+  tap       an existing interface of the host: ifname=NAME
   none      no card
 
 Properties of each card:
-  id=NAME                                      what tools call it
-  model=virtio|e1000|rtl8029|ne2000            what it is; virtio if not given
+  id=NAME                                      its name for tools
+  model=virtio|e1000|rtl8029|ne2000            its model; by default virtio
   mac=ADDRESS                                  its address
-  romfile=FILE                                 by which it boots from the network (--boot n): iPXE where that is installed and
-                                               nothing is given, and romfile= for nothing
-  pcap=FILE, pcap-filter=EXPRESSION            a copy of all packets, or of some
+  romfile=FILE                                 its ROM for booting from the network (--boot n); by default iPXE, if it
+                                               is installed; an empty name for no ROM
+  pcap=FILE, pcap-filter=EXPRESSION            a copy of all packets, or of those that match
   mtu=BYTES, num-queues=N, disable-legacy=on|off, disable-modern=on|off
-                                               of model=virtio
-  iobase=PORT, irq=N                           of model=ne2000
+                                               only for model=virtio
+  iobase=PORT, irq=N                           only for model=ne2000
 
 Examples:
-  --nic user                                   the guest reaches what the host does
+  --nic user                                   the guest reaches all that the host reaches
   --nic user,hostfwd=tcp::2222-:22             and \"ssh -p 2222 localhost\" reaches the guest
   --nic user,model=e1000,pcap=packets.pcap
-  --nic switch                                 each machine that says so is on one network
+  --nic switch                                 all machines with this option are on one network
   --nic stream,addr=unix:link.sock,server=on   two machines: this is one,
   --nic stream,addr=unix:link.sock             and this is the other
   --nic tap,ifname=tap0";

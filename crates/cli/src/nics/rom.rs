@@ -13,27 +13,27 @@ use super::BadNic;
 use crate::data_directories::data_directories;
 use crate::qemu::properties::Properties;
 
-/// Which ROM a card has, and when firmware tries it.
+/// The ROM of a card, and its position in the boot order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RomProperties {
     pub(crate) file: RomFile,
-    /// Before all that a boot order has letters for, the least number first.
+    /// Firmware tries devices with such a number, the lowest first, before those of the boot order.
     pub(crate) boot_index: Option<u32>,
 }
 
 /// The file with a ROM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum RomFile {
-    /// The one for the model, if it is installed and there is firmware to start it.
+    /// The ROM for the model, if it is installed and there is firmware to start it.
     #[default]
     Installed,
-    /// There is none.
+    /// No ROM.
     None,
-    /// This one.
+    /// This file.
     At(PathBuf),
 }
 
-/// Why a card has not its ROM.
+/// The reasons why a card does not have its ROM.
 #[derive(Debug, Error)]
 pub(crate) enum RomFileError {
     #[error("cannot read the ROM {path}: {source}")]
@@ -42,37 +42,37 @@ pub(crate) enum RomFileError {
     Image { path: PathBuf, source: RomError },
 }
 
-/// The file of iPXE for a model, by the name that QEMU's packages have for it.
+/// Returns the name of iPXE's file for a model, as QEMU's packages have it.
 fn installed_name(model: NicModel) -> Option<&'static str> {
     match model {
         NicModel::Virtio(_) => Some("pxe-virtio.rom"),
         NicModel::E1000 => Some("pxe-e1000.rom"),
         NicModel::Rtl8029 => Some("pxe-ne2k_pci.rom"),
-        // Firmware looks for ROMs on PCI.
+        // Firmware looks for ROMs only on PCI.
         NicModel::Ne2000Isa { .. } => None,
     }
 }
 
 impl RomProperties {
-    /// What is said of the ROM of a card of that model.
+    /// Takes the properties of the ROM of a card of this model.
     pub(crate) fn take(properties: &mut Properties, model: NicModel) -> Result<Self, BadNic> {
         let file = match properties.take("romfile") {
             None => RomFile::Installed,
             Some(path) if path.is_empty() => RomFile::None,
             Some(path) => RomFile::At(path.into()),
         };
-        let wrong = || BadNic("bootindex is a number from 0".into());
+        let wrong = || BadNic("bootindex must be a number from 0".into());
         let boot_index = properties.take("bootindex").map(|text| text.parse().map_err(|_| wrong()));
         let boot_index = boot_index.transpose()?;
         let needs_rom = matches!(file, RomFile::At(_)) || boot_index.is_some();
         if needs_rom && installed_name(model).is_none() {
-            let reason = "romfile and bootindex are for cards on PCI: give another model";
+            let reason = "romfile and bootindex are properties of PCI cards: give another model";
             return Err(BadNic(reason.into()));
         }
         Ok(RomProperties { file, boot_index })
     }
 
-    /// The ROM of a card of that model in a machine with or without firmware.
+    /// Reads the ROM of a card of this model, in a machine with or without firmware.
     pub(crate) fn read(
         &self,
         model: NicModel,
@@ -87,7 +87,7 @@ impl RomProperties {
     }
 }
 
-/// The installed ROM of that name.
+/// Returns the path of the installed ROM with this name.
 fn installed(name: &str) -> Option<PathBuf> {
     let (home, dirs) = data_directories();
     let places = firmware::rom_places(name, home.as_deref(), &dirs);
@@ -102,7 +102,7 @@ fn installed(name: &str) -> Option<PathBuf> {
 
 fn read(path: &Path) -> Result<RomImage, RomFileError> {
     let mut bytes = Vec::new();
-    // One more than an image can have tells that it has too many.
+    // One byte more than the largest image has shows that a file is too large.
     let file = File::open(path);
     let got = file.and_then(|file| file.take(IMAGE_MAX as u64 + 1).read_to_end(&mut bytes));
     got.map_err(|source| RomFileError::Read { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! What a NAT is told, in QEMU's words ("Invocation", -netdev user).
+//! The properties of a NAT, in QEMU's words ("Invocation", -netdev user).
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use ring3_net::hostnet::{Forward, ForwardTarget, SlirpOptions};
 use super::BadNic;
 use crate::qemu::properties::{Properties, switch};
 
-/// What can be said of a NAT.
+/// The names of a NAT's properties.
 const KNOWN: &str = "net, host, dhcpstart, dns, ipv4, ipv6, ipv6-net, ipv6-host, ipv6-dns, restrict, hostname, domainname, dnssearch, tftp, \
      tftp-server-name, bootfile, hostfwd and guestfwd";
 
 /// The properties of a NAT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NatProperties {
-    /// As they were given, for the process that is the NAT.
+    /// Their text, for the process that runs the NAT.
     pub(crate) text: String,
     pub(crate) options: NatOptions,
 }
@@ -64,12 +64,14 @@ fn is_on(properties: &mut Properties, key: &str) -> Result<bool, BadNic> {
     Ok(properties.take(key).map_or(Ok(true), |value| switch(key, &value))?)
 }
 
-/// The addresses of IPv4. They are QEMU's where none are given: 10.0.2.0/24, with the host as 2, names at 3 and guests from 15.
+/// Takes the addresses of IPv4. By default they are QEMU's: 10.0.2.0/24, with the host at 2, the name server
+/// at 3 and guests from 15.
 fn ipv4(properties: &mut Properties) -> Result<Option<Ipv4Options>, BadNic> {
     let is_there = is_on(properties, "ipv4")?;
     let text = properties.take("net").unwrap_or_else(|| "10.0.2.0/24".into());
     let (network, mask) = text.split_once('/').unwrap_or((&text, "24"));
-    let wrong = || BadNic(format!("net={text} is no network: give ADDRESS/BITS, as 10.0.2.0/24"));
+    let wrong =
+        || BadNic(format!("net={text} is not a network: give ADDRESS/BITS, such as 10.0.2.0/24"));
     let network: Ipv4Addr = network.parse().map_err(|_| wrong())?;
     let mask = match mask.parse::<Ipv4Addr>() {
         Ok(mask) => mask.to_bits(),
@@ -78,7 +80,7 @@ fn ipv4(properties: &mut Properties) -> Result<Option<Ipv4Options>, BadNic> {
             _ => return Err(wrong()),
         },
     };
-    // Ones, then zeros, and room for the host, names and guests.
+    // A mask consists of ones and then zeros, and leaves room for the host, the name server and guests.
     if (!mask).wrapping_add(1) & !mask != 0 || !mask < 15 {
         return Err(wrong());
     }
@@ -86,7 +88,7 @@ fn ipv4(properties: &mut Properties) -> Result<Option<Ipv4Options>, BadNic> {
     let mut taken = Vec::new();
     let mut address = |key: &str, default: u32| {
         let wrong = |text: &str| {
-            BadNic(format!("{key}={text} is no address of the network, or one for something else"))
+            BadNic(format!("{key}={text} is not in the network, or has another use there"))
         };
         let address = match properties.take(key) {
             Some(text) => text.parse::<Ipv4Addr>().map_err(|_| wrong(&text))?.to_bits(),
@@ -101,13 +103,14 @@ fn ipv4(properties: &mut Properties) -> Result<Option<Ipv4Options>, BadNic> {
         Ok(Ipv4Addr::from_bits(address))
     };
     let (host, nameserver) = (address("host", 2)?, address("dns", 3)?);
-    // Guests begin in the middle where 15 is the network's broadcast.
+    // If 15 is the network's broadcast address, guests begin in the middle.
     let dhcp_start = address("dhcpstart", if !mask == 15 { 8 } else { 15 })?;
     let (network, netmask) = (Ipv4Addr::from_bits(network), Ipv4Addr::from_bits(mask));
     Ok(is_there.then_some(Ipv4Options { network, netmask, host, dhcp_start, nameserver }))
 }
 
-/// The addresses of IPv6. They are QEMU's where none are given: fec0::/64, with the host as 2 and names at 3.
+/// Takes the addresses of IPv6. By default they are QEMU's: fec0::/64, with the host at 2 and the name server
+/// at 3.
 fn ipv6(properties: &mut Properties) -> Result<Option<Ipv6Options>, BadNic> {
     let is_there = is_on(properties, "ipv6")?;
     let text = properties.take("ipv6-net").or_else(|| {
@@ -115,8 +118,9 @@ fn ipv6(properties: &mut Properties) -> Result<Option<Ipv6Options>, BadNic> {
         Some(format!("{prefix}/{}", properties.take("ipv6-prefixlen").unwrap_or("64".into())))
     });
     let text = text.unwrap_or_else(|| "fec0::/64".into());
-    let wrong =
-        || BadNic(format!("ipv6-net={text} is no network: give ADDRESS/BITS, as fec0::/64"));
+    let wrong = || {
+        BadNic(format!("ipv6-net={text} is not a network: give ADDRESS/BITS, such as fec0::/64"))
+    };
     let (prefix, bits) = text.split_once('/').unwrap_or((&text, "64"));
     let prefix: Ipv6Addr = prefix.parse().map_err(|_| wrong())?;
     let prefix_len: u8 = bits.parse().ok().filter(|bits| *bits <= 126).ok_or_else(wrong)?;
@@ -128,14 +132,14 @@ fn ipv6(properties: &mut Properties) -> Result<Option<Ipv6Options>, BadNic> {
         };
         let address = text.parse::<Ipv6Addr>().ok();
         let address = address.filter(|address| address.to_bits() & mask == network);
-        address.ok_or_else(|| BadNic(format!("{key}={text} is no address of the network")))
+        address.ok_or_else(|| BadNic(format!("{key}={text} is not in the network")))
     };
     let (host, nameserver) = (address("ipv6-host", 2)?, address("ipv6-dns", 3)?);
     let prefix = Ipv6Addr::from_bits(network);
     Ok(is_there.then_some(Ipv6Options { prefix, prefix_len, host, nameserver }))
 }
 
-/// `ADDRESS:PORT`, and `default` for no address.
+/// Reads `ADDRESS:PORT`. An empty address is `default`.
 fn end(text: &str, default: Ipv4Addr) -> Option<SocketAddrV4> {
     let (address, port) = text.rsplit_once(':')?;
     let address = if address.is_empty() { default } else { address.parse().ok()? };
@@ -143,7 +147,8 @@ fn end(text: &str, default: Ipv4Addr) -> Option<SocketAddrV4> {
     Some(SocketAddrV4::new(address, port))
 }
 
-/// `[tcp|udp]:[ADDRESS]:PORT-[ADDRESS]:PORT`. Without an address the host's end is for this host alone.
+/// Reads `[tcp|udp]:[ADDRESS]:PORT-[ADDRESS]:PORT`. Without an address, only this host can reach the host's
+/// port.
 fn forward(text: &str) -> Result<Forward, BadNic> {
     let parse = || {
         let (protocol, rest) = text.split_once(':')?;
@@ -158,12 +163,12 @@ fn forward(text: &str) -> Result<Forward, BadNic> {
     };
     parse().ok_or_else(|| {
         BadNic(format!(
-            "hostfwd={text} is not tcp:[ADDRESS]:PORT-[ADDRESS]:PORT, as tcp::2222-:22, nor the same with udp"
+            "hostfwd={text} is neither tcp:[ADDRESS]:PORT-[ADDRESS]:PORT, such as tcp::2222-:22, nor the same with udp"
         ))
     })
 }
 
-/// `[tcp]:ADDRESS:PORT-unix:PATH` or `-cmd:COMMAND`.
+/// Reads `[tcp]:ADDRESS:PORT-unix:PATH` or `-cmd:COMMAND`.
 fn guest_forward(
     text: &str,
     network: Option<&Ipv4Options>,
@@ -186,7 +191,7 @@ fn guest_forward(
     };
     parse().ok_or_else(|| {
         BadNic(format!(
-            "guestfwd={text} is not tcp:ADDRESS:PORT-unix:PATH nor tcp:ADDRESS:PORT-cmd:COMMAND, with an address of the network"
+            "guestfwd={text} is neither tcp:ADDRESS:PORT-unix:PATH nor tcp:ADDRESS:PORT-cmd:COMMAND, with an address in the network"
         ))
     })
 }
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(dns.guest, "192.168.7.20:5353".parse().unwrap());
         let command = ForwardTarget::Command("nc -U x".into());
         assert_eq!(guest_forwards, [("192.168.7.100:80".parse().unwrap(), command)]);
-        // The process that is the NAT reads the same.
+        // The process that runs the NAT must read the same properties.
         let again = text.parse::<NatProperties>().unwrap();
         assert_eq!(again.text.parse(), Ok(again));
     }

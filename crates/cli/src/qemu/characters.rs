@@ -1,4 +1,4 @@
-//! Serial ports, monitors and the debug console, and where each of them goes (QEMU, "Character device options").
+//! Serial ports, monitors and the debug console, and their back-ends (QEMU, "Character device options").
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::properties::{switch, unknown};
 use super::settings::{Address, Character, CharacterLog, Mode, Monitor, Place, SocketPlace};
 use super::{Properties, Reason, Translation, reason, set};
 
-/// The number of the character device that is called `id`, which may yet be told of.
+/// Returns the number of the character device with the id `id`, which may be defined later.
 fn named(all: &mut Translation, id: &str) -> usize {
     let characters = &mut all.run.qemu.characters;
     let found = characters.iter().position(|character| character.id.as_deref() == Some(id));
@@ -21,7 +21,7 @@ fn named(all: &mut Translation, id: &str) -> usize {
     })
 }
 
-/// A new one without a name.
+/// Adds a character device without an id.
 fn new(all: &mut Translation, place: Place, is_shared: bool) -> usize {
     let characters = &mut all.run.qemu.characters;
     characters.push(Character { place, is_shared, ..Character::default() });
@@ -33,7 +33,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
     let mut properties = Properties::parse(value, Some("backend"));
     let backend = properties.take("backend").unwrap_or_default();
     let Some(id) = properties.take("id") else {
-        return reason("others find it by its id; add id=NAME");
+        return reason("other options name it by id; add id=NAME");
     };
     let is_shared = properties.take("mux").map_or(Ok(false), |value| switch("mux", &value))?;
     let append = properties.take("logappend");
@@ -42,7 +42,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
     let place = match backend.as_str() {
         "null" | "vc" | "ringbuf" | "memory" | "spicevmc" | "spiceport" | "msmouse" | "braille" => {
             if backend != "null" && backend != "vc" {
-                all.warn(&format!("there is no {backend}: nothing comes of it"));
+                all.warn(&format!("there is no {backend}, so this has no effect"));
             }
             for key in ["size", "width", "height", "cols", "rows", "name", "debug"] {
                 properties.take(key);
@@ -55,7 +55,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
         }
         "pty" => {
             if properties.take("path").is_some() {
-                all.warn("no link is made: the name of the pseudoterminal is shown");
+                all.warn("no link is created, but the name of the pseudoterminal is shown");
             }
             Place::Pty
         }
@@ -69,19 +69,19 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
             Place::Pipe(properties.take("path").ok_or("the pipe is missing: add path=PIPE")?.into())
         }
         "socket" => Place::Socket(socket(&mut properties, false)?),
-        "udp" => return reason("there are no datagrams behind a serial port: give socket"),
+        "udp" => return reason("a serial port cannot use datagrams: give socket"),
         "serial" | "tty" | "parallel" | "parport" => {
             return reason(
-                "no port of the host is passed through: give pty, and join the two with socat",
+                "ports of the host cannot be passed through: give pty, and connect the two with socat",
             );
         }
-        _ => return reason("there are null, stdio, file, pty, pipe, socket and vc"),
+        _ => return reason("the kinds are null, stdio, file, pty, pipe, socket and vc"),
     };
     properties.finish("id, mux, logfile, logappend, and those of its kind: path, append, server, wait, telnet, host, port, fd and reconnect")?;
     let index = named(all, &id);
     let character = &mut all.run.qemu.characters[index];
     if character.place != Place::Unknown {
-        return Err(format!("there are two of the id {id}"));
+        return Err(format!("two character devices have the id {id}"));
     }
     character.place = place;
     character.is_shared = is_shared;
@@ -89,12 +89,12 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
     Ok(())
 }
 
-/// A socket, whose properties are taken. With `telnet` it speaks that.
+/// Takes the properties of a socket. With `telnet`, it speaks that protocol.
 fn socket(properties: &mut Properties, telnet: bool) -> Result<SocketPlace, Reason> {
     let mut on = |key: &str| properties.take(key).map_or(Ok(false), |value| switch(key, &value));
     let is_server = on("server")?;
     let telnet = on("telnet")? || on("tn3270")? || telnet;
-    // Nothing waits for a client, which misses nothing by that.
+    // The machine never waits for a client, which loses nothing by that.
     on("wait")?;
     on("nowait")?;
     on("nodelay")?;
@@ -103,11 +103,11 @@ fn socket(properties: &mut Properties, telnet: bool) -> Result<SocketPlace, Reas
     on("ipv6")?;
     on("keep-alive")?;
     if on("websocket")? || on("abstract")? || on("mptcp")? {
-        return reason("websocket, abstract and mptcp are not there: leave them out");
+        return reason("there is no websocket, abstract or mptcp: leave it out");
     }
     on("tight")?;
     if properties.take("tls-creds").is_some() || properties.take("tls-authz").is_some() {
-        return reason("there is no TLS: reach the socket by ssh, which can forward it");
+        return reason("there is no TLS: forward the socket with ssh");
     }
     properties.take("to");
     let seconds = properties.take("reconnect").map(|seconds| (seconds, 1000));
@@ -124,16 +124,16 @@ fn socket(properties: &mut Properties, telnet: bool) -> Result<SocketPlace, Reas
     let address = match (take("path"), take("fd").or_else(|| take("str")), take("port")) {
         (Some(path), None, None) => Address::Unix(path.into()),
         (None, Some(number), None) => {
-            let number = number.parse().map_err(|_| "fd is the number of a descriptor")?;
+            let number = number.parse().map_err(|_| "fd must be the number of a descriptor")?;
             Address::Descriptor(number)
         }
         (None, None, Some(port)) => {
-            let port = port.parse().map_err(|_| "port is a number")?;
+            let port = port.parse().map_err(|_| "port must be a number")?;
             Address::Tcp(take("host").unwrap_or_default(), port)
         }
         _ => {
             return reason(
-                "where the socket is, is missing: add path=PATH, or host=HOST and port=PORT",
+                "the socket's address is missing: add path=PATH, or host=HOST and port=PORT",
             );
         }
     };
@@ -146,7 +146,8 @@ fn socket(properties: &mut Properties, telnet: bool) -> Result<SocketPlace, Reas
     Ok(SocketPlace { address, is_server, telnet, reconnect })
 }
 
-/// Where clients of this host alone come: who drives a machine has the rights of its user.
+/// Returns the address at which clients of this host, and no others, can connect: a program that drives a
+/// machine has the rights of its user.
 fn of_this_host(host: &str) -> Result<String, Reason> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host {
@@ -154,12 +155,13 @@ fn of_this_host(host: &str) -> Result<String, Reason> {
         "::1" => Ok("::1".to_owned()),
         _ if host.starts_with("127.") => Ok(host.to_owned()),
         _ => Err(format!(
-            "clients of other hosts are not let in at {host}: leave the host out, and forward the port with ssh -L"
+            "ring3 accepts no clients from other hosts at {host}: leave the host out, and forward the port with ssh -L"
         )),
     }
 }
 
-/// A place in the old form: `stdio`, `unix:PATH,server`, `telnet:HOST:PORT,server` and so on. None for what makes no place.
+/// Reads a place in the old form: `stdio`, `unix:PATH,server`, `telnet:HOST:PORT,server` and so on. Returns
+/// None for `none`.
 fn place(value: &str) -> Result<Option<Place>, Reason> {
     let (kind, rest) = value.split_once(':').unwrap_or((value, ""));
     let place = match (kind, rest) {
@@ -193,26 +195,26 @@ fn place(value: &str) -> Result<Option<Place>, Reason> {
             Place::Socket(socket)
         }
         ("udp", _) => {
-            return reason("there are no datagrams behind a serial port: give tcp:HOST:PORT");
+            return reason("a serial port cannot use datagrams: give tcp:HOST:PORT");
         }
-        ("websocket", _) => return reason("there is no websocket: give tcp:HOST:PORT"),
+        ("websocket", _) => return reason("there are no websockets: give tcp:HOST:PORT"),
         ("con" | "msmouse" | "braille", _) => return reason("there is no such device: give null"),
         _ if value.starts_with("/dev/") => {
             return reason(
-                "no port of the host is passed through: give pty, and join the two with socat",
+                "ports of the host cannot be passed through: give pty, and connect the two with socat",
             );
         }
         _ => {
             return reason(
                 "give stdio, null, none, file:PATH, pty, pipe:PATH, unix:PATH, tcp:HOST:PORT or telnet:HOST:PORT, \
-                 these with server=on or not, or chardev:ID",
+                 the last three with server=on or without, or chardev:ID",
             );
         }
     };
     Ok(Some(place))
 }
 
-/// `-serial`: none where there is to be no port.
+/// `-serial`. Returns None for a missing port.
 pub(super) fn serial(all: &mut Translation, value: &str) -> Result<Option<SerialTarget>, Reason> {
     if let Some(id) = value.strip_prefix("chardev:") {
         return Ok(Some(SerialTarget::Character(named(all, id))));
@@ -226,7 +228,7 @@ pub(super) fn serial(all: &mut Translation, value: &str) -> Result<Option<Serial
     }
     Ok(match place(value)? {
         None => None,
-        // These are what `ring3 run` has, too.
+        // `ring3 run` has these, too.
         Some(Place::Stdio) => Some(SerialTarget::Stdio),
         Some(Place::Null | Place::Unknown) => Some(SerialTarget::Null),
         Some(Place::Pty) => Some(SerialTarget::Pty),
@@ -249,9 +251,9 @@ pub(super) fn serial_device(all: &mut Translation, properties: &Properties) -> R
         "chardev" => set(&mut target, Some(SerialTarget::Character(named(all, value)))),
         "index" => {
             let number = value.parse::<usize>().ok().filter(|index| *index < 4);
-            set(&mut index, Some(number.ok_or("index is a number from 0 to 3")?))
+            set(&mut index, Some(number.ok_or("index must be a number from 0 to 3")?))
         }
-        // Those of a PC are where they are.
+        // The ports and IRQ lines of a PC's serial ports are fixed.
         "id" | "irq" | "iobase" | "wakeup" => Ok(()),
         _ => unknown(key, "chardev, index and id"),
     })?;
@@ -293,9 +295,9 @@ pub(super) fn mon(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mode = match properties.take("mode").as_deref() {
         None | Some("readline") => Mode::Readline,
         Some("control") => Mode::Control,
-        Some(_) => return reason("mode is readline or control"),
+        Some(_) => return reason("mode must be readline or control"),
     };
-    let id = properties.take("chardev").ok_or("where it is, is missing: add chardev=ID")?;
+    let id = properties.take("chardev").ok_or("the character device is missing: add chardev=ID")?;
     for key in ["id", "pretty", "default"] {
         properties.take(key);
     }
@@ -326,7 +328,8 @@ pub(super) fn debugcon_device(
         Some(_) => return reason("the debug console is at port 402h: give iobase=0x402"),
         None => {}
     }
-    let chardev = properties.take("chardev").ok_or("where it goes, is missing: add chardev=ID")?;
+    let chardev =
+        properties.take("chardev").ok_or("the character device is missing: add chardev=ID")?;
     for key in ["id", "readback"] {
         properties.take(key);
     }
@@ -343,7 +346,7 @@ pub(super) fn display(all: &mut Translation, value: &str) -> Result<(), Reason> 
         "curses" => DisplayTarget::Terminal,
         "vnc" => vnc(all, rest.trim_start_matches('='))?,
         "gtk" | "sdl" | "default" | "cocoa" | "egl-headless" | "dbus" | "spice-app" => {
-            all.warn("there is no window: the screen is in the terminal where there is one, and by -vnc :N elsewhere");
+            all.warn("there is no window: the screen is shown in the terminal if there is one; -vnc :N shows it elsewhere");
             return Ok(());
         }
         _ => return reason("give curses for the terminal, vnc=:N or none"),
@@ -362,12 +365,12 @@ pub(super) fn vnc(all: &mut Translation, value: &str) -> Result<DisplayTarget, R
             None | Some("off") => {}
             Some(_) => {
                 return Err(format!(
-                    "VNC has no {key} here: the socket unix:PATH is for its user alone"
+                    "VNC has no {key} here; unix:PATH is a socket that only this user can reach"
                 ));
             }
         }
     }
-    // Who may connect is decided by the socket, and pictures are not lossy.
+    // The socket decides who may connect, and pictures are not lossy.
     for key in [
         "to",
         "share",
@@ -383,14 +386,14 @@ pub(super) fn vnc(all: &mut Translation, value: &str) -> Result<DisplayTarget, R
     ] {
         properties.take(key);
     }
-    properties.finish("to, share and others that make no difference")?;
+    properties.finish("to, share and others without effect")?;
     if place == "none" {
         return Ok(DisplayTarget::None);
     }
-    // Everywhere, which is not served.
+    // These are all addresses of the host, which ring3 does not serve.
     if let Some(number) = place.strip_prefix("0.0.0.0:").or_else(|| place.strip_prefix("[::]:")) {
         all.warn(&format!(
-            "clients of other hosts are not let in: the screen is at :{number} of this host"
+            "ring3 accepts no clients from other hosts: the screen is at :{number} of this host"
         ));
         return Ok(DisplayTarget::Vnc(
             format!(":{number}").parse().map_err(|error| format!("{error}"))?,
@@ -399,13 +402,14 @@ pub(super) fn vnc(all: &mut Translation, value: &str) -> Result<DisplayTarget, R
     Ok(DisplayTarget::Vnc(place.parse().map_err(|error| format!("{error}"))?))
 }
 
-/// There is somebody who could let the machine go on.
+/// Returns whether somebody could resume the machine.
 pub(super) fn has_monitor(all: &Translation) -> bool {
     let no_other = all.serial.is_empty() && !all.no_defaults;
     !all.run.qemu.monitors.is_empty() || (all.no_graphic && no_other && !all.has_monitor_option)
 }
 
-/// Decides what depends on several options, and what the screen does: which options cannot be met, and why.
+/// Makes the decisions that depend on several options, and chooses the display. Returns the options that
+/// cannot be met, with the reasons.
 pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, Reason)> {
     let mut errors = Vec::new();
     let is_daemon = all.run.qemu.daemonize;
@@ -441,7 +445,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
             Place::Null => {}
             _ => errors.push((
                 "-device isa-debugcon".to_owned(),
-                "it goes to stdio, file or null".to_owned(),
+                "the target must be stdio, file or null".to_owned(),
             )),
         }
     }
@@ -449,7 +453,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
         if let (Place::Unknown, Some(id)) = (&character.place, &character.id) {
             errors.push((
                 format!("chardev {id}"),
-                format!("there is none: give -chardev KIND,id={id}"),
+                format!("there is no such character device: give -chardev KIND,id={id}"),
             ));
         }
     }
@@ -459,33 +463,36 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
             + all.run.qemu.monitors.iter().filter(|monitor| monitor.character == index).count();
         if users > 1 && !character.is_shared && character.place != Place::Null {
             let name = character.id.clone().unwrap_or_default();
-            errors.push((format!("-chardev {name}"), "several have it: add mux=on".to_owned()));
+            errors.push((
+                format!("-chardev {name}"),
+                "several options use it: add mux=on".to_owned(),
+            ));
         }
     }
     let users = stdio_users(all);
     if users > 1 {
         errors.push((
             "stdio".to_owned(),
-            "several options want standard input and output; one can have it, or -serial mon:stdio both".to_owned(),
+            "several options use standard input and output; give them to one only, or to both with -serial mon:stdio".to_owned(),
         ));
     }
     if is_daemon && users > 0 {
         errors.push((
             "-daemonize".to_owned(),
-            "nothing can go to standard input and output: give -serial, -monitor and -qmp another place".to_owned(),
+            "a daemon has no standard input and output: give -serial, -monitor and -qmp another place".to_owned(),
         ));
     }
     all.run.display = match all.display.take() {
         Some(DisplayTarget::Terminal) if users > 0 => {
             errors.push((
                 "-display curses".to_owned(),
-                "the terminal is the screen's: send -serial, -monitor and -qmp elsewhere"
+                "the screen needs the terminal: send -serial, -monitor and -qmp elsewhere"
                     .to_owned(),
             ));
             DisplayTarget::Terminal
         }
         Some(display) => display,
-        // Where QEMU would open a window.
+        // QEMU would open a window here.
         None if has_terminal
             && users == 0
             && !all.no_graphic
@@ -499,7 +506,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
     errors
 }
 
-/// How many want standard input and output.
+/// Returns how many users standard input and output have.
 fn stdio_users(all: &Translation) -> usize {
     let (serial, qemu) = (&all.run.serial, &all.run.qemu);
     let ports = all.serial.iter().flatten().chain(serial);

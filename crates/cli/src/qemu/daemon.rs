@@ -1,7 +1,9 @@
-//! `-daemonize`: a process of its own has the machine, and the one that was started ends when that runs, or says why it does not.
+//! `-daemonize`: runs the machine in a process of its own. The process that was started ends when the machine
+//! runs, or says why it does not.
 //!
-//! The program starts itself again with [`CHILD`]. What is wrong with the machine the child says itself, on the standard error that it
-//! shares; a byte on its standard output says that the machine runs, and from then on it has neither.
+//! The program starts itself again with [`CHILD`]. The child reports errors itself, on the standard error
+//! that it shares with its parent. A byte on its standard output says that the machine runs; from then on the
+//! child has neither stream.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +14,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdout};
 
 use crate::status::Status;
 
-/// The option by which the child knows what it is.
+/// The option that tells the child its role.
 pub(super) const CHILD: &str = "-daemonized";
 
 /// Starts the child with these arguments, and waits until its machine runs.
@@ -46,13 +48,13 @@ fn try_start(arguments: &[String]) -> io::Result<ExitCode> {
     Ok(status.map_or(Status::HostError.into(), ExitCode::from))
 }
 
-/// The child leaves the terminal of its parent.
+/// Detaches the child from its parent's terminal.
 pub(super) fn leave_terminal() {
-    // It fails for who leads a group of processes already, which a child does not.
+    // This fails only in the leader of a process group, which a child is not.
     let _ = setsid();
 }
 
-/// The child's machine runs from now on: the parent may end.
+/// Tells the parent that the machine runs, so that it ends.
 pub(crate) fn tell_parent() -> io::Result<()> {
     let mut output = io::stdout();
     output.write_all(b"r").and_then(|()| output.flush())?;

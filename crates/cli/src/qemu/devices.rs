@@ -1,20 +1,21 @@
-//! `-device` and `-vga`: what devices there are, which are not missed where they are missing, and which are.
+//! `-device` and `-vga`: the devices of QEMU, and which of them ring3 has, ignores with a warning, or lacks.
 
 use crate::args::{self, Vga};
 
 use super::properties::unknown;
 use super::{Properties, Reason, Translation, characters, drives, network, reason, served, set};
 
-/// What becomes of a device. What is taken is done with the driver's name and the properties.
+/// What happens to a device. The function for a known device gets the driver's name and the properties.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Taken(fn(&mut Translation, &str, &mut Properties) -> Result<(), Reason>),
-    /// A guest does without.
+    /// The device is missing, but a guest works without it.
     Warned(&'static str),
     Missing(&'static str),
 }
 
-/// A device of QEMU: its driver's name (where that ends in a star, what it begins with), its bus, and what it is.
+/// A device of QEMU: its driver's name (or the beginning of several names, which then ends in a star; or
+/// their end, after a star), its bus, and a description.
 pub(super) struct Device {
     pub(super) name: &'static str,
     pub(super) bus: &'static str,
@@ -39,7 +40,7 @@ const fn missing(name: &'static str, why: &'static str) -> Device {
     Device { name, bus: "", about: "", kind: Kind::Missing(why) }
 }
 
-const NO_BUS: &str = "there is no such controller; nothing that is here would be on it";
+const NO_BUS: &str = "there is no such controller, and no device that needs it";
 const NO_USB: &str = "there is no USB: leave it out; keyboard and mouse are on PS/2";
 const NO_SCSI: &str = "there is no SCSI, AHCI or NVMe: give ide-hd, ide-cd or virtio-blk-pci";
 const NO_SOUND: &str = "there is no sound card: leave it out";
@@ -48,9 +49,9 @@ const NO_CARD: &str =
 const NO_BRIDGE: &str =
     "there are no bridges and no PCI Express: leave it out, and put the device on pci.0";
 const NO_CHANNEL: &str = "there are no virtio ports: give -serial or -device isa-serial,chardev=ID";
-const STD: &str = "the display adapter is std, a VGA with the linear modes of Bochs, in its place";
+const STD: &str = "the display adapter is std instead, a VGA with the linear modes of Bochs";
 
-/// The devices that are known, those that there are first.
+/// All known devices, beginning with those that ring3 has.
 pub(super) const DEVICES: &[Device] = &[
     taken("virtio-blk-pci", "PCI", "virtio disk", disk),
     taken("virtio-blk", "PCI", "virtio disk", disk),
@@ -69,16 +70,16 @@ pub(super) const DEVICES: &[Device] = &[
     taken("isa-serial", "ISA", "16550A", |all, _, properties| {
         characters::serial_device(all, properties)
     }),
-    taken("isa-debugcon", "ISA", "port for messages of the firmware", |all, _, properties| {
+    taken("isa-debugcon", "ISA", "port for the firmware's messages", |all, _, properties| {
         characters::debugcon_device(all, properties)
     }),
     taken("isa-debug-exit", "ISA", "port that ends the run", debug_exit),
-    taken("pc-testdev", "ISA", "devices of tests of virtual machines", |all, _, _| {
+    taken("pc-testdev", "ISA", "devices for tests of virtual machines", |all, _, _| {
         set(&mut all.run.board.test_device, true)
     }),
     taken("VGA", "PCI", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     taken("isa-vga", "ISA", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
-    // What a guest does without, or finds in another place.
+    // Devices without which a guest works, or which it finds elsewhere.
     warned("piix3-usb-uhci", NO_BUS),
     warned("piix4-usb-uhci", NO_BUS),
     warned("ich9-usb-*", NO_BUS),
@@ -87,16 +88,16 @@ pub(super) const DEVICES: &[Device] = &[
     warned("qemu-xhci", NO_BUS),
     warned("pci-ohci", NO_BUS),
     warned("virtio-serial*", NO_BUS),
-    warned("virtio-balloon*", "the guest keeps all its memory"),
-    warned("virtio-rng*", "the guest makes its random numbers itself"),
+    warned("virtio-balloon*", "the guest always keeps all its memory"),
+    warned("virtio-rng*", "the guest has its own sources of random numbers"),
     warned("virtio-keyboard*", "the keyboard is on PS/2"),
     warned("virtio-mouse*", "the mouse is on PS/2"),
     warned("virtio-tablet*", "the mouse is on PS/2"),
-    warned("pvpanic*", "a guest that panics is not told of"),
-    warned("vmcoreinfo", "nothing is dumped"),
-    warned("vmgenid", "a machine that is started anew is not told of"),
+    warned("pvpanic*", "panics of the guest are not reported"),
+    warned("vmcoreinfo", "memory is not dumped"),
+    warned("vmgenid", "the guest does not learn of a new start"),
     warned("isa-parallel", "there is no parallel port"),
-    warned("vmport", "nothing is told of VMware"),
+    warned("vmport", "the guest does not see VMware's interface"),
     warned("cirrus-vga", STD),
     warned("isa-cirrus-vga", STD),
     warned("qxl-vga", STD),
@@ -107,7 +108,7 @@ pub(super) const DEVICES: &[Device] = &[
     warned("secondary-vga", STD),
     warned("bochs-display", STD),
     warned("ramfb", STD),
-    // What would make the machine another one.
+    // Devices without which the machine would be another one.
     missing("usb-*", NO_USB),
     missing("ccid-card-*", NO_USB),
     missing("ahci", NO_SCSI),
@@ -155,30 +156,30 @@ pub(super) const DEVICES: &[Device] = &[
     missing("virtserialport", NO_CHANNEL),
     missing("virtconsole", NO_CHANNEL),
     missing("pci-serial*", "give -device isa-serial,chardev=ID"),
-    missing("vfio-*", "devices of the host are not passed through"),
-    missing("virtio-9p*", "files are not shared with the guest"),
-    missing("vhost-user-fs*", "files are not shared with the guest"),
+    missing("vfio-*", "devices of the host cannot be passed through"),
+    missing("virtio-9p*", "files cannot be shared with the guest"),
+    missing("vhost-user-fs*", "files cannot be shared with the guest"),
     missing("vhost-vsock*", "there are no virtio sockets: give -nic user"),
     missing("tpm-*", "there is no TPM: leave it out"),
     missing("i6300esb", "there is no watchdog: leave it out"),
     missing("ib700", "there is no watchdog: leave it out"),
-    missing("ivshmem*", "no memory is shared with other machines"),
+    missing("ivshmem*", "memory cannot be shared with other machines"),
     missing("intel-iommu", "there is no IOMMU: leave it out"),
     missing("amd-iommu", "there is no IOMMU: leave it out"),
     missing("virtio-iommu*", "there is no IOMMU: leave it out"),
     missing("loader", "give the file with -kernel or -bios"),
     missing("generic-sdhci", NO_SCSI),
-    missing("isa-applesmc", "there is no SMC of Apple: leave it out"),
+    missing("isa-applesmc", "there is no Apple SMC: leave it out"),
     missing("isa-ipmi*", "there is no BMC: leave it out"),
     missing("ipmi-*", "there is no BMC: leave it out"),
     missing("edu", "there is no such device: leave it out"),
-    missing("pc-dimm", "no memory is put in later: give it with -m"),
+    missing("pc-dimm", "memory cannot be added later: give it with -m"),
     missing("nvdimm", "there is no NVDIMM: leave it out"),
-    missing("hyperv-*", "nothing is told of Hyper-V: leave it out"),
-    missing("*-cpu", "the machine has one processor: leave it out"),
+    missing("hyperv-*", "the guest does not see Hyper-V's interface: leave it out"),
+    missing("*-cpu", "the machine has only one processor: leave it out"),
 ];
 
-/// What of [`DEVICES`] `driver` is.
+/// Returns the entry of `driver` in [`DEVICES`].
 pub(super) fn find(driver: &str) -> Option<&'static Device> {
     DEVICES.iter().find(|device| {
         match (device.name.strip_suffix('*'), device.name.strip_prefix('*')) {
@@ -194,9 +195,7 @@ pub(super) fn device(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse_either(value, Some("driver"))?;
     let driver = properties.take("driver").unwrap_or_default();
     let Some(device) = find(&driver) else {
-        return reason(
-            "there is no such device: \"ring3 qemu -device help\" lists those that there are",
-        );
+        return reason("there is no such device: \"ring3 qemu -device help\" lists all devices");
     };
     match device.kind {
         Kind::Taken(take) => take(all, &driver, &mut properties),
@@ -220,7 +219,7 @@ pub(super) fn vga(all: &mut Translation, value: &str) -> Result<(), Reason> {
             all.warn(STD);
             set(&mut all.vga, Some(Vga::Std))
         }
-        _ => reason("the display adapter is std, or there is none"),
+        _ => reason("the display adapter must be std or none"),
     }
 }
 
@@ -238,12 +237,12 @@ fn card(all: &mut Translation, driver: &str, properties: &mut Properties) -> Res
 }
 
 fn debug_exit(all: &mut Translation, _: &str, properties: &mut Properties) -> Result<(), Reason> {
-    /// Where QEMU has the exit if it is not told.
+    /// QEMU's default port for this device.
     const DEBUG_EXIT: u16 = 0x501;
     let mut port = DEBUG_EXIT;
     properties.for_each(|key, value| match key {
         "iobase" => set(&mut port, args::port(value).map_err(|error| error.to_string())?),
-        // It answers at four ports, and programs only write to the first.
+        // The device has four ports, but programs write only to the first.
         "iosize" | "id" => Ok(()),
         _ => unknown(key, "iobase and iosize"),
     })?;

@@ -1,4 +1,4 @@
-//! Drives and what is in them: `-drive`, `-blockdev`, `-hda` and the like, and the devices that have them.
+//! Drives and their media: `-drive`, `-blockdev`, `-hda` and the like, and the devices that use them.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use crate::drives::{DriveProperties, IdeProperties, Interface, KNOWN, VirtioProp
 use super::properties::{switch, unknown};
 use super::{Properties, Reason, Translation, reason, set};
 
-/// A device of `-device` that has a drive.
+/// A device of `-device` that uses a drive.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// What messages call it.
+    /// The option, for messages.
     option: String,
-    /// The id of the drive or the name of the node, or none for an empty drive.
+    /// The id of the drive or the name of the node, or None for an empty drive.
     drive: Option<String>,
     interface: Interface,
     is_cdrom: bool,
-    /// Which of its bus, and which bus.
+    /// The device's number on its bus, and the number of the bus.
     unit: Option<u8>,
     bus: Option<u8>,
     virtio: VirtioProperties,
     ide: IdeProperties,
     boot_index: Option<u32>,
     writeback: Option<bool>,
-    /// What else is said of the drive, as `-drive` would.
+    /// Other properties of the drive, as `-drive` would have them.
     others: Vec<(String, String)>,
 }
 
@@ -46,21 +46,19 @@ impl Disk {
     }
 }
 
-/// A node of `-blockdev`: what is in a file, or a format in another node.
+/// A node of `-blockdev`: the contents of a file, or a format in another node.
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,
     drive: DriveProperties,
-    /// It is the lower half of another one.
+    /// Whether another node contains it.
     is_below: bool,
 }
 
-/// Files of which QEMU has drivers and ring3 has not, by what their names begin with, and what there is instead.
+/// Files for which QEMU has drivers and ring3 does not: the beginnings of their names, and what to use
+/// instead.
 const FOREIGN: [(&str, &str); 12] = [
-    (
-        "fat:",
-        "a directory is not shown as a disk (vvfat): make an image of it with mkfs.fat and mcopy",
-    ),
+    ("fat:", "a directory cannot be a disk (vvfat): make an image of it with mkfs.fat and mcopy"),
     ("http:", "there is no driver for http: fetch the file"),
     ("https:", "there is no driver for https: fetch the file"),
     ("ftp:", "there is no driver for ftp: fetch the file"),
@@ -74,7 +72,7 @@ const FOREIGN: [(&str, &str); 12] = [
     ("blkdebug:", "there is no driver for blkdebug: leave it out"),
 ];
 
-/// Refuses a file that only QEMU can open, by what it is.
+/// Refuses a file that only QEMU can open, with the reason.
 fn check_file(name: &str) -> Result<(), Reason> {
     match FOREIGN.iter().find(|(prefix, _)| name.starts_with(prefix)) {
         Some((_, why)) => reason(why),
@@ -82,7 +80,7 @@ fn check_file(name: &str) -> Result<(), Reason> {
     }
 }
 
-/// The name of a file with the driver before it that QEMU would take by itself.
+/// Reads the name of a file, which may begin with QEMU's default driver.
 fn file(name: &str) -> Result<PathBuf, Reason> {
     check_file(name)?;
     Ok(name
@@ -101,12 +99,12 @@ pub(super) fn short(
     set(place(&mut all.run), Some(file))
 }
 
-/// Drivers of QEMU for what is in a file as it is.
+/// Returns whether this is one of QEMU's drivers for the plain contents of a file.
 fn is_protocol(driver: &str) -> bool {
     ["file", "host_device", "host_cdrom"].contains(&driver)
 }
 
-/// Sets one property of a drive that `-drive` and `-blockdev` share. True where it is known.
+/// Sets a property that `-drive` and `-blockdev` share. Returns whether it is known.
 fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, Reason> {
     match key {
         "file" | "filename" | "file.filename" => drive.file = Some(file(value)?),
@@ -116,7 +114,7 @@ fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, R
             return check_file("fat:").map(|()| true);
         }
         "driver" if value == "null-co" || value == "null-aio" => {
-            return Err("there is no driver for disks of nothing: make a sparse file".to_owned());
+            return Err("there is no driver for empty disks: make a sparse file".to_owned());
         }
         "path" => drive.vblock = Some(value.into()),
         "format" | "driver" => {
@@ -126,7 +124,7 @@ fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, R
         "file.cache.direct" => drive.cache.direct = switch(key, value)?,
         "file.cache.no-flush" => drive.cache.no_flush = switch(key, value)?,
         "key-secret" | "encrypt.key-secret" => drive.key_secret = Some(value.to_owned()),
-        // How QEMU uses the host, and what an image says itself.
+        // These say how QEMU uses the host, or what an image itself says.
         "aio"
         | "file.aio"
         | "auto-read-only"
@@ -166,7 +164,7 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let (mut bus, mut unit) = (None, None);
     let mut is_loose = false;
     let number = |key: &str, value: &str| {
-        value.parse::<u8>().map_err(|_| format!("{key} is a number from 0"))
+        value.parse::<u8>().map_err(|_| format!("{key} must be a number from 0"))
     };
     let mut serial = None;
     Properties::parse(value, None).for_each(|key, value| match (key, value) {
@@ -174,21 +172,19 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
         ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
         ("if", "none") => set(&mut is_loose, true),
-        ("if", "pflash") => reason("there is no flash memory: firmware is a file of -bios"),
-        ("if", "scsi") => reason(
-            "there is no SCSI: drives are attached by if=ide, if=floppy, if=virtio or if=none",
-        ),
-        ("if", _) => reason("drives are attached by if=ide, if=floppy, if=virtio or if=none"),
+        ("if", "pflash") => reason("there is no flash memory: give the firmware's file with -bios"),
+        ("if", "scsi") => reason("there is no SCSI: give if=ide, if=floppy, if=virtio or if=none"),
+        ("if", _) => reason("give if=ide, if=floppy, if=virtio or if=none"),
         ("id" | "node-name", value) => set(&mut drive.id, Some(value.to_owned())),
         ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
         ("bus", value) => set(&mut bus, Some(number(key, value)?)),
         ("unit", value) => set(&mut unit, Some(number(key, value)?)),
         ("media", "disk") => set(&mut drive.is_cdrom, false),
         ("media", "cdrom") => set(&mut drive.is_cdrom, true),
-        ("media", _) => reason("media is disk or cdrom"),
+        ("media", _) => reason("media must be disk or cdrom"),
         ("snapshot", value) => set(&mut drive.snapshot, switch(key, value)?),
         ("serial", value) => set(&mut serial, Some(value.to_owned())),
-        // The geometry that the BIOS of a PC of 1990 was told.
+        // The geometry for the BIOS of a PC of 1990.
         ("cyls" | "heads" | "secs" | "trans" | "addr", _) => Ok(()),
         (key, value) if common(&mut drive, key, value)? => Ok(()),
         (key, _) => unknown(key, &format!("bus, unit, {KNOWN}")),
@@ -201,24 +197,24 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         (_, None, None) => {}
         (Some(_), ..) => return reason("give either index, or bus and unit"),
         (None, bus, unit) => {
-            // Two drives for each bus, and both diskette drives on the one.
+            // There are two drives on each IDE bus, and both diskette drives are on one bus.
             let index = bus.unwrap_or(0).saturating_mul(2).saturating_add(unit.unwrap_or(0));
             drive.index = Some(index);
         }
     }
     match drive.id.clone() {
         Some(id) if is_loose => all.loose_drives.push((id, drive)),
-        None if is_loose => return reason("a device finds the drive by its id; add id=NAME"),
+        None if is_loose => return reason("a device names its drive by id; add id=NAME"),
         _ => all.run.drives.drive.push(drive),
     }
     Ok(())
 }
 
-/// `-blockdev`: a node, which has a file or another node.
+/// `-blockdev`: a node, which contains a file or another node.
 pub(super) fn blockdev(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse_either(value, Some("driver"))?;
     let Some(name) = properties.take("node-name") else {
-        return reason("a device finds the node by its name; add node-name=NAME");
+        return reason("a device names its node; add node-name=NAME");
     };
     let driver = properties.take("driver").unwrap_or_default();
     let mut drive =
@@ -231,7 +227,7 @@ pub(super) fn blockdev(all: &mut Translation, value: &str) -> Result<(), Reason>
                 Some(below) => {
                     let node = all.nodes.iter_mut().find(|node| node.name == below);
                     let node =
-                        node.ok_or_else(|| format!("there is no node {below}: name it before"))?;
+                        node.ok_or_else(|| format!("there is no node {below}: define it first"))?;
                     node.is_below = true;
                     node.drive.clone()
                 }
@@ -244,7 +240,7 @@ pub(super) fn blockdev(all: &mut Translation, value: &str) -> Result<(), Reason>
                 }
                 None => {
                     return reason(
-                        "what the image is in, is missing: add file=NODE or file.filename=FILE",
+                        "the image's node or file is missing: add file=NODE or file.filename=FILE",
                     );
                 }
             };
@@ -263,7 +259,7 @@ pub(super) fn blockdev(all: &mut Translation, value: &str) -> Result<(), Reason>
     Ok(())
 }
 
-/// Where the bytes of a node are.
+/// Reads the source of a node's bytes.
 fn protocol(driver: &str, properties: &mut Properties) -> Result<DriveProperties, Reason> {
     let mut drive = DriveProperties::default();
     match driver {
@@ -278,7 +274,7 @@ fn protocol(driver: &str, properties: &mut Properties) -> Result<DriveProperties
                 }
                 _ => {
                     return reason(
-                        "where the server is, is missing: add server.type, server.path or server.host",
+                        "the server's address is missing: add server.type, server.path or server.host",
                     );
                 }
             };
@@ -294,7 +290,7 @@ fn protocol(driver: &str, properties: &mut Properties) -> Result<DriveProperties
         }
         _ => {
             return Err(format!(
-                "there is no driver {driver}; there are file, host_device, nbd and virtio-blk-vhost-user"
+                "there is no driver {driver}; the drivers are file, host_device, nbd and virtio-blk-vhost-user"
             ));
         }
     }
@@ -306,7 +302,7 @@ fn protocol(driver: &str, properties: &mut Properties) -> Result<DriveProperties
     Ok(drive)
 }
 
-/// Properties of a disk that make no difference to a guest: where it is, and how QEMU works.
+/// Properties of a disk that make no difference to a guest: its place, and how QEMU works.
 const HARMLESS: [&str; 26] = [
     "driver",
     "addr",
@@ -336,11 +332,11 @@ const HARMLESS: [&str; 26] = [
     "opt_io_size",
 ];
 
-/// What can be said of a disk.
+/// The names of a disk's properties.
 const DISK_PROPERTIES: &str = "id, drive, bus, unit, serial, bootindex, write-cache, rerror and werror, for IDE model, and for virtio num-queues, \
      disable-legacy and disable-modern";
 
-/// `-device ide-hd`, `ide-cd`, `virtio-blk-pci` and `floppy`. The drive that it names may come later.
+/// `-device ide-hd`, `ide-cd`, `virtio-blk-pci` and `floppy`. The drive may be defined later.
 pub(super) fn device(
     all: &mut Translation,
     driver: &str,
@@ -362,7 +358,7 @@ pub(super) fn device(
         }
         "unit" => {
             let unit = value.parse::<u8>().ok().filter(|unit| *unit < 2);
-            set(&mut disk.unit, Some(unit.ok_or("unit is 0 or 1")?))
+            set(&mut disk.unit, Some(unit.ok_or("unit must be 0 or 1")?))
         }
         "bus" if is_virtio => Ok(()),
         "bus" => {
@@ -372,7 +368,7 @@ pub(super) fn device(
             set(
                 &mut disk.bus,
                 Some(number.ok_or_else(|| {
-                    format!("there is no bus {value}; there are ide.0 and ide.1")
+                    format!("there is no bus {value}; the buses are ide.0 and ide.1")
                 })?),
             )
         }
@@ -385,11 +381,13 @@ pub(super) fn device(
             _ => set(&mut disk.writeback, Some(switch(key, value)?)),
         },
         "logical_block_size" | "physical_block_size" if value == "512" => Ok(()),
-        // What is said of the medium, of which the guest learns by its sectors.
+        // These describe the medium, of which the guest learns by its sectors.
         "physical_block_size" | "discard_granularity" | "rotation_rate" | "wwn" | "port_wwn" => {
             Ok(())
         }
-        "logical_block_size" => reason("sectors have 512 bytes: leave logical_block_size out"),
+        "logical_block_size" => {
+            reason("sectors always have 512 bytes: leave logical_block_size out")
+        }
         "scsi" | "iommu_platform" | "packed" | "in-order" if value == "off" || value == "false" => {
             Ok(())
         }
@@ -402,7 +400,7 @@ pub(super) fn device(
             }
             Ok(())
         }
-        // A transitional device is what it is.
+        // This is the default, a transitional device.
         "disable-legacy" if value == "auto" => Ok(()),
         _ if HARMLESS.contains(&key) => Ok(()),
         _ if is_virtio => match disk.virtio.set(key, value) {
@@ -412,13 +410,13 @@ pub(super) fn device(
         _ => unknown(key, DISK_PROPERTIES),
     })?;
     if disk.drive.is_none() && !(is_cdrom || interface == Interface::Floppy) {
-        return reason("which drive it is, is missing: add drive=ID");
+        return reason("the drive is missing: add drive=ID");
     }
     all.disks.push(disk);
     Ok(())
 }
 
-/// What drive A or B of the controller that is there is to have.
+/// Puts a drive into drive A or B of the controller that every machine has.
 pub(super) fn floppy(all: &mut Translation, id: &str, unit: u8) {
     let mut disk = Disk::new(all, Interface::Floppy, false);
     disk.drive = Some(id.to_owned());
@@ -426,7 +424,7 @@ pub(super) fn floppy(all: &mut Translation, id: &str, unit: u8) {
     all.disks.push(disk);
 }
 
-/// Brings drives and devices together: which options cannot be met, and why.
+/// Gives the devices their drives. Returns the options that cannot be met, with the reasons.
 pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     let mut errors = Vec::new();
     let mut taken: Vec<u8> = Vec::new();
@@ -446,7 +444,7 @@ pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     errors
 }
 
-/// A device with its drive. `taken` are the places on IDE that others have.
+/// Gives a device its drive. `taken` has the places on IDE that are in use.
 fn attach(
     all: &mut Translation,
     disk: Disk,
@@ -492,18 +490,18 @@ fn attach(
     Ok(drive)
 }
 
-/// The drive or node that is called `id`.
+/// Takes the drive or node with the id `id`.
 fn take_drive(all: &mut Translation, id: &str) -> Result<DriveProperties, Reason> {
     if let Some(index) = all.loose_drives.iter().position(|(name, _)| name == id) {
         return Ok(all.loose_drives.remove(index).1);
     }
     if let Some(index) = all.nodes.iter().position(|node| node.name == id) {
         if all.nodes[index].is_below {
-            return Err(format!("the node {id} is in use by another node"));
+            return Err(format!("another node contains the node {id}"));
         }
         return Ok(all.nodes.remove(index).drive);
     }
     Err(format!(
-        "there is no such drive: give -drive if=none,id={id},file=FILE, or -blockdev with node-name={id}, once for each"
+        "there is no such drive: give -drive if=none,id={id},file=FILE, or -blockdev with node-name={id}, once for each device"
     ))
 }

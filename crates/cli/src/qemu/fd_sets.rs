@@ -1,14 +1,15 @@
-//! `-add-fd`: open files that the program is given by who starts it, and that other options name as `/dev/fdset/SET`.
+//! `-add-fd`: open files that the parent process passes to the program, and that other options name as
+//! `/dev/fdset/SET`.
 
 use super::properties::Properties;
 use super::{Reason, Translation, reason};
 
-/// How other options begin to name a set.
+/// The beginning of a set's name in other options.
 const SETS: &str = "/dev/fdset/";
-/// Where the host shows this process's descriptors.
+/// The directory in which the host shows this process's descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd/";
 
-/// A set of descriptors. QEMU chooses in it by what an option wants to do with the file; here there is one in each.
+/// A set of descriptors. In QEMU the use of the file selects one of several; here each set has one.
 #[derive(Debug, PartialEq, Eq)]
 struct Set {
     number: u32,
@@ -24,7 +25,7 @@ impl Set {
         properties.finish("set, fd and opaque")?;
         match (set, descriptor) {
             (Some(number), Some(descriptor)) => Ok(Set { number, descriptor }),
-            _ => reason("give the numbers of both: set=SET,fd=DESCRIPTOR"),
+            _ => reason("give both numbers: set=SET,fd=DESCRIPTOR"),
         }
     }
 }
@@ -33,16 +34,19 @@ impl Set {
 pub(super) fn add(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let Set { number, .. } = Set::parse(value)?;
     if all.fd_sets.contains(&number) {
-        return Err(format!("set {number} has a descriptor already: give each a set of its own"));
+        return Err(format!(
+            "set {number} has a descriptor already: give each descriptor its own set"
+        ));
     }
     all.fd_sets.push(number);
     Ok(())
 }
 
-/// `arguments` with the places of the descriptors where they name sets. A set may be told of after it is named.
+/// Returns `arguments` with the paths of descriptors in place of the names of sets. A set may be defined
+/// after it is named.
 pub(super) fn replaced(arguments: &[&str]) -> Vec<String> {
     let values = arguments.windows(2).filter(|pair| ["-add-fd", "--add-fd"].contains(&pair[0]));
-    // What is wrong with one is told where it is read.
+    // Errors are reported where the option is read.
     let sets: Vec<_> = values.filter_map(|pair| Set::parse(pair[1]).ok()).collect();
     arguments.iter().map(|argument| replace(argument, &sets)).collect()
 }

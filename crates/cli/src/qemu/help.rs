@@ -1,4 +1,4 @@
-//! What is told of `ring3 qemu`, in the forms in which people and programs look for it in QEMU's own.
+//! Answers about `ring3 qemu`, in the forms in which people and programs know them from QEMU.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::devices::{self, DEVICES};
 use super::models;
 use super::options::{HIDDEN, Kind, OPTIONS};
 
-/// The version of QEMU after whose manual the options here are made.
+/// The version of QEMU whose manual the options follow.
 pub(crate) const VERSION: &str = "9.0.0";
 
-/// What a command line asks for that wants to know something: nothing if it wants a machine.
+/// Returns the answer if the command line asks a question, or None if it wants a machine.
 pub(super) fn asked_for(arguments: &[&str], is_64_bit: bool) -> Option<String> {
     let mut words = arguments.iter().peekable();
     while let Some(word) = words.next() {
@@ -48,18 +48,19 @@ pub(super) fn asked_for(arguments: &[&str], is_64_bit: bool) -> Option<String> {
                 return Some(format!("List of user creatable objects:\n  {}\n", kinds.join("\n  ")));
             }
             "soundhw" | "audiodev" | "audio" => return Some("There is no sound card.\n".to_owned()),
-            "d" | "trace" => return Some("What is logged says RING3_LOG, such as RING3_LOG=info.\n".to_owned()),
+            "d" | "trace" => return Some("RING3_LOG selects what is logged, such as RING3_LOG=info.\n".to_owned()),
             _ => {}
         }
     }
     None
 }
 
-/// What `-version` shows: the version of QEMU whose command line this is comes first, as programs look for it there.
+/// Returns the text of `-version`. It begins with the version of QEMU whose command line this is, where
+/// programs look for it.
 pub(super) fn version() -> String {
     format!(
         "QEMU emulator version {VERSION} (ring3 {})\n\
-         This is ring3, which takes the command line of that version; it is not QEMU.\n",
+         This is ring3, which takes the command line of that version of QEMU; it is not QEMU.\n",
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -70,7 +71,7 @@ fn machines() -> String {
         "Supported machines are:\n\
          pc                   {pc} (alias of pc-i440fx-9.0)\n\
          pc-i440fx-9.0        {pc} (default)\n\
-         none                 the same\n"
+         none                 the same machine as pc\n"
     )
 }
 
@@ -78,7 +79,7 @@ fn networks(_: bool) -> String {
     "Available netdev backend types:\nsocket\nstream\ndgram\ntap\nuser\nswitch\n".to_owned()
 }
 
-/// All devices that there are; or the properties of one, where that is asked for.
+/// Returns the list of all devices, or the properties of one, as `value` asks.
 fn device(value: &str) -> String {
     if let Some((driver, _)) = value.split_once(',') {
         let Some(device) = devices::find(driver) else {
@@ -109,12 +110,12 @@ fn device(value: &str) -> String {
     text
 }
 
-/// What `-help` shows.
+/// Returns the text of `-help`.
 pub(super) fn options() -> String {
     let mut text = format!(
         "{}usage: ring3 qemu [qemu-system-i386] [options] [disk_image]\n\n\
          'disk_image' is a raw or other hard disk image for IDE hard disk 0\n\n\
-         Taken, with the meaning that QEMU's manual gives them:\n",
+         Accepted, with the meaning that QEMU's manual gives them:\n",
         version()
     );
     let mut list = |title: &str, wanted: fn(&Kind) -> Option<&'static str>| {
@@ -129,14 +130,14 @@ pub(super) fn options() -> String {
         }
     };
     list("", |kind| matches!(kind, Kind::Taken(_)).then_some(""));
-    list("\nTaken without effect:\n", |kind| matches!(kind, Kind::Ignored).then_some(""));
-    list("\nTaken with a warning:\n", |kind| match kind {
+    list("\nAccepted without effect:\n", |kind| matches!(kind, Kind::Ignored).then_some(""));
+    list("\nAccepted with a warning:\n", |kind| match kind {
         Kind::Warned(why) => Some(why),
         _ => None,
     });
-    list("\nMissing:\n", |kind| match kind {
+    list("\nRefused:\n", |kind| match kind {
         Kind::Missing(why) => Some(why),
         _ => None,
     });
-    text + "\nWhat there is of these, is listed by -machine help, -cpu help, -device help, -accel help and -netdev help.\n"
+    text + "\nTo list values, give -machine help, -cpu help, -device help, -accel help or -netdev help.\n"
 }

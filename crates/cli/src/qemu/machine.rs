@@ -1,4 +1,4 @@
-//! Options of the machine itself: its kind, its memory, its time and what it does when the guest has done.
+//! Options of the machine itself: its kind, its memory, its time, and its reaction to what the guest does.
 
 use crate::args::{Engine, MemorySize, RepetitionArguments};
 use crate::rtc::RtcBase;
@@ -6,7 +6,7 @@ use crate::rtc::RtcBase;
 use super::properties::{switch, unknown};
 use super::{Properties, Reason, Translation, reason, set};
 
-/// What a `pc` of QEMU can be told besides its type, without any difference here.
+/// Properties of QEMU's `pc` that make no difference here.
 const HARMLESS: [&str; 25] = [
     "memory-backend",
     "dump-guest-core",
@@ -38,20 +38,20 @@ const HARMLESS: [&str; 25] = [
 /// `-machine`.
 pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let properties = Properties::parse_either(value, Some("type"))?;
-    // What was taken for the type was a property without a value.
+    // The first value, which is read as the type, may be a property without a value.
     properties.for_each(|key, value| match (key, value) {
         ("type", "pc" | "none" | "default") => Ok(()),
         ("type", name) if name.starts_with("pc-i440fx-") || name.starts_with("pc-1.") || name.starts_with("pc-0.") => Ok(()),
         ("type", name) if name == "q35" || name.starts_with("pc-q35-") => {
             all.is_q35 = true;
             all.warn(
-                "the machine is a pc, with the 440FX chipset: disks are on IDE, and there is no PCI Express",
+                "the machine is a pc with the 440FX chipset: disks are on IDE, and there is no PCI Express",
             );
             Ok(())
         }
-        ("type", "isapc") => reason("the machine is a pc, with PCI: give -M pc"),
+        ("type", "isapc") => reason("the machine is a pc with PCI: give -M pc"),
         ("type", "microvm") => reason("the machine is a pc: give -M pc, and virtio-blk-pci and virtio-net-pci"),
-        ("type", _) => reason("the machine is a pc, with the 440FX chipset: give -M pc"),
+        ("type", _) => reason("the machine is a pc with the 440FX chipset: give -M pc"),
         ("accel", value) => accelerator(all, value),
         ("acpi", value) => {
             let is_on = value == "auto" || switch("acpi", value)?;
@@ -65,12 +65,12 @@ pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> 
         }
         (key, _) if HARMLESS.contains(&key) || key.starts_with("hmat") => Ok(()),
         (key, _) if key.starts_with("smp.") || key.starts_with("boot.") || key.starts_with("memory.") => Ok(()),
-        _ => unknown(key, "type, accel, acpi and others that make no difference"),
+        _ => unknown(key, "type, accel, acpi and others without effect"),
     })
 }
 
-/// `-accel`, and the machine's property: QEMU's name for what executes instructions by software, or those of the engines. Of
-/// several, with colons between or one after the other, the first one counts that there is.
+/// `-accel`, and the property of the machine: QEMU's name for execution by software, or ring3's names of
+/// engines. Of several, separated by colons or in several options, the first available one counts.
 pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let names = value.split(',').next().unwrap_or_default();
     let names = names.strip_prefix("accel=").unwrap_or(names);
@@ -90,7 +90,7 @@ pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reas
                 ));
             }
         };
-        // What came first was the wish, and this is what there is in its place.
+        // The names before it are what the user preferred; this is the first that ring3 has.
         if !all.has_engine {
             all.run.engine = engine;
             all.has_engine = true;
@@ -100,17 +100,16 @@ pub(super) fn accelerator(all: &mut Translation, value: &str) -> Result<(), Reas
     if !is_known {
         return reason("give tcg, translator or interpreter");
     }
-    // Whether another one follows that there is, is known at the end.
+    // Whether an available one follows is known only at the end.
     all.wants_host.get_or_insert_with(|| all.current.clone());
     Ok(())
 }
 
-/// `-no-acpi` and the machine's property. The tables are there, and systems that look for them can be told not to.
+/// `-no-acpi` and the property of the machine. The tables are always there, but systems can be told not to
+/// use them.
 pub(super) fn acpi(all: &mut Translation, is_on: bool) {
     if !is_on {
-        all.warn(
-            "ACPI is part of the machine; Linux leaves it alone with acpi=off on its command line",
-        );
+        all.warn("ACPI is part of the machine; Linux ignores it with acpi=off on its command line");
     }
 }
 
@@ -120,7 +119,7 @@ pub(super) fn processors(all: &mut Translation, value: &str) -> Result<(), Reaso
     Properties::parse(value, Some("cpus")).for_each(|key, value| match key {
         "cpus" | "sockets" | "dies" | "clusters" | "cores" | "threads" | "maxcpus" | "modules"
         | "drawers" | "books" => {
-            let number: u64 = value.parse().map_err(|_| format!("{key} is a number"))?;
+            let number: u64 = value.parse().map_err(|_| format!("{key} must be a number"))?;
             if key != "maxcpus" {
                 wanted = wanted.max(number);
             }
@@ -129,7 +128,7 @@ pub(super) fn processors(all: &mut Translation, value: &str) -> Result<(), Reaso
         _ => unknown(key, "cpus, maxcpus, sockets, dies, cores and threads"),
     })?;
     if wanted > 1 {
-        all.warn("the machine has one processor");
+        all.warn("the machine has only one processor");
     }
     Ok(())
 }
@@ -143,17 +142,17 @@ pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
             let size = size.map_err(|error| format!("{error}: give at most -m 3G"))?;
             set(&mut all.run.memory, size)
         }
-        // Memory that would be put in later.
+        // Room for memory that would be added later.
         "slots" => Ok(()),
         "maxmem" => {
-            all.warn("no memory is put in later");
+            all.warn("memory cannot be added later");
             Ok(())
         }
         _ => unknown(key, "size, slots and maxmem"),
     })
 }
 
-/// A size in KiB, as libvirt writes it.
+/// Reads a size in KiB, as libvirt writes it.
 fn kib(text: &str) -> Option<MemorySize> {
     let kib: u64 = text.strip_suffix(['k', 'K'])?.parse().ok()?;
     kib.is_multiple_of(1024).then(|| (kib / 1024).to_string().parse().ok())?
@@ -163,7 +162,7 @@ fn kib(text: &str) -> Option<MemorySize> {
 pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, Some("guest")).for_each(|key, value| match key {
         "guest" => set(&mut all.run.name, Some(value.to_owned())),
-        // What the host's tools are shown.
+        // Names for the host's tools.
         "process" | "debug-threads" => Ok(()),
         _ => unknown(key, "guest, process and debug-threads"),
     })
@@ -173,7 +172,7 @@ pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
 pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let groups: Vec<_> = value.split('-').map(str::len).collect();
     let digits: String = value.chars().filter(|digit| *digit != '-').collect();
-    let wrong = || "a UUID is written as 550e8400-e29b-41d4-a716-446655440000".to_owned();
+    let wrong = || "a UUID looks like 550e8400-e29b-41d4-a716-446655440000".to_owned();
     let number = u128::from_str_radix(&digits, 16);
     if groups != [8, 4, 4, 4, 12] || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());
@@ -185,7 +184,7 @@ pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
 pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let letters = |value: &str| match value.find(|letter| !('a'..='p').contains(&letter)) {
         Some(_) => reason("the letters are a, b, c, d and n"),
-        // QEMU has names for more disks and cards than can be booted from.
+        // QEMU has letters for more disks and cards than firmware can boot from.
         None => Ok(value.chars().filter(|letter| "abcdn".contains(*letter)).collect()),
     };
     let mut splash = false;
@@ -194,19 +193,19 @@ pub(super) fn boot(all: &mut Translation, value: &str) -> Result<(), Reason> {
         "order" => set(&mut boot.order, letters(value)?),
         "once" => set(&mut boot.once, letters(value)?),
         "menu" => set(&mut boot.menu, switch(key, value)?),
-        // What comes first is tried first, and firmware decides what to do where nothing starts.
+        // Firmware tries the first device first, and decides itself what to do if nothing starts.
         "strict" => switch(key, value).map(|_| ()),
         "reboot-timeout" => Ok(()),
         "splash" | "splash-time" => set(&mut splash, true),
         _ => unknown(key, "order, once, menu, strict, splash, splash-time and reboot-timeout"),
     })?;
     if splash {
-        all.warn("firmware shows no picture of one's own");
+        all.warn("the firmware shows no splash picture");
     }
     Ok(())
 }
 
-/// `-initrd`: one file, or the modules of a Multiboot kernel with commas between them, each with its arguments.
+/// `-initrd`: one file, or the modules of a Multiboot kernel separated by commas, each with its arguments.
 pub(super) fn initrd(all: &mut Translation, value: &str) -> Result<(), Reason> {
     if std::path::Path::new(value).exists() {
         return set(&mut all.run.initrd, vec![value.into()]);
@@ -219,7 +218,7 @@ pub(super) fn initrd(all: &mut Translation, value: &str) -> Result<(), Reason> {
     set(&mut all.run.initrd, modules.map(Into::into).collect())
 }
 
-/// `-action`: what is done when the guest has done something.
+/// `-action`: the machine's reactions to the guest.
 pub(super) fn action(all: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, None).for_each(|key, value| match (key, value) {
         ("reboot", "shutdown") => set(&mut all.run.no_reboot, true),
@@ -248,11 +247,11 @@ pub(super) fn overcommit(all: &mut Translation, value: &str) -> Result<(), Reaso
 pub(super) fn run_with(_: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, None).for_each(|key, _| match key {
         "async-teardown" => Ok(()),
-        _ => Err(format!("{key}: start ring3 with the rights that it is to have")),
+        _ => Err(format!("{key}: start ring3 itself with the intended rights")),
     })
 }
 
-/// `-global`: a property of a device that is there without having been asked for.
+/// `-global`: a property of a device that every machine has.
 pub(super) fn global(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut long = Properties::parse(value, None);
     let short = value.split_once('=').and_then(|(name, value)| {
@@ -272,13 +271,13 @@ pub(super) fn global(all: &mut Translation, value: &str) -> Result<(), Reason> {
             super::drives::floppy(all, id, u8::from(property == "driveB"));
             Ok(())
         }
-        // Sleep states that the tables do not offer, and what KVM does with lost ticks.
+        // Sleep states, which the ACPI tables do not offer, and how KVM treats lost ticks.
         ("PIIX4_PM" | "ICH9-LPC", "disable_s3" | "disable_s4", _)
         | ("kvm-pit" | "mc146818rtc", "lost_tick_policy", _)
         | ("VGA" | "qxl-vga" | "cirrus-vga", "vgamem_mb" | "vram_size", _)
         | ("kvm-apic" | "apic-common", ..) => Ok(()),
         _ => {
-            all.warn("no device here has that property");
+            all.warn("no device here has this property");
             Ok(())
         }
     }
@@ -295,16 +294,16 @@ pub(super) fn rtc(all: &mut Translation, value: &str) -> Result<(), Reason> {
         // The clock follows the host's, and no tick is lost.
         ("clock", "host") | ("driftfix", _) => Ok(()),
         ("clock", "vm" | "rt") => set(&mut follows, Some(())),
-        ("clock", _) => reason("clock is host"),
+        ("clock", _) => reason("clock must be host"),
         _ => unknown(key, "base, clock and driftfix"),
     })?;
     if follows.is_some() {
-        all.warn("the clock follows the host's, or with -icount the instructions");
+        all.warn("the clock follows the host's clock, or with -icount the instructions executed");
     }
     Ok(())
 }
 
-/// `-icount`: virtual time by the instructions executed. How long one takes is fixed here.
+/// `-icount`: virtual time by the instructions executed. The time of an instruction is fixed here.
 pub(super) fn icount(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut repetition = RepetitionArguments { deterministic: true, ..Default::default() };
     let mut file = None;
@@ -314,10 +313,10 @@ pub(super) fn icount(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("shift", "auto") | ("sleep", "on") | ("align", "off") => Ok(()),
         ("shift", shift) => match shift.parse() {
             Ok(0..=10_u8) => Ok(()),
-            _ => reason("shift is auto or a number from 0 to 10"),
+            _ => reason("shift must be auto or a number from 0 to 10"),
         },
         ("sleep", "off") => set(&mut sleeps, false),
-        ("align", _) => reason("time does not follow the host's: align=off"),
+        ("align", _) => reason("virtual time does not follow the host's: give align=off"),
         ("rr", "record") => set(&mut records, true),
         ("rr", "replay") => reason("\"ring3 run --replay FILE\" repeats a recording of ring3"),
         ("rr", _) => reason("give rr=record"),

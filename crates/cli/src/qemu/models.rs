@@ -1,10 +1,10 @@
-//! `-cpu`: QEMU's models of processors, and the one here that is most like each.
+//! `-cpu`: QEMU's models of processors, and the most similar model here for each.
 
 use ring3_vm::Model;
 
 use super::{Reason, Translation, set};
 
-/// The models that ring3's are named after or have for their nearest ones, and what those are. Those of 64 bits have no
+/// QEMU's models for which ring3 has a model of the same name or a similar one. The 64-bit models have no
 /// 64-bit mode here.
 pub(super) const MODELS: &[(&str, Model)] = &[
     ("486", Model::I486),
@@ -25,7 +25,7 @@ pub(super) const MODELS: &[(&str, Model)] = &[
     ("max", Model::Max),
 ];
 
-/// What the names of later models begin with. They have more than `max` has.
+/// The beginnings of the names of later models, which have more features than `max`.
 const LATER: [&str; 24] = [
     "Conroe",
     "Penryn",
@@ -53,7 +53,7 @@ const LATER: [&str; 24] = [
     "ClearwaterForest",
 ];
 
-/// What comes after the name, for those who run it under KVM or Windows: of no meaning to other guests.
+/// Features after the name that matter only under KVM or to Windows.
 const PARAVIRTUAL: [&str; 10] = [
     "kvm",
     "hv",
@@ -67,7 +67,7 @@ const PARAVIRTUAL: [&str; 10] = [
     "check",
 ];
 
-/// `-cpu`: a model and features more or less.
+/// `-cpu`: a model, and features to add or remove.
 pub(super) fn cpu(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut parts = value.split(',');
     let name = parts.next().unwrap_or_default();
@@ -102,13 +102,13 @@ pub(super) fn cpu(all: &mut Translation, value: &str) -> Result<(), Reason> {
     }
     let mut parts = Vec::new();
     if is_later {
-        parts.push("the model here is max, which has what ring3 implements of it".to_owned());
+        parts.push("the model here is max, with the features that ring3 implements".to_owned());
     }
     if !lacks.is_empty() {
-        parts.push(format!("it has no {}", lacks.join(", ")));
+        parts.push(format!("it lacks {}", lacks.join(", ")));
     }
     if !keeps.is_empty() {
-        parts.push(format!("it has {} all the same", keeps.join(", ")));
+        parts.push(format!("it has {} nevertheless", keeps.join(", ")));
     }
     if !parts.is_empty() {
         all.warn(&parts.join("; "));
@@ -116,7 +116,7 @@ pub(super) fn cpu(all: &mut Translation, value: &str) -> Result<(), Reason> {
     set(&mut all.cpu, Some(model))
 }
 
-/// Another name for the same feature.
+/// Returns ring3's name of a feature that QEMU names differently.
 fn spelled(name: &str) -> &str {
     match name {
         "PNI" => "SSE3",
@@ -126,9 +126,9 @@ fn spelled(name: &str) -> &str {
     }
 }
 
-/// The model here that is like QEMU's `name`, and whether that one has more.
+/// Returns the model here that is like QEMU's `name`, and whether QEMU's has more features.
 pub(super) fn model(name: &str) -> Result<(Model, bool), Reason> {
-    // A model of the machine's name, with the version that QEMU has behind it.
+    // QEMU may append a version to the name, or the type of the machine.
     let base = match name.rsplit_once("-v") {
         Some((base, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => base,
         _ => name,
@@ -142,15 +142,15 @@ pub(super) fn model(name: &str) -> Result<(Model, bool), Reason> {
     }
     let known: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
     Err(format!(
-        "there is no such model; there are {}, and QEMU's later ones as max",
+        "there is no such model; the models are {}, and QEMU's later ones as max",
         known.join(", ")
     ))
 }
 
-/// What `-cpu help` shows, in QEMU's form.
+/// Returns the text of `-cpu help`, in QEMU's form.
 pub(super) fn help() -> String {
     let own = MODELS.iter().map(|(name, model)| format!("x86 {name:<20}  here: {model}"));
-    let later = LATER.iter().map(|name| format!("x86 {name:<20}  here: max, which has less"));
+    let later = LATER.iter().map(|name| format!("x86 {name:<20}  here: max, with fewer features"));
     let models: Vec<_> = own.chain(later).collect();
     let names = Model::Max.features();
     let names: Vec<_> =

@@ -1,4 +1,4 @@
-//! Network cards and what is behind them.
+//! Network cards and the networks behind them.
 
 use ring3_core::net::MacAddress;
 use ring3_vm::NicModel;
@@ -12,9 +12,9 @@ use super::{Reason, Translation, reason};
 /// A card of `-device`.
 #[derive(Debug)]
 pub(super) struct Card {
-    /// What messages call it.
+    /// The option, for messages.
     option: String,
-    /// What is behind it.
+    /// The id of the network behind it.
     netdev: Option<String>,
     id: Option<String>,
     model: NicModel,
@@ -22,7 +22,7 @@ pub(super) struct Card {
     rom: RomProperties,
 }
 
-/// A `-net`: a card or what is behind one, on a hub, which here joins one of either.
+/// A `-net`: a card or a network on a hub. A hub joins one card and one network here.
 #[derive(Debug)]
 pub(super) struct HubPort {
     option: String,
@@ -41,10 +41,10 @@ fn said(error: BadNic) -> Reason {
     error.0
 }
 
-/// The card that a PC of QEMU has where none is named.
+/// The default card of QEMU's PC.
 const DEFAULT_CARD: &str = "e1000";
 
-/// Properties of QEMU's cards that a guest does not miss: where they are, and how QEMU works.
+/// Properties of QEMU's cards that a guest does not miss: their place, and how QEMU works.
 const HARMLESS: [&str; 36] = [
     "addr",
     "bus",
@@ -84,14 +84,15 @@ const HARMLESS: [&str; 36] = [
     "duplex",
 ];
 
-/// The scripts and helpers by which QEMU puts a tap interface up, which must be up already here.
+/// Takes the scripts and helpers by which QEMU sets up a tap interface. Here the interface must be up
+/// already.
 fn without_helpers(all: &mut Translation, kind: &str, properties: &mut Properties) {
     if kind != "tap" {
         return;
     }
     for key in ["script", "downscript"] {
         if properties.take(key).is_some_and(|script| script != "no") {
-            all.warn("no scripts are run: the interface must be up");
+            all.warn("ring3 runs no scripts: the interface must be up already");
         }
     }
     for key in ["vhost", "vhostforce", "sndbuf", "queues"] {
@@ -99,7 +100,7 @@ fn without_helpers(all: &mut Translation, kind: &str, properties: &mut Propertie
     }
 }
 
-/// Networks of QEMU that there are not.
+/// Refuses the networks of QEMU that ring3 does not have.
 fn check_kind(kind: &str) -> Result<(), Reason> {
     match kind {
         "bridge" => reason("there is no helper for bridges: give tap,ifname=NAME, or user"),
@@ -108,7 +109,7 @@ fn check_kind(kind: &str) -> Result<(), Reason> {
             Err(format!("there is no {kind}: give user, stream, dgram, socket, tap or switch"))
         }
         "vhost-user" | "vhost-vdpa" => Err(format!(
-            "there is no {kind}: give stream, which two machines of ring3 share memory by"
+            "there is no {kind}: give stream, by which two machines of ring3 share memory"
         )),
         "hubport" => reason("there are no hubs: give each card its own -netdev"),
         _ => Ok(()),
@@ -138,7 +139,7 @@ fn check_model(model: &str) -> Result<(), Reason> {
     }
 }
 
-/// `-net`, QEMU's oldest way.
+/// `-net`, QEMU's oldest form.
 pub(super) fn net(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse(value, Some("type"));
     let kind = properties.take("type").unwrap_or_default();
@@ -180,7 +181,7 @@ pub(super) fn netdev(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let kind = properties.take("type").unwrap_or_default();
     check_kind(&kind)?;
     let Some(id) = properties.take("id") else {
-        return reason("a device finds it by its id; add id=NAME");
+        return reason("a device names its network by id; add id=NAME");
     };
     without_helpers(all, &kind, &mut properties);
     let mut network = NetworkProperties::parse(&kind, properties).map_err(said)?;
@@ -206,12 +207,13 @@ pub(super) fn card(all: &mut Translation, properties: &mut Properties) -> Result
     Ok(())
 }
 
-/// Brings cards and what is behind them together: which options cannot be met, and why.
+/// Gives the cards their networks. Returns the options that cannot be met, with the reasons.
 pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     let mut errors = Vec::new();
     for Card { option, netdev, id, model, mac, rom } in std::mem::take(&mut all.cards) {
         let Some(netdev) = netdev else {
-            errors.push((option, "what is behind the card is missing: add netdev=ID".to_owned()));
+            errors
+                .push((option, "the network behind the card is missing: add netdev=ID".to_owned()));
             continue;
         };
         let Some(index) = all.netdevs.iter().position(|(name, _)| *name == netdev) else {
@@ -228,7 +230,7 @@ pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     for (id, _) in std::mem::take(&mut all.netdevs) {
         all.warn_of(
             &format!("-netdev {id}"),
-            &format!("no card has it: add -device e1000,netdev={id}"),
+            &format!("no card uses it: add -device e1000,netdev={id}"),
         );
     }
     while let Some(first) = all.hubs.first() {
@@ -239,7 +241,7 @@ pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     errors
 }
 
-/// Joins what is on one hub.
+/// Joins the card and the network on one hub.
 fn join(all: &mut Translation, ports: Vec<HubPort>) -> Option<(String, Reason)> {
     let first = ports.first()?.option.clone();
     let (mut cards, mut networks) = (Vec::new(), Vec::new());
@@ -256,11 +258,11 @@ fn join(all: &mut Translation, ports: Vec<HubPort>) -> Option<(String, Reason)> 
             let card = CardProperties { id, model, mac, rom, network };
             all.run.nics.nic.push(NicProperties { card: Some(card) });
         }
-        (0, _) => all.warn_of(&first, "no card is on it: add -net nic"),
+        (0, _) => all.warn_of(&first, "no card uses it: add -net nic"),
         (_, 0) => {
             return Some((
                 first,
-                "nothing is behind the card: add -net user, or give -nic none".to_owned(),
+                "there is no network behind the card: add -net user, or give -nic none".to_owned(),
             ));
         }
         _ => {

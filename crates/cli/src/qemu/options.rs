@@ -1,8 +1,8 @@
-//! The table of QEMU's options (QEMU, "Invocation"), and what becomes of each here.
+//! The table of QEMU's options (QEMU, "Invocation"), and what ring3 does with each.
 //!
-//! What makes no difference is taken in silence ([`Kind::Ignored`]), or with a word of warning where somebody may
-//! miss it ([`Kind::Warned`]). What would make the machine another one and is missing is refused ([`Kind::Missing`]),
-//! by its name and with what there is in its place.
+//! Options that make no difference are accepted silently ([`Kind::Ignored`]), or with a warning if somebody
+//! may miss their effect ([`Kind::Warned`]). Options for missing parts without which the machine would be
+//! another one are refused ([`Kind::Missing`]), with what to use instead.
 
 use crate::args::Vga;
 use crate::display::DisplayTarget;
@@ -13,22 +13,23 @@ use super::{
     readconfig, reason, served, set,
 };
 
-/// What is done with an option and its value, which is empty where it takes none.
+/// A function that handles an option and its value, which is empty if the option takes none.
 pub(super) type Handler = fn(&mut Translation, &str) -> Result<(), Reason>;
 
-/// What becomes of an option.
+/// What ring3 does with an option.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Taken(Handler),
     /// It makes no difference here.
     Ignored,
-    /// It is taken, for this reason without effect.
+    /// It has no effect, for this reason.
     Warned(&'static str),
     /// It is refused, for this reason.
     Missing(&'static str),
 }
 
-/// An option of QEMU: its name without the hyphen, what its value is called if it has one, and what it means.
+/// An option of QEMU: its name without the hyphen, the name of its value if it takes one, and what ring3 does
+/// with it.
 pub(super) struct QemuOption {
     pub(super) name: &'static str,
     pub(super) value: Option<&'static str>,
@@ -47,19 +48,18 @@ const fn other(name: &'static str, value: Option<&'static str>, kind: Kind) -> Q
     QemuOption { name, value, kind }
 }
 
-const NO_WINDOW: &str = "there is no window: without -nographic the screen is in the terminal; -vnc :N shows it elsewhere";
+const NO_WINDOW: &str = "there is no window: without -nographic the screen is shown in the terminal; -vnc :N shows it elsewhere";
 const NO_AUDIO: &str = "there is no sound card: leave it out";
-const NO_FLASH: &str = "there is no flash memory: firmware is a file of -bios";
-const NO_SHARING: &str =
-    "files are not shared with the guest: give it a disk with them, or fetch them by -nic user";
+const NO_FLASH: &str = "there is no flash memory: give the firmware's file with -bios";
+const NO_SHARING: &str = "files cannot be shared with the guest: give it a disk with them, or let it fetch them by -nic user";
 const NO_XEN: &str = "there is no Xen: leave it out";
 const NO_SCSI: &str = "there is no such drive: give -drive with if=ide, if=virtio or if=floppy";
-const NO_STATES: &str = "states of machines are not loaded: \"ring3 run --replay\" repeats a run";
+const NO_STATES: &str = "saved machines cannot be loaded; \"ring3 run --replay\" repeats a run";
 const NO_GDB: &str =
     "there is no server for gdb; the monitor shows registers and memory (-monitor stdio)";
-const NOT_WHOLE: &str = "start ring3 with the rights that it is to have";
+const NOT_WHOLE: &str = "start ring3 itself with the intended rights";
 
-/// Options that the program gives itself, and those of its tests, which are nothing for people.
+/// Options that the program passes to itself, and options of its tests, which are not for people.
 pub(super) const HIDDEN: [&str; 2] = ["daemonized", "dry-run"];
 
 /// All options, in the order of their names.
@@ -68,7 +68,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other(
         "acpitable",
         Some("…"),
-        Kind::Missing("the ACPI tables are the machine's own: leave it out"),
+        Kind::Missing("the machine's ACPI tables are fixed: leave it out"),
     ),
     option("action", "reboot=shutdown|reset,shutdown=pause|poweroff,…", machine::action),
     option("add-fd", "set=SET,fd=DESCRIPTOR", fd_sets::add),
@@ -93,7 +93,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other(
         "d",
         Some("ITEM,…"),
-        Kind::Warned("what is logged says RING3_LOG, such as RING3_LOG=info"),
+        Kind::Warned("RING3_LOG selects what is logged, such as RING3_LOG=info"),
     ),
     flag("daemonize", |all, _| set(&mut all.run.qemu.daemonize, true)),
     flag("daemonized", |all, _| set(&mut all.run.qemu.is_daemon, true)),
@@ -120,7 +120,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
         all.run.board.fw_cfg.push(value.parse().map_err(|error| format!("{error}"))?);
         Ok(())
     }),
-    other("g", Some("WxH"), Kind::Warned("a PC's system chooses its resolution itself")),
+    other("g", Some("WxH"), Kind::Warned("the guest chooses the resolution itself")),
     other("gdb", Some("WHERE"), Kind::Warned(NO_GDB)),
     option("global", "DRIVER.PROPERTY=VALUE", machine::global),
     option("hda", "FILE", |all, value| drives::short(all, value, |run| &mut run.drives.hda)),
@@ -134,7 +134,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other(
         "iscsi",
         Some("…"),
-        Kind::Missing("disks behind iSCSI are not served: nbd:// is, and \"ring3 vblock\""),
+        Kind::Missing("there is no driver for iSCSI: serve the disk by NBD or \"ring3 vblock\""),
     ),
     other("k", Some("LANGUAGE"), Kind::Ignored),
     option("kernel", "FILE", |all, value| set(&mut all.run.kernel, Some(value.into()))),
@@ -179,13 +179,13 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     flag("nodefaults", |all, _| set(&mut all.no_defaults, true)),
     other("nodefconfig", None, Kind::Ignored),
     flag("nographic", |all, _| set(&mut all.no_graphic, true)),
-    other("numa", Some("…"), Kind::Warned("all memory is near the one processor")),
+    other("numa", Some("…"), Kind::Warned("there is one processor, to which all memory is near")),
     option("object", "memory-backend-memfd,id=ID,size=SIZE,share=on", served::object),
     other("only-migratable", None, Kind::Ignored),
     other(
         "option-rom",
         Some("FILE"),
-        Kind::Missing("ROMs are those of network cards: romfile=FILE with -device"),
+        Kind::Missing("only network cards have ROMs: give romfile=FILE with -device"),
     ),
     option("overcommit", "mem-lock=off,cpu-pm=off", machine::overcommit),
     option("parallel", "none", |_, value| match value {
@@ -197,13 +197,15 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other(
         "plugin",
         Some("…"),
-        Kind::Missing("there are no plug-ins: \"ring3 run --event-log\" tells of a run"),
+        Kind::Missing("there are no plug-ins; \"ring3 run --event-log\" logs the events of a run"),
     ),
-    other("portrait", None, Kind::Warned("the screen is not turned")),
+    other("portrait", None, Kind::Warned("the screen cannot be rotated")),
     other(
         "preconfig",
         None,
-        Kind::Missing("a machine is made from its command line: -S has it wait"),
+        Kind::Missing(
+            "the command line describes the whole machine: with -S it waits before it starts",
+        ),
     ),
     option("qmp", "unix:PATH,server=on,wait=off|tcp:HOST:PORT,server=on|stdio", characters::qmp),
     option("qmp-pretty", "the same", characters::qmp),
@@ -211,17 +213,13 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other("qtest-log", Some("…"), Kind::Missing("there is no qtest: leave it out")),
     option("readconfig", "FILE", readconfig::read),
     other("redir", Some("…"), Kind::Missing("give hostfwd=tcp::PORT-:PORT with -nic user")),
-    other("rotate", Some("DEGREES"), Kind::Warned("the screen is not turned")),
+    other("rotate", Some("DEGREES"), Kind::Warned("the screen cannot be rotated")),
     option("rtc", "base=utc|localtime|DATE", machine::rtc),
     option("run-with", "async-teardown=on", machine::run_with),
     other("runas", Some("USER"), Kind::Missing(NOT_WHOLE)),
     flag("S", |all, _| set(&mut all.run.paused, true)),
     other("s", None, Kind::Warned(NO_GDB)),
-    other(
-        "sandbox",
-        Some("on[,…]"),
-        Kind::Warned("the machine is in no sandbox but that of its process"),
-    ),
+    other("sandbox", Some("on[,…]"), Kind::Warned("ring3 adds no sandbox to that of its process")),
     other("sd", Some("FILE"), Kind::Missing(NO_SCSI)),
     other("sdl", None, Kind::Warned(NO_WINDOW)),
     other("seed", Some("NUMBER"), Kind::Ignored),
@@ -234,15 +232,15 @@ pub(super) const OPTIONS: &[QemuOption] = &[
             Ok(())
         },
     ),
-    other("set", Some("…"), Kind::Missing("give the property with the option itself")),
+    other("set", Some("…"), Kind::Missing("give the property in the option that it is for")),
     other("shim", Some("FILE"), Kind::Missing("a kernel starts without firmware: leave it out")),
     other("show-cursor", None, Kind::Ignored),
-    other("singlestep", None, Kind::Warned("an instruction is as exact in a block as alone")),
-    other("smbios", Some("…"), Kind::Warned("firmware tells of the machine what it knows itself")),
+    other("singlestep", None, Kind::Warned("execution in blocks is as exact as in single steps")),
+    other("smbios", Some("…"), Kind::Warned("the firmware makes the SMBIOS tables by itself")),
     option("smp", "1", machine::processors),
     flag("snapshot", |all, _| set(&mut all.run.drives.snapshot, true)),
     other("soundhw", Some("…"), Kind::Missing(NO_AUDIO)),
-    other("spice", Some("…"), Kind::Missing("the screen is served by -vnc :N")),
+    other("spice", Some("…"), Kind::Missing("there is no SPICE: -vnc :N shows the screen")),
     option("startdate", "DATE", machine::rtc),
     flag("std-vga", |all, _| set(&mut all.vga, Some(Vga::Std))),
     other("tb-size", Some("N"), Kind::Ignored),
@@ -251,7 +249,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other(
         "trace",
         Some("…"),
-        Kind::Warned("what is logged says RING3_LOG, such as RING3_LOG=info"),
+        Kind::Warned("RING3_LOG selects what is logged, such as RING3_LOG=info"),
     ),
     other("usb", None, Kind::Warned("there is no USB; keyboard and mouse are on PS/2")),
     option("usbdevice", "tablet|mouse|keyboard", |_, _| {
@@ -261,7 +259,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     option("vga", "std|none", devices::vga),
     other("virtfs", Some("…"), Kind::Missing(NO_SHARING)),
     other("virtfs_synth", None, Kind::Missing(NO_SHARING)),
-    other("virtioconsole", Some("…"), Kind::Missing("give -serial")),
+    other("virtioconsole", Some("…"), Kind::Missing("there are no virtio ports: give -serial")),
     option("vnc", "WHERE", |all, value| {
         let display = characters::vnc(all, value)?;
         set(&mut all.display, Some(display))
@@ -269,14 +267,14 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other("watchdog", Some("…"), Kind::Missing("there is no watchdog: leave it out")),
     other("watchdog-action", Some("…"), Kind::Ignored),
     other("win2k-hack", None, Kind::Ignored),
-    other("writeconfig", Some("FILE"), Kind::Missing("write the command line into a script")),
+    other("writeconfig", Some("FILE"), Kind::Missing("keep the command line in a script")),
     other("xen-attach", None, Kind::Missing(NO_XEN)),
     other("xen-domid", Some("ID"), Kind::Missing(NO_XEN)),
     other("xen-domid-restrict", None, Kind::Missing(NO_XEN)),
 ];
 
-/// Where a serial port goes that is not spoken of, with -nographic and without.
+/// Returns the target of a serial port that the command line does not mention, with -nographic or without.
 pub(super) fn default_serial(no_graphic: bool) -> SerialTarget {
-    // On QEMU's window otherwise, which there is not.
+    // Otherwise the port is in QEMU's window, which ring3 does not have.
     if no_graphic { SerialTarget::Stdio } else { SerialTarget::Null }
 }

@@ -1,4 +1,4 @@
-//! `-pidfile`: a file with the number of the process, for whoever wants to end it.
+//! `-pidfile`: a file with the number of the process, by which others can end it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,24 +8,24 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, ftruncate};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// The file, which is locked as long as the process is there, and removed with this.
+/// The file, which is locked while the process exists, and is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
     _file: File,
 }
 
-/// Why there is no such file.
+/// The reasons why there is no such file.
 #[derive(Debug, Error)]
 pub(crate) enum PidFileError {
-    #[error("cannot write the process's number to {path}: {source}", path = .path.display())]
+    #[error("cannot write the process ID to {path}: {source}", path = .path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{path} is that of another machine, which runs: give each its own -pidfile", path = .0.display())]
+    #[error("a running machine uses {path}: give each machine its own -pidfile", path = .0.display())]
     InUse(PathBuf),
 }
 
 impl PidFile {
-    /// Makes the file at `path`, or takes over that of a process that is gone.
+    /// Creates the file at `path`, or takes over the file of a process that is gone.
     pub(crate) fn create(path: &Path) -> Result<PidFile, PidFileError> {
         let failed = |source: io::Error| PidFileError::Write { path: path.to_owned(), source };
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -1,6 +1,6 @@
-//! Lists of properties such as `file=disk.img,format=raw` (QEMU, "Invocation"). A comma in a value is
-//! written twice, and the key of the first value may be left out where the option has one. The other form of the same is a
-//! JSON object, whose members within members have their names with dots between: `file.driver`.
+//! Lists of properties such as `file=disk.img,format=raw` (QEMU, "Invocation"). A comma in a value is written
+//! twice, and some options allow leaving out the key of the first value. The other form is a JSON object;
+//! nested members have names with dots: `file.driver`.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use super::Reason;
 pub(crate) struct Properties(Vec<(String, String)>);
 
 impl Properties {
-    /// Reads `text`. `first` is the key of a first value without one; others without a value are `on`.
+    /// Reads `text`. `first` is the key of a first value without one; other properties without a value are
+    /// `on`.
     pub(crate) fn parse(text: &str, first: Option<&str>) -> Properties {
         let parts = split(text);
         let property = |(index, part): (usize, &String)| match (part.split_once('='), first) {
@@ -25,7 +26,7 @@ impl Properties {
         Properties(named.map(property).collect())
     }
 
-    /// The same, but that a text that begins with a brace is a JSON object.
+    /// Reads `text`, which is a JSON object if it begins with a brace.
     pub(crate) fn parse_either(text: &str, first: Option<&str>) -> Result<Properties, Reason> {
         if !text.trim_start().starts_with('{') {
             return Ok(Properties::parse(text, first));
@@ -37,12 +38,12 @@ impl Properties {
         Ok(Properties(properties))
     }
 
-    /// Puts in what the option has not said itself.
+    /// Adds a property.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
         self.0.push((key.to_owned(), value.to_owned()));
     }
 
-    /// The properties whose keys begin with `prefix` and a dot, without these.
+    /// Takes the properties whose keys begin with `prefix` and a dot, and removes that beginning.
     pub(crate) fn take_group(&mut self, prefix: &str) -> Properties {
         let inside = |key: &str| {
             key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).map(str::to_owned)
@@ -52,37 +53,37 @@ impl Properties {
         Properties(group.collect())
     }
 
-    /// True where nothing is left.
+    /// Returns whether no property is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Keys and values.
+    /// Returns keys and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Removes all properties `key`, and gives the value of the last one.
+    /// Removes all properties `key`, and returns the value of the last one.
     pub(crate) fn take(&mut self, key: &str) -> Option<String> {
         self.take_all(key).pop()
     }
 
-    /// Removes all properties `key`, and gives their values.
+    /// Removes all properties `key`, and returns their values.
     pub(crate) fn take_all(&mut self, key: &str) -> Vec<String> {
         self.0.extract_if(.., |(name, _)| name == key).map(|(_, value)| value).collect()
     }
 
-    /// Refuses what was not taken: `known` is what could have been there.
+    /// Refuses the properties that were not taken. `known` names the possible ones.
     pub(crate) fn finish(self, known: &str) -> Result<(), Reason> {
         self.finish_all(known)
     }
 
-    /// The same for who does not own them.
+    /// Refuses the properties that were not taken, as [`Properties::finish`], without consuming the list.
     pub(crate) fn finish_all(&self, known: &str) -> Result<(), Reason> {
         self.iter().next().map_or(Ok(()), |(key, _)| unknown(key, known))
     }
 
-    /// Does `each` for every property, which is to be refused where it is not known.
+    /// Calls `each` for every property; `each` refuses those it does not know.
     pub(super) fn for_each(
         &self,
         mut each: impl FnMut(&str, &str) -> Result<(), Reason>,
@@ -92,14 +93,14 @@ impl Properties {
 }
 
 impl fmt::Display for Properties {
-    /// As they are read.
+    /// Writes the list as `parse` reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |(key, value): (&str, &str)| format!("{key}={}", value.replace(',', ",,"));
         f.write_str(&self.iter().map(one).collect::<Vec<_>>().join(","))
     }
 }
 
-/// Members of members have names with dots, elements of lists have numbers.
+/// Lists the members of an object. Nested members have names with dots, and elements of arrays have numbers.
 fn flatten(prefix: &str, value: &Value, to: &mut Vec<(String, String)>) {
     let name = |key: &str| {
         if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
@@ -116,12 +117,12 @@ fn flatten(prefix: &str, value: &Value, to: &mut Vec<(String, String)>) {
         }
         Value::String(text) => to.push((prefix.to_owned(), text.clone())),
         Value::Number(number) => to.push((prefix.to_owned(), number.to_string())),
-        // That there is none: `"backing": null`.
+        // An absent object: `"backing": null`.
         Value::Null => to.push((prefix.to_owned(), String::new())),
     }
 }
 
-/// Splits at commas but for those that are doubled, which stand for one.
+/// Splits at single commas. A double comma stands for one in a value.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut characters = text.chars().peekable();
@@ -135,17 +136,17 @@ fn split(text: &str) -> Vec<String> {
     parts
 }
 
-/// What is said of a property that is not known.
+/// Returns the error for an unknown property.
 pub(super) fn unknown<T>(key: &str, known: &str) -> Result<T, Reason> {
-    Err(format!("the property {key} is not known; there are {known}"))
+    Err(format!("there is no property {key}; there are {known}"))
 }
 
-/// `on` or `off`, or one of QEMU's other words for them.
+/// Reads `on` or `off`, or QEMU's other words for them.
 pub(crate) fn switch(key: &str, value: &str) -> Result<bool, Reason> {
     match value {
         "on" | "yes" | "true" => Ok(true),
         "off" | "no" | "false" => Ok(false),
-        _ => Err(format!("{key} is on or off")),
+        _ => Err(format!("{key} must be on or off")),
     }
 }
 

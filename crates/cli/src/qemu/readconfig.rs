@@ -1,4 +1,5 @@
-//! `-readconfig`: options in a file, a section each with a property a line (QEMU, "Invocation").
+//! `-readconfig`: options in a file, with a section for each and a property in each line (QEMU,
+//! "Invocation").
 
 use std::fs;
 

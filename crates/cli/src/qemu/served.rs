@@ -1,5 +1,6 @@
-//! Disks behind vhost-user-blk servers, as QEMU has them: a socket (`-chardev`), a disk on it (`-device vhost-user-blk-pci`), and memory that QEMU shares
-//! with the server (`-object memory-backend-memfd`), which this program need not ([`ring3_disk::Served`]). And the other objects of `-object`.
+//! Disks behind vhost-user-blk servers, as QEMU has them: a socket (`-chardev`), a disk on it (`-device
+//! vhost-user-blk-pci`), and memory that QEMU shares with the server (`-object memory-backend-memfd`), for
+//! which ring3 has no need ([`ring3_disk::Served`]). This module also handles the other objects of `-object`.
 
 use crate::drives::{DriveProperties, Interface, VirtioProperties};
 use crate::secrets::SecretObject;
@@ -15,11 +16,11 @@ pub(super) struct ServedDisk {
     disk: VirtioProperties,
 }
 
-/// `-object`: memory for the guest, which is no other than that of `-m`, and what QEMU needs for itself.
+/// `-object`: memory of the guest, whose size `-m` gives already; passwords; and objects for QEMU's own use.
 pub(super) fn object(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse_either(value, Some("qom-type"))?;
     match properties.take("qom-type").unwrap_or_default().as_str() {
-        // Memory, and what is for devices that need it, which say themselves that they are missing.
+        // Memory, and objects for devices that report themselves that they are missing.
         "memory-backend-memfd"
         | "memory-backend-file"
         | "memory-backend-ram"
@@ -36,18 +37,16 @@ pub(super) fn object(all: &mut Translation, value: &str) -> Result<(), Reason> {
             let secret = SecretObject::of(&properties).map_err(|error| error.to_string())?;
             let secrets = &mut all.run.drives.secrets;
             if secrets.iter().any(|other| other.id == secret.id) {
-                return Err(format!("there is a secret {} already", secret.id));
+                return Err(format!("there is already a secret with the id {}", secret.id));
             }
             secrets.push(secret);
             Ok(())
         }
-        "filter-dump" => reason("packets are written by pcap=FILE of -netdev"),
-        kind if kind.starts_with("filter-") => {
-            reason("there are no filters of packets: leave it out")
-        }
+        "filter-dump" => reason("give pcap=FILE with -netdev to write packets to a file"),
+        kind if kind.starts_with("filter-") => reason("there are no packet filters: leave it out"),
         kind if kind.starts_with("tls-creds") => reason("there is no TLS: leave it out"),
         kind if kind.starts_with("sev-") || kind.starts_with("tdx") => {
-            reason("memory is not encrypted: leave it out")
+            reason("there is no memory encryption: leave it out")
         }
         kind => {
             all.warn(&format!("there is no object {kind}"));
@@ -61,7 +60,7 @@ pub(super) fn device(all: &mut Translation, properties: &Properties) -> Result<(
     let mut disk = VirtioProperties::default();
     let mut chardev = String::new();
     properties.for_each(|key, value| match key {
-        // The server says what its cache is, and the card how many interrupts it has.
+        // The server decides about its cache, and the card about the number of its interrupts.
         "config-wce" | "vectors" | "addr" | "bus" | "queue-size" => Ok(()),
         "id" => super::set(&mut disk.id, Some(value.to_owned())),
         "chardev" => super::set(&mut chardev, value.to_owned()),
@@ -72,13 +71,13 @@ pub(super) fn device(all: &mut Translation, properties: &Properties) -> Result<(
         },
     })?;
     if chardev.is_empty() {
-        return reason("which server has it, is missing: add chardev=ID");
+        return reason("the server's character device is missing: add chardev=ID");
     }
     all.served_disks.push(ServedDisk { chardev, disk });
     Ok(())
 }
 
-/// Brings disks and sockets together.
+/// Gives the disks their sockets.
 pub(super) fn finish(all: &mut Translation) -> Result<(), Reason> {
     for ServedDisk { chardev, disk } in std::mem::take(&mut all.served_disks) {
         let characters = &mut all.run.qemu.characters;
@@ -88,13 +87,13 @@ pub(super) fn finish(all: &mut Translation) -> Result<(), Reason> {
                 "there is no such socket: give -chardev socket,id={chardev},path=SOCKET once for each disk"
             ));
         };
-        // Nobody else has it from now on.
+        // No other option can name it from now on.
         characters[index].id = None;
         let Place::Socket(SocketPlace { address: Address::Unix(socket), is_server: false, .. }) =
             characters[index].place.clone()
         else {
             return Err(format!(
-                "ring3 connects to a server of disks: give -chardev socket,id={chardev},path=SOCKET,server=off"
+                "ring3 is the client of a disk server: give -chardev socket,id={chardev},path=SOCKET,server=off"
             ));
         };
         let drive = DriveProperties {

@@ -1,53 +1,53 @@
-//! What the options of `ring3 qemu` say of a run that those of `ring3 run` cannot.
+//! Settings of a run that `ring3 qemu` has options for and `ring3 run` has not.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See above.
+/// The settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QemuSettings {
-    /// The machine is made and quits before its first instruction.
+    /// Whether the machine is built, and quits before its first instruction.
     pub(crate) dry_run: bool,
-    /// What the machine's identity is to firmware and tools.
+    /// The machine's UUID, for firmware and tools.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// A file with the number of the process, while the machine runs.
+    /// A file for the number of the process while the machine runs.
     pub(crate) pid_file: Option<PathBuf>,
-    /// Let a process that does not hold the terminal have the machine.
+    /// Whether a process without a terminal runs the machine.
     pub(crate) daemonize: bool,
-    /// This is that process.
+    /// Whether this is that process.
     pub(crate) is_daemon: bool,
     /// Streams of bytes, for serial ports and monitors.
     pub(crate) characters: Vec<Character>,
-    /// By which people and tools drive the machine.
+    /// The monitors, by which people and tools drive the machine.
     pub(crate) monitors: Vec<Monitor>,
-    /// One of them is there by `-nographic` alone, on standard input and output.
+    /// Whether one of them is there only because of `-nographic`, on standard input and output.
     pub(crate) has_implied_monitor: bool,
 }
 
-/// A character device of the host's: a stream of bytes to and from somewhere.
+/// A character device: a stream of bytes to and from a place on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Character {
-    /// What the command line calls it.
+    /// Its id on the command line.
     pub(crate) id: Option<String>,
     pub(crate) place: Place,
-    /// Several have it, and the escape key goes from one to the next.
+    /// Whether several users share it; the escape key switches between them.
     pub(crate) is_shared: bool,
-    /// What goes there goes to this file, too.
+    /// A file that gets a copy of the output.
     pub(crate) log: Option<CharacterLog>,
 }
 
-/// A file with all that the guest has sent.
+/// A file with all output of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CharacterLog {
     pub(crate) path: PathBuf,
-    /// What is in the file stays.
+    /// Whether the present contents of the file are kept.
     pub(crate) append: bool,
 }
 
-/// Where the bytes go.
+/// The place of a character device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing has been said.
+    /// No option has defined the device.
     #[default]
     Unknown,
     Null,
@@ -57,20 +57,20 @@ pub(crate) enum Place {
         append: bool,
     },
     Pty,
-    /// The named pipes `PATH.in` and `PATH.out`, or one for both directions.
+    /// The named pipes `PATH.in` and `PATH.out`, or one pipe for both directions.
     Pipe(PathBuf),
     Socket(SocketPlace),
 }
 
-/// A socket with streams.
+/// A stream socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketPlace {
     pub(crate) address: Address,
-    /// Others connect to it.
+    /// Whether others connect to it.
     pub(crate) is_server: bool,
-    /// The other side speaks the telnet protocol.
+    /// Whether the other side speaks the telnet protocol.
     pub(crate) telnet: bool,
-    /// When to connect again after the other side has gone.
+    /// The pause before connecting again after the other side has gone.
     pub(crate) reconnect: Option<Duration>,
 }
 
@@ -79,21 +79,21 @@ pub(crate) enum Address {
     Unix(PathBuf),
     /// A host and a port.
     Tcp(String, u16),
-    /// A socket that whoever has started the program has opened.
+    /// A socket that the parent process has opened.
     Descriptor(i32),
 }
 
-/// A monitor and where it is.
+/// A monitor and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Monitor {
-    /// Which of [`QemuSettings::characters`].
+    /// The index into [`QemuSettings::characters`].
     pub(crate) character: usize,
     pub(crate) mode: Mode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// For people: lines.
+    /// For people, who type lines.
     Readline,
     /// For tools: QMP.
     Control,

@@ -1,4 +1,4 @@
-//! Command lines as people write them, and what becomes of them.
+//! Command lines as people write them, and their translations.
 
 use ring3_core::net::MacAddress;
 use ring3_vm::drives::Cache;
@@ -112,7 +112,7 @@ fn virtio_disks_have_their_drives_by_name() {
     let run = run("-device virtio-blk-pci,drive=two,num-queues=4,disable-legacy=auto \
         -drive if=none,id=one,file=a -drive if=none,id=two,file=b,format=qcow2 -drive file=c,if=virtio,id=three \
         -device virtio-blk,drive=one,serial=x,disable-legacy=on,id=disk");
-    // Without -device it is attached at once.
+    // Without -device, the drive is attached at once.
     let disks: Vec<_> = run.drives.drive.iter().collect();
     assert!(disks.iter().all(|disk| disk.interface == Interface::Virtio));
     let files: Vec<_> = disks.iter().filter_map(|disk| disk.file.as_deref()).collect();
@@ -255,7 +255,7 @@ fn the_window_is_the_terminal_where_there_is_one() {
         assert_eq!(display(line), DisplayTarget::None, "{line}");
     }
     assert_eq!(run("-curses").display, DisplayTarget::Terminal);
-    // As libvirt writes it.
+    // libvirt writes it like this.
     let vnc = run("-vnc vnc=unix:/s,audiodev=audio1").display;
     assert_eq!(vnc, "vnc:unix:/s".parse().unwrap());
     assert_eq!(run("-display vnc=unix:/s").display, "vnc:unix:/s".parse().unwrap());
@@ -264,17 +264,17 @@ fn the_window_is_the_terminal_where_there_is_one() {
 #[test]
 fn what_cannot_be_is_refused_by_its_name() {
     for (line, part) in [
-        ("-nonsense", "-nonsense is no option"),
+        ("-nonsense", "-nonsense is unknown"),
         ("-soundhw all", "-soundhw all: there is no sound card"),
         ("-m", "-m needs a value"),
         ("-m 8G", "give at most -m 3G"),
-        ("-m 512,colour=2", "colour is not known"),
+        ("-m 512,colour=2", "no property colour"),
         ("-accel nothing", "no accelerator nothing"),
         ("-M microvm", "-M microvm: the machine is a pc"),
-        ("-cpu Zilog", "there is no such model; there are 486"),
+        ("-cpu Zilog", "there is no such model; the models are 486"),
         ("-nic user,model=rtl8139", "there is no such network card"),
         ("-net nic,model=pcnet -net user", "there is no such network card"),
-        ("-net nic", "nothing is behind the card"),
+        ("-net nic", "no network behind the card"),
         ("-net nic -net nic -net user", "there are no hubs"),
         ("-netdev user", "add id=NAME"),
         ("-netdev vde,id=n", "there is no vde"),
@@ -282,17 +282,17 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-device virtio-net-pci", "add netdev=ID"),
         (
             "-netdev user,id=n -device virtio-net-pci,netdev=n,romfile=a.rom,bootindex=x",
-            "bootindex is",
+            "bootindex must be",
         ),
-        ("-netdev user,id=n -device ne2k_isa,netdev=n,romfile=a.rom", "cards on PCI"),
-        ("-monitor stdio -serial stdio", "several options want standard input"),
+        ("-netdev user,id=n -device ne2k_isa,netdev=n,romfile=a.rom", "PCI cards"),
+        ("-monitor stdio -serial stdio", "several options use standard input"),
         ("-mon chardev=c", "give -chardev KIND,id=c"),
-        ("-chardev null,id=c -chardev null,id=c", "two of the id c"),
+        ("-chardev null,id=c -chardev null,id=c", "two character devices have the id c"),
         ("-chardev pty,id=c -serial chardev:c -mon c", "add mux=on"),
         ("-vnc :1,password=on", "no password here"),
-        ("-serial udp::4444", "no datagrams"),
-        ("-serial /dev/ttyS0", "no port of the host"),
-        ("-serial tcp:10.0.0.1:4444,server", "clients of other hosts are not let in"),
+        ("-serial udp::4444", "cannot use datagrams"),
+        ("-serial /dev/ttyS0", "ports of the host"),
+        ("-serial tcp:10.0.0.1:4444,server", "no clients from other hosts"),
         ("-drive file=a,if=scsi", "there is no SCSI"),
         ("-drive file=fat:rw:directory", "vvfat"),
         ("-hda fat:directory", "vvfat"),
@@ -301,8 +301,8 @@ fn what_cannot_be_is_refused_by_its_name() {
         ("-device virtio-blk-pci", "add drive=ID"),
         ("-device virtio-blk-pci,drive=d", "there is no such drive"),
         ("-device virtio-blk-pci,drive=d,num-queues=0", "from 1 to 16"),
-        ("-device virtio-blk-pci,drive=d,colour=x", "colour is not known"),
-        ("-device virtio-blk-pci,drive=d,logical_block_size=4096", "sectors have 512 bytes"),
+        ("-device virtio-blk-pci,drive=d,colour=x", "no property colour"),
+        ("-device virtio-blk-pci,drive=d,logical_block_size=4096", "sectors always have 512 bytes"),
         ("-device vhost-user-blk-pci", "add chardev=ID"),
         ("-device vhost-user-blk-pci,chardev=c", "-chardev socket,id=c,path=SOCKET"),
         (
@@ -311,23 +311,23 @@ fn what_cannot_be_is_refused_by_its_name() {
         ),
         ("-drive file=a,format=qcow9", "no image format \"qcow9\""),
         ("-drive file=a,index=0,bus=0", "either index"),
-        ("-drive file=a,index=300", "index is a number"),
-        ("-drive file=a,size=1", "size is not known"),
+        ("-drive file=a,index=300", "index must be a number"),
+        ("-drive file=a,size=1", "no property size"),
         ("-blockdev file,filename=a", "add node-name=NAME"),
         ("-blockdev raw,node-name=a,file=b", "there is no node b"),
         ("-boot x", "the letters are"),
         ("-device e1000e", "there is no such network card"),
         ("-device nothing", "there is no such device"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
-        ("-name a,b=c", "b is not known"),
-        ("-uuid 1-2", "a UUID is written"),
+        ("-name a,b=c", "no property b"),
+        ("-uuid 1-2", "a UUID looks like"),
         ("-rtc base=tomorrow", "base=utc"),
         ("-S", "without -qmp or -monitor"),
         ("-append x", "name one with -kernel"),
         ("-debugcon stdio", "port 402h"),
         ("-vga voodoo", "std"),
         ("-parallel stdio", "no parallel port"),
-        ("-daemonize -serial stdio", "-daemonize: nothing can go to standard"),
+        ("-daemonize -serial stdio", "-daemonize: a daemon has no standard"),
         ("qemu-system-arm -m 1", "qemu-system-arm: the machine is a PC"),
     ] {
         let says = refused(line);
@@ -367,21 +367,21 @@ fn what_is_not_missed_is_warned_of_once() {
     for (line, part) in [
         ("-enable-kvm", "-enable-kvm: ring3 executes"),
         ("-accel kvm", "-accel kvm: ring3 executes"),
-        ("-smp 2", "-smp 2: the machine has one processor"),
-        ("-smp cores=2,threads=2", "one processor"),
+        ("-smp 2", "-smp 2: the machine has only one processor"),
+        ("-smp cores=2,threads=2", "only one processor"),
         ("-M q35", "-M q35: the machine is a pc"),
-        ("-cpu max,+avx2", "has no avx2"),
-        ("-cpu pentium3,-sse", "has sse all the same"),
+        ("-cpu max,+avx2", "it lacks avx2"),
+        ("-cpu pentium3,-sse", "has sse nevertheless"),
         ("-cpu EPYC-Rome-v2", "the model here is max"),
         ("-no-acpi", "-no-acpi: ACPI"),
         ("-vga cirrus", "std"),
         ("-display gtk", "there is no window"),
-        ("-vnc 0.0.0.0:1", "clients of other hosts"),
-        ("-netdev user,id=n", "no card has it"),
-        ("-net user", "no card is on it"),
+        ("-vnc 0.0.0.0:1", "no clients from other hosts"),
+        ("-netdev user,id=n", "no card uses it"),
+        ("-net user", "no card uses it"),
         ("-usb", "there is no USB"),
         ("-device qemu-xhci", "no such controller"),
-        ("-global nothing.x=1", "no device here has that property"),
+        ("-global nothing.x=1", "no device here has this property"),
         ("-sandbox on", "sandbox"),
         ("-d int -s", "RING3_LOG"),
         ("qemu-system-x86_64 -hda d", "no 64-bit mode"),
@@ -457,7 +457,7 @@ fn serial_ports_and_monitors_share_places() {
     );
     let modes: Vec<_> = run.qemu.monitors.iter().map(|at| (at.character, at.mode)).collect();
     assert_eq!(modes, [(0, Mode::Readline), (2, Mode::Readline), (3, Mode::Control)]);
-    // As with QEMU, the terminal has both.
+    // As in QEMU, both share the terminal.
     let nographic = self::run("-nographic");
     assert_eq!(nographic.serial, [SerialTarget::Character(0)]);
     assert_eq!(nographic.qemu.monitors.len(), 1);
@@ -502,7 +502,7 @@ fn the_table_is_in_order_and_help_lists_it_once() {
             .filter(|line| line.split_whitespace().next() == Some(&format!("-{}", option.name)));
         assert_eq!(lines.count(), 1, "-{}", option.name);
     }
-    // What can be added has properties that tools are told of.
+    // Devices that can be added have properties that tools may ask for.
     for device in devices::DEVICES {
         if let devices::Kind::Taken(_) = device.kind {
             let has = !ring3_qmp::device_properties(device.name).is_empty();
@@ -515,7 +515,7 @@ fn the_table_is_in_order_and_help_lists_it_once() {
     }
 }
 
-/// What the book says of options and devices, from the tables.
+/// Returns the book's tables of options and devices.
 fn tables() -> String {
     let options =
         || options::OPTIONS.iter().filter(|option| !options::HIDDEN.contains(&option.name));
@@ -535,13 +535,15 @@ fn tables() -> String {
                 if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
             format!("| `{}` | {}{names} |", device.name, device.about)
         }
-        devices::Kind::Warned(why) => format!("| `{}` | warned: {why} |", device.name),
-        devices::Kind::Missing(why) => format!("| `{}` | missing: {why} |", device.name),
+        devices::Kind::Warned(why) => {
+            format!("| `{}` | accepted with a warning: {why} |", device.name)
+        }
+        devices::Kind::Missing(why) => format!("| `{}` | refused: {why} |", device.name),
     };
     let devices: Vec<_> = devices::DEVICES.iter().map(device).collect();
     format!(
-        "Taken: {}.\n\nTaken without effect: {}.\n\n| taken with a warning | |\n| --- | --- |\n{}\n\n\
-        | missing | |\n| --- | --- |\n{}\n\n| device | |\n| --- | --- |\n{}\n",
+        "Accepted: {}.\n\nAccepted without effect: {}.\n\n| accepted with a warning | |\n| --- | --- |\n{}\n\n\
+        | refused | |\n| --- | --- |\n{}\n\n| device | |\n| --- | --- |\n{}\n",
         names(|kind| matches!(kind, Kind::Taken(_))),
         names(|kind| matches!(kind, Kind::Ignored)),
         reasons(|kind| if let Kind::Warned(why) = kind { Some(why) } else { None }),

@@ -1,10 +1,10 @@
-//! Programs at the other end of a serial line, which come and go: one at a time at a socket, the other side of a connection that is made
-//! to one, or who opens a pseudoterminal.
+//! Programs at the other end of a serial line, which come and go: clients of a socket, one at a time; the
+//! peer of a connection that ring3 makes; or programs that open a pseudoterminal.
 //!
-//! The machine never waits for them. What the guest sends goes to a backlog, from which a thread
-//! writes to the client; without a client, or with one that does not keep up, it holds the last 256 KiB, so
-//! that who comes late sees what happened before. Another thread reads what the client sends and waits
-//! while the guest does not take it.
+//! The machine never waits for them. The guest's bytes go to a backlog, from which a thread writes to the
+//! client. Without a client, or with one that reads too slowly, the backlog keeps the last 256 KiB, so that a
+//! client that comes late sees what happened before. Another thread reads the client's bytes, and waits while
+//! the guest does not take them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,22 +23,23 @@ use tracing::{debug, warn};
 use super::terminals::Terminal;
 use super::{Line, SerialError, Taker};
 
-/// Bytes that wait for a client at most; the oldest are lost then.
+/// Upper bound of the bytes that wait for a client; beyond it, the oldest are lost.
 const BACKLOG_MAX: usize = 256 << 10;
 /// Bytes that are written at once.
 const CHUNK: usize = 4096;
 /// How long the end of the process waits for a client to take the last output.
 const PARTING: Duration = Duration::from_secs(2);
-/// How long a reader waits before it offers bytes again that the machine had no room for.
+/// The pause after which a reader offers bytes again for which the machine had no room.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// The host's side of a serial line with clients.
 #[derive(Debug)]
 pub(crate) struct Clients {
     shared: Arc<Shared>,
-    /// The socket's file goes with this, or when the run has ended.
+    /// The socket's file, which is removed when the run ends.
     socket: Mutex<Option<SocketFile>>,
-    /// Held open so that the line stays up, and as it was set, while nobody else has it open.
+    /// The other end of a pseudoterminal. It is held open so that the line stays up, and keeps its settings,
+    /// while no program has it open.
     _terminal: Option<OwnedFd>,
 }
 
@@ -46,21 +47,21 @@ pub(crate) struct Clients {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Clients speak the telnet protocol.
+    /// Whether clients speak the telnet protocol.
     telnet: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     backlog: VecDeque<u8>,
-    /// Who is there.
+    /// The present client.
     client: Option<Arc<File>>,
-    /// Some bytes are neither in the backlog nor with the client.
+    /// Whether some bytes are neither in the backlog nor with the client.
     is_writing: bool,
 }
 
 impl State {
-    /// Drops the oldest bytes where there are too many.
+    /// Drops the oldest bytes if there are too many.
     fn limit_backlog(&mut self) {
         let lost = self.backlog.len().saturating_sub(BACKLOG_MAX);
         self.backlog.drain(..lost);
@@ -68,7 +69,7 @@ impl State {
 }
 
 impl Shared {
-    /// A thread that panicked has left the state as whole as any other.
+    /// Locks the state. A thread that panicked has left it consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +79,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// `client` has gone, or is to go.
+    /// Disconnects `client`, or notes that it has gone.
     fn hang_up(&self, client: &Arc<File>) {
         let mut state = self.lock();
         if state.client.as_ref().is_some_and(|present| Arc::ptr_eq(present, client)) {
@@ -90,7 +91,7 @@ impl Shared {
 }
 
 impl Clients {
-    /// Clients of a new Unix socket at `path`.
+    /// Serves clients of a new Unix socket at `path`.
     pub(super) fn on_socket(path: &Path, line: Line) -> Result<Clients, SerialError> {
         let (listener, file) = socket::listen_at(path)?;
         let refused = |source| SocketError::Refused { path: path.to_owned(), source };
@@ -103,7 +104,7 @@ impl Clients {
         Ok(Clients { shared, socket: Mutex::new(Some(file)), _terminal: None })
     }
 
-    /// Those who come by `next`, which waits for the next one, one after the other.
+    /// Serves one client after the other. `next` waits for the next one.
     pub(crate) fn one_by_one(
         next: impl FnMut() -> io::Result<OwnedFd> + Send + 'static,
         socket: Option<SocketFile>,
@@ -117,7 +118,7 @@ impl Clients {
         Ok(Clients { shared, socket: Mutex::new(socket), _terminal: None })
     }
 
-    /// The one who is at the other end of `input` and `output`, and stays.
+    /// Serves a single client at the other end of `input` and `output`.
     pub(crate) fn on_files(
         input: File,
         output: File,
@@ -131,7 +132,7 @@ impl Clients {
         Ok(Clients { shared, socket: Mutex::default(), _terminal: None })
     }
 
-    /// Who opens `terminal`.
+    /// Serves programs that open `terminal`.
     pub(crate) fn on_terminal(
         terminal: Terminal,
         taker: Arc<dyn Taker>,
@@ -146,7 +147,7 @@ impl Clients {
         Ok(Clients { shared, socket: Mutex::default(), _terminal: Some(other) })
     }
 
-    /// The guest has sent `bytes`.
+    /// Takes `bytes` from the guest.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
         state.backlog.extend(bytes);
@@ -154,13 +155,13 @@ impl Clients {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the client has what the guest has sent; no longer than two seconds.
+    /// Waits until the client has received all output of the guest, for two seconds at most.
     pub(super) fn finish(&self) {
         let is_busy = |state: &mut State| {
             state.client.is_some() && (state.is_writing || !state.backlog.is_empty())
         };
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), PARTING, is_busy);
-        // It takes no more, or a thread has panicked, which has told so.
+        // The result does not matter: the client takes no more, or a thread has panicked and said so.
         drop(waited);
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -171,7 +172,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SerialEr
     Ok(())
 }
 
-/// Starts the thread that writes the backlog to whoever is there.
+/// Starts the thread that writes the backlog to the present client.
 fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
     let shared = shared.clone();
     spawn("serial output", move || {
@@ -179,7 +180,8 @@ fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
             let (client, bytes) = next_chunk(&shared);
             let sent = if shared.telnet {
                 let escaped = telnet::escaped(&bytes);
-                // Which of them the client has not taken is not known by then.
+                // The escaped bytes do not tell which of the original ones the client has taken, so none are
+                // kept.
                 send(&client, &escaped).map_err(|(error, _)| (error, &bytes[..0]))
             } else {
                 send(&client, &bytes)
@@ -201,7 +203,7 @@ fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
     })
 }
 
-/// Sends `bytes` to `client`. An error comes with those that it has not taken.
+/// Sends `bytes` to `client`. An error comes with the bytes that the client has not taken.
 fn send<'a>(mut client: &File, mut bytes: &'a [u8]) -> Result<(), (io::Error, &'a [u8])> {
     while !bytes.is_empty() {
         match client.write(bytes) {
@@ -214,7 +216,7 @@ fn send<'a>(mut client: &File, mut bytes: &'a [u8]) -> Result<(), (io::Error, &'
     Ok(())
 }
 
-/// Waits until there is something to write and somebody to write it to.
+/// Waits until there are bytes to write and a client to take them.
 fn next_chunk(shared: &Shared) -> (Arc<File>, Vec<u8>) {
     let mut state = shared.lock();
     loop {
@@ -234,12 +236,12 @@ fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker:
     loop {
         let connection = match next() {
             Ok(connection) => connection,
-            // It has gone in the meantime.
+            // The client has gone in the meantime.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-            // A connection that is made but once.
+            // The connection is made only once.
             Err(error) if error.kind() == ErrorKind::NotConnected => return,
             Err(error) => {
-                warn!("no more clients at the serial port's socket: {error}");
+                warn!("the serial port's socket takes no more clients: {error}");
                 return;
             }
         };
@@ -249,13 +251,13 @@ fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker:
         }
         shared.connect(client.clone());
         read(&client, shared, taker);
-        // One that has nothing more to send may still want to see what comes.
+        // A client that sends no more may still want to read.
         while !has_hung_up(&client, None) {}
         shared.hang_up(&client);
     }
 }
 
-/// Sends what `client` sends to the machine, until there is no more.
+/// Passes the bytes of `client` to the machine until there are no more.
 fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
     let mut filter = telnet::Filter::default();
     let mut buffer = [0; CHUNK];
@@ -266,14 +268,14 @@ fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => {
-                debug!("no more input from the serial port's client: {error}");
+                debug!("cannot read from the serial port's client any more: {error}");
                 return;
             }
         };
         let bytes = &buffer[..length];
         let bytes = if shared.telnet { filter.data(bytes) } else { bytes.to_vec() };
         while !bytes.is_empty() && !taker.offer(&bytes) {
-            // A guest that takes nothing must not keep the next client out.
+            // A guest that takes no input must not keep the next client out.
             if has_hung_up(client, Some(&AGAIN)) {
                 return;
             }
@@ -281,11 +283,11 @@ fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
     }
 }
 
-/// Waits until `client` has hung up, for that time at most; true if it has.
+/// Waits until `client` has hung up, at most for `timeout`. Returns whether it has.
 fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
-    // A hang-up and an error are reported without having been asked for.
+    // poll(2) reports a hang-up or an error even if no events are requested.
     let mut polled = [PollFd::new(client, PollFlags::empty())];
-    // An error is a signal's interruption; the caller asks again.
+    // An error means an interruption by a signal; the caller asks again.
     matches!(poll(&mut polled, timeout), Ok(1..))
 }
 
@@ -306,7 +308,7 @@ mod tests {
         std::env::temp_dir().join(format!("ring3-serial-{}-{name}", std::process::id()))
     }
 
-    /// What the machine gets next.
+    /// Returns the next input of the machine.
     fn taken(door: &mut Door) -> Vec<u8> {
         use ring3_core::input::{DeviceInput, Input};
 
@@ -392,7 +394,7 @@ mod tests {
         let clients = Clients::on_socket(&path, line).unwrap();
         let mut eager = UnixStream::connect(&path).unwrap();
         eager.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        // Until neither the machine nor the socket has room.
+        // This ends when neither the machine nor the socket has room.
         while eager.write(&[0; CHUNK]).is_ok() {}
         drop(eager);
         let mut next = UnixStream::connect(&path).unwrap();

@@ -18,19 +18,20 @@ use tracing::{info, warn};
 
 use super::{Line, Taker};
 
-/// Bytes that the guest gets at a time: what its serial port always has room for when it takes input.
+/// Bytes that the guest gets at a time. Its serial port always has room for them when it takes input.
 const CHUNK: usize = 4096;
 
-/// How long the other end of a pipe has to close it, so that what comes by it is known before the machine runs.
+/// How long to wait for the other end of a pipe to be closed, so that all its bytes are known before the
+/// machine runs.
 const SCRIPT_WAIT: Duration = Duration::from_secs(1);
 
-/// How long bytes wait before they are offered again.
+/// The pause after which bytes are offered again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Bytes of a script in a pipe at most.
+/// Upper bound of the bytes of a script in a pipe.
 const SCRIPT_MAX: usize = 16 << 20;
 
-/// Who writes to standard input.
+/// The origin of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputFrom {
     /// A person at a terminal, who has the escape key.
@@ -39,23 +40,24 @@ pub(super) enum InputFrom {
     Script,
 }
 
-/// Starts a thread that sends what comes on standard input to the guest, until
-/// it ends. The run goes on then.
+/// Starts a thread that passes standard input to the guest until the input ends. The run continues after
+/// that.
 pub(super) fn start(from: InputFrom, line: Line) -> io::Result<()> {
     thread::Builder::new().name("stdin".into()).spawn(move || {
         let send = |input| match from {
             InputFrom::Script => line.sender.send(input),
-            // A guest that reads nothing must not keep the escape key from being seen.
+            // A guest that reads nothing must not keep the escape key from working.
             InputFrom::Terminal => drop(line.sender.offer(input)),
         };
         if let Err(error) = read(io::stdin().lock(), from, &line, send) {
-            warn!("no more input for the guest: cannot read standard input: {error}");
+            warn!("the guest gets no more input: cannot read standard input: {error}");
         }
     })?;
     Ok(())
 }
 
-/// Starts a thread that gives what comes on standard input to `taker`, until it ends. What is not taken at once waits.
+/// Starts a thread that passes standard input to `taker` until the input ends. Bytes that are not taken at
+/// once wait.
 pub(super) fn start_for(taker: Arc<dyn Taker>) -> io::Result<()> {
     thread::Builder::new().name("stdin".into()).spawn(move || {
         for bytes in arriving(io::stdin().lock()) {
@@ -67,8 +69,8 @@ pub(super) fn start_for(taker: Arc<dyn Taker>) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts what is on standard input at `door`, for the guest to have as soon as it takes it: a file, or what comes by a pipe that is
-/// closed soon. False where it is neither, and nothing is done.
+/// Puts standard input at `door`, if it is a file, or a pipe that is closed soon. The guest then receives it
+/// as soon as it takes input. Returns false, and does nothing, if standard input is neither.
 pub(super) fn put_script(line: &Line, door: &mut Door) -> io::Result<bool> {
     let stdin = io::stdin();
     match FileType::from_raw_mode(fstat(&stdin)?.st_mode) {
@@ -88,24 +90,24 @@ pub(super) fn put_script(line: &Line, door: &mut Door) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The bytes of `source` to its end, as many at a time whenever they came.
+/// Returns the bytes of `source` to its end in chunks of the same sizes, no matter when they arrive.
 fn chunks(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
     iter::from_fn(move || {
         let mut bytes = Vec::with_capacity(CHUNK);
         if let Err(error) = source.by_ref().take(CHUNK as u64).read_to_end(&mut bytes) {
-            warn!("no more input for the guest: cannot read standard input: {error}");
+            warn!("the guest gets no more input: cannot read standard input: {error}");
         }
         (!bytes.is_empty()).then_some(bytes)
     })
 }
 
-/// What comes by `pipe` until it is closed. If that takes long, the rest goes to the guest when it comes.
+/// Reads `pipe` until it is closed. If that takes long, the rest goes to the guest as it arrives.
 fn read_pipe(pipe: File, line: &Line) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::sync_channel(0);
     let reader = thread::Builder::new().name("stdin".into());
     reader.spawn(move || {
         for bytes in arriving(pipe) {
-            // Nobody listens any more when the machine has ended.
+            // This fails when the machine has ended.
             if sender.send(bytes).is_err() {
                 return;
             }
@@ -120,7 +122,9 @@ fn read_pipe(pipe: File, line: &Line) -> io::Result<Vec<u8>> {
             Err(RecvTimeoutError::Timeout) => break,
         }
     }
-    info!("standard input is not closed: what comes from now on comes at no fixed instruction");
+    info!(
+        "standard input is still open: its bytes from now on reach the guest at no fixed instruction"
+    );
     let line = line.clone();
     thread::Builder::new().name("stdin-late".into()).spawn(move || {
         for bytes in receiver {
@@ -130,7 +134,7 @@ fn read_pipe(pipe: File, line: &Line) -> io::Result<Vec<u8>> {
     Ok(script)
 }
 
-/// The bytes of `source` to its end, as they come.
+/// Returns the bytes of `source` to its end as they arrive.
 fn arriving(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
     iter::from_fn(move || {
         let mut buffer = [0; CHUNK];
@@ -140,7 +144,7 @@ fn arriving(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
                 Ok(length) => Some(buffer[..length].to_vec()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    warn!("no more input for the guest: cannot read standard input: {error}");
+                    warn!("the guest gets no more input: cannot read standard input: {error}");
                     None
                 }
             };
@@ -148,7 +152,7 @@ fn arriving(mut source: impl Read) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Reads `source` to its end or until the escape key says to quit.
+/// Reads `source` to its end, or until the escape key ends the run.
 fn read(
     mut source: impl Read,
     from: InputFrom,
@@ -178,8 +182,8 @@ fn read(
     }
 }
 
-/// What of `bytes`, which a person typed, is for the guest, and whether that
-/// person wants to quit.
+/// Returns the bytes among `bytes`, which a person typed, that are for the guest, and whether that person
+/// wants to quit.
 fn typed(keys: &mut EscapeKeys, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut for_guest = Vec::with_capacity(bytes.len());
     for byte in bytes {
@@ -188,7 +192,7 @@ fn typed(keys: &mut EscapeKeys, bytes: &[u8]) -> (Vec<u8>, bool) {
             Key::Nothing | Key::Other(_) => {}
             Key::Quit => return (for_guest, true),
             Key::Help => {
-                // Who asked for help and has no standard error gets none.
+                // A failure is ignored: without standard error nobody can read the help.
                 let _ = write!(Stderr, "\n{}", escape::HELP);
             }
         }
@@ -222,7 +226,7 @@ mod tests {
         assert_eq!(inputs(InputFrom::Terminal, b"\x01x"), [Input::Quit]);
     }
 
-    /// A source that gives a few bytes at a time.
+    /// A source that returns a few bytes at a time.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {

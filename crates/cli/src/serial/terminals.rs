@@ -1,4 +1,4 @@
-//! Pseudoterminals, which have their names before anybody can ask for them.
+//! Pseudoterminals. They are opened, and so have names, before anybody can ask for the names.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,19 +12,19 @@ use super::{SerialError, SerialTarget};
 use crate::args::RunArguments;
 use crate::qemu::settings::Place;
 
-/// A pseudoterminal that passes every byte as it is.
+/// A pseudoterminal that passes all bytes unchanged.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// Our end.
+    /// ring3's end.
     pub(crate) master: OwnedFd,
-    /// The end of others. The line stays up, and as it was set, as long as it is held open.
+    /// The other programs' end. While it is held open, the line stays up and keeps its settings.
     pub(crate) other: OwnedFd,
-    /// The path by which others open their end.
+    /// The path by which other programs open their end.
     pub(crate) name: String,
 }
 
 impl Terminal {
-    /// A new one.
+    /// Opens a new pseudoterminal.
     pub(crate) fn open() -> Result<Terminal, SerialError> {
         Terminal::make().map_err(SerialError::Pty)
     }
@@ -43,22 +43,22 @@ impl Terminal {
     }
 }
 
-/// Whose a pseudoterminal is.
+/// The user of a pseudoterminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// The serial port of that number, 0 for COM1.
+    /// The serial port with this number, 0 for COM1.
     Port(usize),
-    /// The character device of that number.
+    /// The character device with this number.
     Character(usize),
 }
 
-/// The pseudoterminals of a command line that nobody has yet. They are made before tools are let in, which are told their names
-/// (`query-chardev`).
+/// The pseudoterminals of a command line that have not been taken yet. They are opened before tools may
+/// connect, since tools are told their names (`query-chardev`).
 #[derive(Debug, Default)]
 pub(crate) struct Terminals(BTreeMap<Owner, Terminal>);
 
 impl Terminals {
-    /// Makes those that `arguments` ask for.
+    /// Opens the pseudoterminals for which `arguments` ask.
     pub(crate) fn open(arguments: &RunArguments) -> Result<Terminals, SerialError> {
         let targets = arguments.serial_targets();
         let ports = targets.iter().enumerate();
@@ -70,12 +70,12 @@ impl Terminals {
         owners.map(|owner| Ok((owner, Terminal::open()?))).collect::<Result<_, _>>().map(Terminals)
     }
 
-    /// The name of the one of `owner`.
+    /// Returns the name of `owner`'s pseudoterminal.
     pub(crate) fn name(&self, owner: Owner) -> Option<&str> {
         self.0.get(&owner).map(|terminal| terminal.name.as_str())
     }
 
-    /// The one of `owner`, made now if it was not made before.
+    /// Takes `owner`'s pseudoterminal, or opens one if there is none yet.
     pub(crate) fn take(&mut self, owner: Owner) -> Result<Terminal, SerialError> {
         self.0.remove(&owner).map_or_else(Terminal::open, Ok)
     }

@@ -1,4 +1,4 @@
-//! `ring3 doctor` says what the host permits.
+//! `ring3 doctor` reports what the host permits.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("it is text")
 }
 
-/// Which engine it says that there is, in both forms, is the one that runs.
+/// Both forms must name the engine that really runs.
 #[test]
 fn the_diagnosis_is_what_is_so() {
     let output = ring3().arg("doctor").output().unwrap();
@@ -18,7 +18,7 @@ fn the_diagnosis_is_what_is_so() {
     for part in parts.iter().chain(&of_the_nat) {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
-    let has_translator = said.contains("--engine auto takes the translator\n");
+    let has_translator = said.contains("--engine auto chooses the translator\n");
     assert_eq!(output.status.code(), Some(i32::from(!has_translator)), "{said}");
     assert_eq!(said.contains("\nmissing "), !has_translator, "{said}");
 
@@ -44,5 +44,5 @@ fn too_few_addresses_are_told_of() {
         said.contains("poor     addresses (ulimit -v): 976 MiB; ulimit -v unlimited"),
         "{said}"
     );
-    assert!(said.contains("--engine auto takes the interpreter: "), "{said}");
+    assert!(said.contains("--engine auto chooses the interpreter: "), "{said}");
 }

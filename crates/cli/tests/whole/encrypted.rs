@@ -1,16 +1,17 @@
-//! Encrypted disks: QEMU's options for their passwords do here what they do there.
+//! Encrypted disks: QEMU's options for their passwords have the same effects here.
 
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Directory, ring3, seabios};
 
-/// Sends "in the clear" by COM1, and ends the machine with status 33 by the port of isa-debug-exit: MOV SI, 7C17h; CLD; LODSB; TEST AL, AL; JZ to the
-/// end; MOV DX, 3F8h; OUT DX, AL; JMP back; the end: MOV DX, F4h; MOV AL, 10h; OUT DX, AL; JMP to itself.
+/// Sends "in the clear" by COM1, and ends the machine with status 33 by the port of isa-debug-exit: MOV SI,
+/// 7C17h; CLD; LODSB; TEST AL, AL; JZ to the end; MOV DX, 3F8h; OUT DX, AL; JMP back; the end: MOV DX, F4h;
+/// MOV AL, 10h; OUT DX, AL; JMP to itself.
 const BOOT: &[u8] = b"\xbe\x17\x7c\xfc\xac\x84\xc0\x74\x06\xba\xf8\x03\xee\xeb\xf5\xba\xf4\x00\xb0\x10\xee\xeb\xfein the clear\n\0";
 
 const PASSWORD: &str = "swordfish";
 
-/// Each image with what `qemu-img convert` makes of it, and as a drive that is read.
+/// The options of `qemu-img convert` that make each image, and the image as a read-only drive.
 const DRIVES: &[(&str, &str)] = &[
     (
         "-O luks -o key-secret=s,iter-time=10",
@@ -32,7 +33,8 @@ const DRIVES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Ways to say the password; the second way's vector and data are by: openssl enc -aes-256-cbc -K (32 times 31) -iv (16 times 32).
+/// Forms of the password. The vector and data of the second form are made by: openssl enc -aes-256-cbc -K (32
+/// times 31) -iv (16 times 32).
 const SECRETS: &[&str] = &[
     "secret,id=s,data=swordfish",
     "secret,id=s,file=password",
@@ -41,7 +43,7 @@ const SECRETS: &[&str] = &[
     "secret,id=s,keyid=master,iv=MjIyMjIyMjIyMjIyMjIyMg==,format=base64,data=7BhTeH/M80a+LUQic2oVgg==",
 ];
 
-/// The machine of `program` with those options.
+/// Runs the machine of `program` with these options.
 fn machine(program: &mut Command, directory: &Directory, options: &str) -> Output {
     program
         .current_dir(directory.path(""))
@@ -69,7 +71,7 @@ fn as_qemu() -> Command {
     command
 }
 
-/// The image, and the files with passwords.
+/// Makes a directory with the image, and with files of passwords.
 fn directory(made: &str) -> Directory {
     let directory = Directory::new();
     let mut disk = vec![0; 1 << 20];
@@ -79,7 +81,8 @@ fn directory(made: &str) -> Directory {
     directory.file("password", PASSWORD.as_bytes());
     directory.file("password.base64", b"c3dvcmRmaXNo\n");
     directory.file("key", &[0x31; 32]);
-    // On a busy host it finds now and then that it has had too little of the processor to measure its own speed.
+    // On a busy host qemu-img sometimes fails, since it got too little of the processor to measure its own
+    // speed.
     let is_made = (0..100).any(|_| {
         let mut convert = Command::new("qemu-img");
         convert.args(["convert", "--object", SECRETS[0], "-f", "raw"]).args(made.split(' '));
@@ -99,7 +102,7 @@ fn they_boot_as_in_qemu() {
     }
     for (index, (made, drive)) in DRIVES.iter().enumerate() {
         let directory = directory(made);
-        // Every way to say it with the first drive, and one with the others.
+        // The first drive is tried with every form of the password, each other one with a single form.
         let secrets = if index == 0 { SECRETS } else { &SECRETS[index..=index] };
         for secret in secrets {
             let options = format!("-object {secret} {drive}");
@@ -113,14 +116,14 @@ fn they_boot_as_in_qemu() {
     }
 }
 
-/// A wrong password and the like end in one line, there as well as here.
+/// A wrong password and the like end in one line, with QEMU and with ring3.
 #[test]
 fn what_is_wrong_with_passwords_is_said() {
     let (made, drive) = DRIVES[0];
     let directory = directory(made);
     for (secret, drive, status, says) in [
         ("secret,id=s,data=wrong", drive, 1, "password"),
-        ("secret,id=s,file=nothing", drive, 1, "nothing cannot be read"),
+        ("secret,id=s,file=nothing", drive, 1, "cannot read nothing"),
         ("secret,id=s,format=base64,data=swordfish", drive, 1, "base64"),
         ("secret,id=other,data=swordfish", drive, 2, "-object secret,id=s,file=FILE"),
         ("secret,id=s", drive, 2, "secret,id=NAME,file=FILE"),

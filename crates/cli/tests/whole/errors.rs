@@ -1,11 +1,11 @@
-//! What the program says, and with which status it ends, when something is wrong.
+//! The program's error messages and exit statuses.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use crate::support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
-/// Runs the program and returns its exit status and what it wrote to standard error.
+/// Runs the program and returns its exit status and its standard error.
 fn run<A: AsRef<OsStr>>(arguments: &[A]) -> (i32, String) {
     let output = ring3()
         .arg("run")
@@ -29,7 +29,7 @@ fn refuses<A: AsRef<OsStr>>(arguments: &[A], parts: &[&str]) {
     }
 }
 
-/// Asserts that the program calls the command line wrong and says `parts`.
+/// Asserts that the program calls the command line wrong, with `parts` in its message.
 #[track_caller]
 fn misused(arguments: &[&str], parts: &[&str]) {
     let (status, errors) = run(arguments);
@@ -55,7 +55,7 @@ fn a_missing_initial_ram_disk_is_named() {
 #[test]
 fn two_networks_of_one_name_are_refused() {
     let nic = ["--nic", "user,id=lan", "--nic", "user,id=lan"];
-    refuses(&nic, &["two networks are called \"lan\"; give each another id"]);
+    refuses(&nic, &["two networks have the id \"lan\"; give each its own id"]);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_file_that_is_no_kernel_is_told_apart() {
 fn a_kernel_that_was_cut_off_is_damaged() {
     let directory = Directory::new();
     let mut cut = kernel(HALT_FOR_EVER);
-    // More than the last paragraph, which the file need not fill.
+    // This cuts off more than the last paragraph, which the file need not fill.
     cut.truncate(cut.len() - 16);
     let cut = directory.file("cut", &cut);
     refuses(&["--kernel".as_ref(), cut.as_os_str()], &["cut is damaged"]);
@@ -115,9 +115,9 @@ fn a_serial_file_that_cannot_be_made_is_named() {
     );
 }
 
-/// Every option that takes a file, with one that cannot be used; D is a directory of the test's own, with the
-/// files `kernel`, `short` (700 bytes), `locked` (nobody may read it), `odd` of no diskette's size, `disk`, and `used`, a
-/// socket at which somebody listens.
+/// Every option that takes a file, with a file that cannot be used. D is a directory of the test's own with
+/// the files `kernel`, `short` (700 bytes), `locked` (nobody may read it), `odd` (not the size of a
+/// diskette), `disk`, and `used`, a socket at which somebody listens.
 const UNUSABLE_FILES: &[(&str, &[&str])] = &[
     ("--kernel D/none", &["cannot read the kernel", "No such file"]),
     ("--kernel D", &["cannot read the kernel", "directory"]),
@@ -157,7 +157,7 @@ fn files_that_cannot_be_used_are_named_in_one_line() {
     directory.file("disk", &[0; 512]);
     let locked = directory.file("locked", &[0; 512]);
     std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o0)).unwrap();
-    // To root everything is permitted.
+    // Root may read every file.
     let may_read_all = std::fs::read(&locked).is_ok();
     let _used = std::os::unix::net::UnixListener::bind(directory.path("used")).unwrap();
     for (line, parts) in UNUSABLE_FILES {
@@ -175,7 +175,7 @@ fn files_that_cannot_be_used_are_named_in_one_line() {
 
 #[test]
 fn a_tcp_port_in_use_is_told() {
-    // The listener has the port of a display.
+    // The listener holds the port of a display.
     let (display, _listener) = (1..1000)
         .find_map(|display| {
             let listener = std::net::TcpListener::bind(("127.0.0.1", 5900 + display)).ok()?;
@@ -199,7 +199,7 @@ fn missing_and_wrong_firmware_is_named() {
     refuses(&["--bios".as_ref(), text.as_os_str()], &["text is no firmware", "14 bytes"]);
 }
 
-/// Firmware and a kernel: what is wrong with either is said of it.
+/// With firmware and a kernel, the message must name the one that is wrong.
 #[test]
 fn what_firmware_cannot_start_is_named() {
     let directory = Directory::new();
@@ -217,8 +217,8 @@ fn what_firmware_cannot_start_is_named() {
     both(text.as_os_str(), &image, &["text is no Linux kernel"]);
 }
 
-/// A translator reserves many addresses. Where the process may have few of them (`ulimit -v`), the interpreter runs alone,
-/// unless it was the translator that was asked for.
+/// A translator reserves much address space. If the process may have only little (`ulimit -v`), the
+/// interpreter runs alone, unless the command line asks for the translator.
 #[test]
 fn without_addresses_the_interpreter_runs_alone() {
     let directory = Directory::new();
@@ -267,7 +267,7 @@ fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--kernel=k", "--boot=d"], &["--boot", "cannot be used"]);
     misused(&["--kernel=k", "--debugcon=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
-    misused(&["--kernel=k", "--memory=4G"], &["4G", "between 1M and 3G"]);
+    misused(&["--kernel=k", "--memory=4G"], &["4G", "from 1M to 3G"]);
     misused(&["--kernel=k", "--memory=much"], &["much", "512M"]);
     misused(&["--kernel=k", "--serial=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--display=window"], &["window", "none"]);
@@ -293,7 +293,7 @@ fn qemus_options_are_refused_by_their_names() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (arguments, says) in [
-        (&["-frobnicate"][..], "ring3: -frobnicate is no option; "),
+        (&["-frobnicate"][..], "ring3: -frobnicate is unknown; "),
         (&["-hda"], "ring3: -hda needs a value\n"),
         (&["-soundhw", "all"], "ring3: -soundhw all: there is no sound card"),
     ] {
@@ -348,7 +348,7 @@ fn completions_are_what_the_shell_can_read() {
     let script = ring3().args(["completions", "bash"]).output().expect("the program starts");
     let directory = Directory::new();
     let script = directory.file("ring3.bash", &script.stdout);
-    // What the shell proposes after "ring3 ru".
+    // The words that the shell proposes after "ring3 ru".
     let complete = "source \"$1\"; COMP_WORDS=(ring3 ru); COMP_CWORD=1; _ring3 ring3 ru ring3; \
                     echo \"${COMPREPLY[@]}\"";
     let proposed = Command::new("bash").args(["-c", complete, "bash"]).arg(script).output();

@@ -1,5 +1,6 @@
-//! First mistakes: what people type who come from QEMU, VirtualBox, User Mode Linux, v86 or containers, or who have not read
-//! the book. One line a case: the words, the exit status, and a piece of what is said.
+//! First mistakes: command lines of people who come from QEMU, VirtualBox, User Mode Linux, v86 or
+//! containers, or who have not read the book. Each line is a case: the words, the exit status, and a part of
+//! the answer.
 
 mod others;
 
@@ -7,8 +8,8 @@ use std::process::Stdio;
 
 use crate::support::{Directory, HALT_FOR_EVER, kernel, output, ring3};
 
-/// The words are in a directory with `kernel`, `kernel64`, `disk.img` (empty), `disc.iso`, `floppy.img`, `vmlinuz.gz`, `initrd.gz`, `disk.ova`,
-/// `text` and the directory `directory`.
+/// The working directory has the files `kernel`, `kernel64`, `disk.img` (empty), `disc.iso`, `floppy.img`,
+/// `vmlinuz.gz`, `initrd.gz`, `disk.ova`, `text` and the directory `directory`.
 const CASES: &[(&str, i32, &str)] = &[
     // Nothing, or help.
     ("", 2, "Usage: ring3 <COMMAND>"),
@@ -16,14 +17,14 @@ const CASES: &[(&str, i32, &str)] = &[
     ("help run", 0, "--kernel <FILE>"),
     ("run help", 1, "\"ring3 run --help\" lists the options"),
     ("run -h", 0, "Examples:"),
-    ("run -help", 2, "here it is --help"),
+    ("run -help", 2, "the option here is --help"),
     ("-version", 2, "--version"),
     ("version", 2, "\"ring3 --version\""),
-    // Words where a command is due.
+    // Words in place of a command.
     ("boot", 2, "\"ring3 run\" runs a machine"),
     ("start", 2, "\"ring3 run\" runs a machine"),
     ("startvm win95", 2, "ring3 run disk.img"),
-    ("createvm --name x", 2, "no machine is kept"),
+    ("createvm --name x", 2, "machines are not stored"),
     ("disk.img", 2, "ring3 run disk.img boots it"),
     ("runn disk.img", 2, "'run'"),
     ("ps", 2, "a process of its own"),
@@ -34,7 +35,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("install debian.iso", 2, "ring3 run disc.iso --hda disk.img"),
     ("--kernel kernel", 2, "ring3 run --kernel"),
     ("-hda disk.img", 2, "ring3 run -hda"),
-    // A file alone.
+    // A file without an option.
     ("run kernel", 4, "halted with interrupts disabled"),
     ("run kernel --append console=ttyS0", 4, "halted with interrupts disabled"),
     ("run kernel initrd.gz", 4, "halted with interrupts disabled"),
@@ -45,24 +46,24 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run disk.img disc.iso floppy.img", 4, "disc.iso, floppy.img, disk.img"),
     ("run floppy.img floppy.img floppy.img", 1, "both drives have one"),
     ("run kernel64", 1, "is for 64-bit processors"),
-    ("run kernel kernel", 1, "a machine starts one"),
-    ("run kernel --kernel kernel", 1, "a machine starts one"),
+    ("run kernel kernel", 1, "a machine starts only one"),
+    ("run kernel --kernel kernel", 1, "a machine starts only one"),
     ("run kernel --boot d", 1, "leave --boot out"),
     ("run vmlinuz.gz", 1, "is compressed: unpack it with gunzip first"),
-    ("run initrd.cpio", 1, "for which there is no kernel"),
+    ("run initrd.cpio", 1, "without a kernel"),
     ("run disk.ova", 1, "is an archive: unpack it"),
-    ("run text", 1, "say what it is by --hda"),
+    ("run text", 1, "say what it is with --hda"),
     ("run directory", 1, "is a directory"),
-    ("run /dev/null", 1, "say what it is by --hda"),
+    ("run /dev/null", 1, "say what it is with --hda"),
     ("run nothing.img", 1, "there is no file nothing.img"),
     ("run debian:12", 1, "boots a disk, a disc"),
     ("run ubd0=root_fs mem=128M", 1, "--drive file=root_fs,if=virtio"),
     ("run mem=128M", 1, "--mem 128M"),
     ("run disk.img --replay recording", 2, "cannot be used with"),
     // The wrong option for a file.
-    ("run --kernel disk.img", 1, "give it by --hda"),
-    ("run --kernel disc.iso", 1, "give it by --cdrom"),
-    ("run --kernel floppy.img", 1, "give it by --fda"),
+    ("run --kernel disk.img", 1, "give it with --hda"),
+    ("run --kernel disc.iso", 1, "give it with --cdrom"),
+    ("run --kernel floppy.img", 1, "give it with --fda"),
     ("run --kernel text", 1, "is no Linux kernel"),
     ("run --kernel vmlinuz.gz", 1, "unpack it with gunzip"),
     ("run --initrd initrd.gz", 2, "add --kernel FILE"),
@@ -72,12 +73,12 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run --hda", 2, "a value is required"),
     ("run --nic", 2, "a value is required"),
     // QEMU's options.
-    ("run -kernel kernel", 2, "here it is --kernel"),
+    ("run -kernel kernel", 2, "the option here is --kernel"),
     ("run -kernel kernel", 2, "\"ring3 qemu -kernel …\""),
-    ("run -hda disk.img", 2, "here it is --hda"),
-    ("run -hda", 2, "here it is --hda"),
-    ("run -cdrom disc.iso -boot d", 2, "here it is --cdrom"),
-    ("run -drive file=disk.img", 2, "here it is --drive"),
+    ("run -hda disk.img", 2, "the option here is --hda"),
+    ("run -hda", 2, "the option here is --hda"),
+    ("run -cdrom disc.iso -boot d", 2, "the option here is --cdrom"),
+    ("run -drive file=disk.img", 2, "the option here is --drive"),
     ("run -nographic disk.img", 2, "leave it out"),
     ("run --nographic disk.img", 2, "the serial port is on this terminal"),
     ("run -vnc :0", 2, "--display vnc"),
@@ -87,8 +88,8 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run -s -S", 2, "no stub for a debugger"),
     ("run --gdb tcp::1234", 2, "no stub for a debugger"),
     ("run -S", 2, "--paused"),
-    ("run -enable-kvm", 2, "no right and no module is needed"),
-    ("run --accel kvm", 2, "no right and no module is needed"),
+    ("run -enable-kvm", 2, "needs no rights and no module"),
+    ("run --accel kvm", 2, "needs no rights and no module"),
     ("run -M q35", 2, "440FX"),
     ("run --machine q35", 2, "440FX"),
     ("run -net nic -net user", 2, "--nic user"),
@@ -99,14 +100,14 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run -curses", 2, "--display terminal"),
     ("run -usb", 2, "no USB"),
     ("run -soundhw sb16", 2, "no such device"),
-    ("run -nic user", 2, "here it is --nic"),
-    ("run -serial mon:stdio", 2, "here it is --serial"),
-    ("run -memory 512", 2, "here it is --memory"),
-    ("run -no-reboot", 2, "here it is --no-reboot"),
+    ("run -nic user", 2, "the option here is --nic"),
+    ("run -serial mon:stdio", 2, "the option here is --serial"),
+    ("run -memory 512", 2, "the option here is --memory"),
+    ("run -no-reboot", 2, "the option here is --no-reboot"),
     ("run -whatever", 2, "\"ring3 qemu -whatever …\""),
-    ("run --enable-kvm", 2, "no right and no module is needed"),
+    ("run --enable-kvm", 2, "needs no rights and no module"),
     ("run --daemonize", 2, "in the foreground"),
-    // Those of others.
+    // Other programs' options.
     ("run --memory-size 64 --hda disk.img", 2, "-m SIZE"),
     ("run --ram 64", 2, "-m SIZE"),
     ("run --cmdline quiet kernel", 2, "--append TEXT"),
@@ -116,14 +117,14 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run --bzimage kernel", 2, "--kernel FILE"),
     ("run --headless disk.img", 2, "leave it out"),
     ("run -p 8080:80 disk.img", 2, "hostfwd"),
-    ("run -it debian", 2, "the terminal is the first serial port"),
+    ("run -it debian", 2, "the first serial port is on the terminal"),
     ("run -v /home:/home debian", 2, "--nic user"),
     ("run -d disk.img", 2, "in the foreground"),
     ("run --rm debian", 2, "for containers"),
     ("run --uefi disc.iso", 2, "--bios FILE"),
     ("run --verbose disk.img", 2, "--log info"),
     ("run --config machine.conf", 2, "no files with options"),
-    // Slips.
+    // Typing errors.
     ("run --kernle kernel", 2, "'--kernel'"),
     ("run --memroy 64M", 2, "'--memory'"),
     ("run --cdrm disc.iso", 2, "'--cdrom'"),
@@ -136,13 +137,13 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run -m 65536K kernel", 4, "halted"),
     ("run -m=64M kernel", 4, "halted"),
     ("run -m64 kernel", 4, "halted"),
-    ("run -m 8G kernel", 2, "between 1M and 3G"),
+    ("run -m 8G kernel", 2, "from 1M to 3G"),
     ("run --memory 8G kernel", 2, "32-bit addresses"),
-    ("run -m 536870912 kernel", 2, "a number alone is in MiB"),
-    ("run -m 0 kernel", 2, "between 1M and 3G"),
+    ("run -m 536870912 kernel", 2, "a number without a unit is in MiB"),
+    ("run -m 0 kernel", 2, "from 1M to 3G"),
     ("run -m 1.5G kernel", 2, "512M, 2G"),
     ("run -m lots kernel", 2, "512M, 2G"),
-    // What the values of an option are.
+    // Questions about the values of an option.
     ("run --nic help", 0, "user"),
     ("run --nic help", 0, "hostfwd=tcp::2222-:22"),
     ("run --nic ?", 0, "switch"),
@@ -170,7 +171,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("switch --uplink mouse", 2, "for '--uplink <PROPERTIES>'"),
     ("switch --uplink user,hostfwd=help", 2, "--uplink"),
     ("switch --uplink", 2, "a value is required"),
-    // Values that others have.
+    // Values of other programs.
     ("run --cpu host kernel", 2, "486, pentium"),
     ("run --cpu qemu32 kernel", 2, "486, pentium"),
     ("run --display gtk kernel", 2, "terminal or vnc:WHERE"),
@@ -227,7 +228,7 @@ fn each_is_answered_by_what_to_do() {
                 output.status
             );
         }
-        // Help is long; what is wrong is said in few lines, but for the processor's state.
+        // Help is long, but an error takes few lines, apart from the processor's state.
         if *status == 1 {
             assert_eq!(errors.lines().count(), 1, "ring3 {words}:\n{errors}");
         }

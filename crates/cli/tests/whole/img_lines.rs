@@ -1,29 +1,29 @@
-//! Command lines of qemu-img as documentation has them, run by `ring3 img` and by the real qemu-img side by side.
+//! Command lines of qemu-img from documentation, run by `ring3 img` and by the real qemu-img side by side.
 //!
-//! A line a case, with what it must do. Both run on copies of one set of images and must end with one status, but where a
-//! row says otherwise.
+//! Each line is a case with its expected effect. Both run on copies of the same images and must end with the
+//! same status, unless a row says otherwise.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What a line must do, beside its status.
+/// The expected effect of a line, beside its status.
 enum Does {
     /// Both print the same words, in any order on a line.
     Words,
-    /// Both print JSON in which these fields, by their paths, are the same.
+    /// Both print JSON in which these fields, named by their paths, are the same.
     Json(&'static [&'static str]),
-    /// The disk in this file is the same afterwards, and qemu-img finds nothing wrong with ours.
+    /// The disk in this file is the same afterwards, and qemu-img finds no error in ring3's.
     Disk(&'static str),
-    /// Ours says this.
+    /// ring3 prints this.
     Says(&'static str),
-    /// Nothing beside the status.
+    /// Only the status counts.
     Ends,
 }
 use Does::{Disk, Ends, Json, Says, Words};
 
-/// A line, the status of both, and what it must do.
+/// A line, the status of both, and its effect.
 type Row = (&'static str, i32, Does);
 
 const SECRET: &str = "--object secret,id=s,data=swordfish";
@@ -250,7 +250,7 @@ const ROWS: &[Row] = &[
     ("dd if=disk.raw of=new.raw", 0, Disk("new.raw")),
     ("dd -f qcow2 -O raw bs=1M count=3 if=disk.qcow2 of=new.raw", 0, Disk("new.raw")),
     ("dd -f qcow2 -O raw bs=1M skip=5 if=disk.qcow2 of=new.raw", 0, Disk("new.raw")),
-    // Versions of QEMU differ in how many blocks these are.
+    // Versions of QEMU differ in the number of these blocks.
     ("dd -f raw -O raw bs=1M count=3 skip=1 if=disk.raw of=new.raw", 0, Ends),
     ("dd -O qcow2 bs=64k if=disk.raw of=new.qcow2", 0, Disk("new.qcow2")),
     ("dd bs=100 count=7 if=disk.raw of=new.raw", 0, Disk("new.raw")),
@@ -264,7 +264,7 @@ const ROWS: &[Row] = &[
     ("bench -q -c 10 -t none -n disk.raw", 0, Ends),
 ];
 
-/// Lines that ring3 ends in another way, with both statuses and why.
+/// Lines whose status differs in ring3, with both statuses and a part of ring3's output.
 const OTHERS: &[(&str, i32, i32, &str)] = &[
     // A wrong command line is status 2 everywhere in ring3.
     ("create -f nonsense new.img 1G", 2, 1, "there is no image format"),
@@ -272,12 +272,12 @@ const OTHERS: &[(&str, i32, i32, &str)] = &[
     ("compare disk.raw", 2, 1, "required arguments"),
     ("resize disk.raw", 2, 1, "required arguments"),
     ("check -r foo disk.qcow2", 2, 1, "invalid value 'foo'"),
-    // Missing, by name.
-    ("amend -f qcow2 -o compat=1.1 disk.qcow2", 1, 0, "amend is missing"),
-    ("bitmap --add disk.qcow2 b0", 1, 0, "bitmap is missing"),
-    // The format of a backing file is found out and kept.
+    // Not implemented, and named as such.
+    ("amend -f qcow2 -o compat=1.1 disk.qcow2", 1, 0, "amend is not implemented"),
+    ("bitmap --add disk.qcow2 b0", 1, 0, "bitmap is not implemented"),
+    // The format of a backing file is detected and kept.
     ("create -f qcow2 -b base.qcow2 new.qcow2", 0, 1, "backing_fmt=qcow2"),
-    // Encrypted images are only read, and formats of others are not made.
+    // Encrypted images can only be read, and images of some other formats cannot be created.
     (
         "create SECRET -f luks -o key-secret=s,iter-time=100 new.luks 10M",
         1,
@@ -286,11 +286,11 @@ const OTHERS: &[(&str, i32, i32, &str)] = &[
     ),
     ("convert -O vhdx disk.raw new.vhdx", 1, 0, "read, and not made"),
     ("resize disk.vhdx +1M", 1, 1, "VHDX images are only read"),
-    // What is allocated is not compared, but what is there.
+    // ring3 compares contents rather than allocation.
     ("compare -s disk.raw disk.qcow2", 0, 1, "Images are identical."),
 ];
 
-/// Words of a line as a shell has them, with single quotes.
+/// Splits a line into words as a shell does, with single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in line.replace("SECRET", SECRET).split('\'').enumerate() {
@@ -311,14 +311,14 @@ fn run(program: &[&str], line: &[String], directory: &Path) -> Output {
 fn qemu(line: &str, directory: &Path) {
     let output = run(&["qemu-img"], &words(line), directory);
     let said = String::from_utf8_lossy(&output.stderr);
-    // It measures how quick the host is, which fails where that is too quick to be measured.
+    // qemu-img measures the host's speed here, which fails if the host is too fast to measure.
     if said.contains("accurate CPU usage") {
         return qemu(line, directory);
     }
     assert!(output.status.success(), "qemu-img {line}: {said}");
 }
 
-/// The images that lines name.
+/// Makes the images that lines name.
 fn images(directory: &Path) {
     let path = |name: &str| directory.join(name);
     let piece =
@@ -357,7 +357,7 @@ fn images(directory: &Path) {
     let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let block = number(number(48));
     let end = bytes.len() / 65536;
-    // One more cluster that is counted and not used; and one in use that is not counted.
+    // One more cluster that is counted but not used, and one in use that is not counted.
     let mut leaky = bytes.clone();
     leaky.resize((end + 1) * 65536, 0);
     leaky[block + end * 2 + 1] = 1;
@@ -387,7 +387,7 @@ fn sorted(text: &[u8]) -> Vec<Vec<String>> {
     text.lines().map(line).collect()
 }
 
-/// What a line was to do and did not, if anything.
+/// Returns the difference from the expected effect of a line, if there is any.
 fn fault(row: &Row, images: &Path) -> Option<String> {
     let (line, status, does) = row;
     let (ours, theirs) = (copy(images), copy(images));

@@ -1,19 +1,21 @@
-//! Room that images take, and room that there is not; and what cannot be read: `ring3 img` beside qemu-img.
+//! Room that images take, room that is missing, and data that cannot be read: `ring3 img` compared with
+//! qemu-img.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
 
 use crate::support::images::Place;
 
-/// Bytes of the disks: no whole number of what an L2 table describes.
+/// Bytes of the disks, not a multiple of the bytes that an L2 table describes.
 const SIZE: u64 = 10 << 20;
 
-/// Bytes that a file takes on the host.
+/// Returns the bytes that a file takes on the host.
 fn taken(place: &Place, name: &str) -> u64 {
     std::fs::metadata(place.path(name)).unwrap().blocks() * 512
 }
 
-/// Both do `line`, with `NEW` for the name of the new or changed image, and end alike. The names of their images.
+/// Both programs run `line`, with `NEW` for the name of the new or changed image, and must end alike. Returns
+/// the names of their images.
 fn both(place: &Place, line: &str) -> Option<[&'static str; 2]> {
     let ours =
         place.run(env!("CARGO_BIN_EXE_ring3"), &format!("img {}", line.replace("NEW", "ours")));
@@ -68,7 +70,7 @@ fn images_take_as_much_room_as_those_of_qemu_img() {
                 if format == "qcow2" {
                     place.qemu(&format!("check -f qcow2 {ours}"));
                 }
-                // Tables may be at other places, and a grain more or less of the file system's is none of theirs.
+                // Tables may be in other places, and the file system may round up to its own blocks.
                 let (here, there) = (taken(&place, ours), taken(&place, theirs));
                 assert!(here.abs_diff(there) < 1 << 20, "{line}: {here} and {there} bytes");
                 let needed = SIZE - if is_grown { 4 << 20 } else { 0 };
@@ -81,7 +83,7 @@ fn images_take_as_much_room_as_those_of_qemu_img() {
     }
 }
 
-/// Clusters that became free had contents, which must not come back.
+/// Clusters that were freed had contents, which must not return.
 #[test]
 fn new_room_of_a_disk_reads_as_zeros() {
     for mode in ["metadata", "falloc", "full"] {
@@ -119,7 +121,7 @@ fn what_cannot_have_room_at_once_is_refused() {
     }
 }
 
-/// A file system of 6 MiB that is the present directory of `script`; none, and a word about it, where the host allows no namespaces.
+/// Runs `script` in a file system of 6 MiB. Returns None, with a note, if the host permits no namespaces.
 fn on_a_small_disk(place: &Place, script: &str) -> Option<Output> {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
@@ -139,7 +141,7 @@ fn on_a_small_disk(place: &Place, script: &str) -> Option<Output> {
     Some(run(script))
 }
 
-/// One line, status 1, no new file, and images that are there are as they were.
+/// There must be one line, status 1, no new file, and no change to existing images.
 #[test]
 fn a_full_disk_leaves_nothing_half_written() {
     let place = Place::new();
@@ -176,7 +178,7 @@ fn a_full_disk_leaves_nothing_half_written() {
     }
 }
 
-/// A server of a disk on which some sectors cannot be read, and the same copy that qemu-img makes of it.
+/// A server of a disk on which some sectors cannot be read: ring3 must make the same copy as qemu-img.
 #[test]
 fn what_cannot_be_read_is_salvaged_as_by_qemu_img() {
     let place = Place::new();
@@ -218,7 +220,7 @@ fn what_cannot_be_read_is_salvaged_as_by_qemu_img() {
         let said = String::from_utf8_lossy(&ours.stderr);
         assert_eq!(ours.status.code(), theirs.status.code(), "{option}: {said} {theirs:?}");
         let lines =
-            said.lines().filter(|line| line.contains("cannot be read, and are zeros")).count();
+            said.lines().filter(|line| line.contains("cannot be read and become zeros")).count();
         let wanted = if option == "--salvage " { 2 } else { 0 };
         assert_eq!(lines, wanted, "{option}: {said}");
         assert_eq!(ours.status.success(), !option.is_empty(), "{option}: {said}");
@@ -231,7 +233,7 @@ fn what_cannot_be_read_is_salvaged_as_by_qemu_img() {
     }
 }
 
-/// Tables that lead nowhere: what they describe is zeros, the rest is there.
+/// Table entries that lead nowhere: the clusters that they describe become zeros, and the others are kept.
 #[test]
 fn damaged_tables_are_salvaged() {
     let place = Place::new();
@@ -243,7 +245,7 @@ fn damaged_tables_are_salvaged() {
         |bytes: &[u8], at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
     let l1 = number(&image, 40) as usize;
     let l2 = (number(&image, l1) & 0xff_ffff_ffff_fe00) as usize;
-    // Clusters 5 and 6 begin where no cluster begins.
+    // The entries of clusters 5 and 6 point to places where no cluster begins.
     for entry in [5, 6] {
         image[l2 + entry * 8 + 6] |= 2;
     }
@@ -253,7 +255,7 @@ fn damaged_tables_are_salvaged() {
     );
     assert_eq!(place.files(), ["data", "image"]);
     let said = place.img("convert --salvage -f qcow2 -O raw image new");
-    assert!(said.contains("131072 bytes at 327680 cannot be read, and are zeros"), "{said}");
+    assert!(said.contains("131072 bytes at 327680 cannot be read and become zeros"), "{said}");
     let mut expected = data;
     expected[5 << 16..7 << 16].fill(0);
     assert!(std::fs::read(place.path("new")).unwrap() == expected);

@@ -1,4 +1,4 @@
-//! `ring3 qemu` as a program: monitors, serial ports and their places, and machines in the background.
+//! `ring3 qemu` as a program: monitors, serial ports and their back-ends, and machines in the background.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,15 +11,15 @@ use crate::support::qmp::Qmp;
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
 use serde_json::json;
 
-/// Sends "ring3" by COM1, and then all that comes by it back: MOV DX, 3F8h; five times MOV AL, …; OUT DX, AL; then MOV DX, 3FDh; IN AL, DX; TEST AL, 1;
-/// JZ back; MOV DX, 3F8h; IN AL, DX; OUT DX, AL; JMP back.
+/// Sends "ring3" by COM1, and then echoes all input from there: MOV DX, 3F8h; five times MOV AL, …; OUT DX,
+/// AL; then MOV DX, 3FDh; IN AL, DX; TEST AL, 1; JZ back; MOV DX, 3F8h; IN AL, DX; OUT DX, AL; JMP back.
 const ECHO: &[u8] = &[
     0x66, 0xba, 0xf8, 0x03, 0xb0, b'r', 0xee, 0xb0, b'i', 0xee, 0xb0, b'n', 0xee, 0xb0, b'g', 0xee,
     0xb0, b'3', 0xee, 0x66, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xf7, 0x66, 0xba, 0xf8, 0x03,
     0xec, 0xee, 0xeb, 0xef,
 ];
 
-/// `ring3 qemu` with a kernel of that code, in `directory`.
+/// Returns `ring3 qemu` with a kernel of this code, in `directory`.
 fn machine(directory: &Directory, code: &[u8]) -> Command {
     directory.file("kernel", &kernel(code));
     let mut command = ring3();
@@ -29,7 +29,7 @@ fn machine(directory: &Directory, code: &[u8]) -> Command {
     command
 }
 
-/// What the program says when `input` is on its standard input.
+/// Returns the program's output when `input` is its standard input.
 fn answer(command: &mut Command, input: &[u8]) -> Output {
     let mut child = command
         .stdin(Stdio::piped())
@@ -98,12 +98,12 @@ fn the_terminal_has_the_serial_port_and_the_monitor() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// A port of this host that nobody has at the moment.
+/// Returns a port of this host that is free at the moment.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Reads until `part` has come.
+/// Reads until `part` has arrived.
 #[track_caller]
 fn read_until(source: &mut impl Read, part: &[u8]) -> Vec<u8> {
     let mut seen = Vec::new();
@@ -156,7 +156,7 @@ fn serial_ports_speak_telnet_and_plain_tcp_and_connect_themselves() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let greeting = read_until(&mut client, b"ring3");
         assert_eq!(greeting.starts_with(&[255]), place.starts_with("telnet"), "{place}");
-        // A command of telnet, and a byte 255 that is none.
+        // A telnet command, and a byte 255 that is none.
         let sent =
             if place.starts_with("telnet") { &b"\xff\xfd\x01ok\xff\xff."[..] } else { b"ok\xff." };
         client.write_all(sent).unwrap();
@@ -180,12 +180,12 @@ fn a_file_by_the_name_of_a_program_of_qemu_starts_itself_by_its_own() {
         command.env_remove("RING3_LOG").current_dir(directory.path(".")).args(words.split(' '));
         command
     };
-    // What is behind a card is the same program in another process.
+    // The network behind a card is the same program in another process.
     let words = ["-nic", "user", "-monitor", "stdio"];
     let output = answer(machine().args(words), b"info network\nquit\n");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    // And so is a machine in the background.
+    // A machine in the background is, too.
     let words = ["-nic", "none", "-daemonize", "-qmp", "unix:qmp,server=on"];
     let output = answer(machine().args(words), b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -251,7 +251,7 @@ fn a_machine_in_the_background_outlives_the_program() {
         command
             .args(["-daemonize", "-display", "none", "-serial", "null", "-pidfile", "pid"])
             .args(extra);
-        // A pipe that the machine holds would never end.
+        // A pipe that the machine keeps open would never end.
         answer(&mut command, b"")
     };
     let output = daemon(&["-qmp", "unix:qmp,server=on,wait=off"]);
@@ -260,14 +260,14 @@ fn a_machine_in_the_background_outlives_the_program() {
     assert!(Path::new(&format!("/proc/{pid}")).exists());
     let mut qmp = Qmp::connect(&directory.path("qmp"));
     assert_eq!(qmp.done("query-status", json!({}))["running"], true);
-    // Its files are its own as long as it runs.
+    // Nobody else can use its files while it runs.
     let output = daemon(&[]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("that of another machine"), "{errors}");
+    assert!(errors.contains("a running machine uses"), "{errors}");
     qmp.done("quit", json!({}));
     wait_until("the machine does not end", || (!directory.path("pid").exists()).then_some(()));
-    // What is wrong is said by the program that was started.
+    // The program that was started reports the errors.
     let output = daemon(&["-hda", "no-such-file"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{errors}");

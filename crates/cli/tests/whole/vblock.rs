@@ -1,5 +1,5 @@
-//! `ring3 vblock` serves guests of ours and of QEMU, which do not notice that it is killed again and again, and the programs of others
-//! over NBD.
+//! `ring3 vblock` serves guests of ring3 and of QEMU, which do not notice that it is killed again and again,
+//! and other programs by NBD.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server, which is killed when it is dropped.
+/// A server, which is killed when this value is dropped.
 struct Server(Child);
 
 impl Server {
-    /// Starts one in `directory`, and waits until `socket` is there.
+    /// Starts a server in `directory`, and waits until `socket` is there.
     fn start(directory: &Path, arguments: &[&str], socket: &str) -> Server {
         let mut command = ring3();
         command.arg("vblock").args(arguments).current_dir(directory);
         Server::of(&mut command, &directory.join(socket))
     }
 
-    /// The one that `command` starts, when it listens at `socket`.
+    /// Returns the server that `command` starts, when it listens at `socket`.
     fn of(command: &mut Command, socket: &Path) -> Server {
         let mut server = Server(command.stdin(Stdio::null()).spawn().expect("the program starts"));
         wait_until("the server listens", || {
             assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
-            // A socket that an earlier one has left takes no connection.
+            // A socket that an earlier server has left behind accepts no connection.
             std::os::unix::net::UnixStream::connect(socket).ok()
         });
         server
@@ -42,7 +42,7 @@ impl Drop for Server {
     }
 }
 
-/// What the program `name` is, if it is installed; a host without it is told on standard error, and the test passes.
+/// Returns the program `name`, if it is installed. If not, this prints a note, and the test passes.
 fn program(name: &str, package: &str) -> Option<Command> {
     let there = Command::new(name).arg("--version").stdout(Stdio::null()).status();
     if there.is_ok() {
@@ -74,7 +74,7 @@ fn create(directory: &Directory, format: &str) -> PathBuf {
 const MODULES: &str = "dmesg -n 1; mkdir -p /mnt; \
                        for i in ata_piix sd_mod virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done";
 
-/// Makes a file system on `disk`, fills it and takes sums; the same sums when all is read again.
+/// Makes a file system on `disk`, fills it and computes sums, and compares them when all data are read again.
 fn work(guest: &mut Guest, disk: &str) {
     guest.command(&format!("mke2fs {disk} >/tmp/log 2>&1 && mount -t ext4 {disk} /mnt"));
     let fill = "for i in 1 2 3 4 5; do seq $((i * 50000)) > /mnt/n$i; \
@@ -88,7 +88,7 @@ fn work(guest: &mut Guest, disk: &str) {
     assert_eq!(guest.command("umount /mnt; dmesg | grep -ci 'i/o error'"), "0");
 }
 
-/// Kills a server again and again until `done`, and starts the next one.
+/// Kills a server and starts the next one, again and again until `done`.
 fn kill_again_and_again(directory: &Path, arguments: &[&str], done: &AtomicBool) -> (Server, u32) {
     let mut kills = 0;
     let mut server = Server::start(directory, arguments, "vm");
@@ -104,7 +104,7 @@ fn kill_again_and_again(directory: &Path, arguments: &[&str], done: &AtomicBool)
 fn check_disk(disk: &Path, format: &str) {
     if format != "raw" {
         let status = ring3().args(["img", "check", "-q", "-f", format]).arg(disk).status().unwrap();
-        // Room that nothing leads to may be left (3), but nothing is wrong (2).
+        // Clusters without a reference may be left (3), but there must be no error (2).
         assert!(matches!(status.code(), Some(0 | 3)), "{status}");
     }
     let raw = disk.with_extension("raw");
@@ -152,7 +152,8 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
     }
 }
 
-/// The command line is the one by which QEMU uses the same server. Where that stands still, the guest waits, and the log says for what.
+/// QEMU uses the same server with this command line. While the server stands still, the guest waits, and the
+/// log says for which server.
 #[test]
 fn a_command_line_of_qemu_finds_its_server() {
     let directory = Directory::new();
@@ -191,7 +192,7 @@ fn a_command_line_of_qemu_finds_its_server() {
     assert!(fs::read(directory.path("disk")).unwrap().starts_with(&numbers));
 }
 
-/// What is typed at Linux: requests one at a time, and several.
+/// The user's input to Linux: single requests, and several at a time.
 const SCRIPT: &[u8] = b"dmesg -n 1\n\
     for i in virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done\n\
     mke2fs /dev/vda | tail -n 1; mkdir -p /mnt; mount -t ext4 /dev/vda /mnt\n\
@@ -199,7 +200,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
     echo 3 > /proc/sys/vm/drop_caches; for i in 1 2 3 4; do md5sum /mnt/n$i > /tmp/$i & done; wait; cat /tmp/[1-4]\n\
     umount /mnt; poweroff -f\n";
 
-/// A recording has what the server answered: it is repeated without one, in either kind of run.
+/// A recording contains the server's answers: both kinds of run repeat without a server.
 #[test]
 fn runs_are_repeated_without_the_server() {
     for deterministic in [true, false] {
@@ -232,7 +233,7 @@ fn runs_are_repeated_without_the_server() {
         let again = output(replay.arg("--event-log").arg(&log).stdin(Stdio::null()));
         assert!(again == shown, "what the guest shows, deterministic: {deterministic}");
         let second_log = std::fs::read_to_string(&log).unwrap();
-        // All inputs and interrupts are at the same points.
+        // All inputs and interrupts have the same positions.
         let what = |log: &str| {
             let lines = log.lines().filter(|line| !line.contains(" checkpoint "));
             lines.map(str::to_owned).collect::<Vec<_>>()
@@ -327,10 +328,10 @@ fn the_programs_of_others_use_exports() {
     output(&mut io);
     let map = output(Command::new("nbdinfo").args(["--map", &uri]));
     let map = String::from_utf8(map).unwrap();
-    // What was never written takes no room.
+    // Sectors that were never written take no room.
     assert!(map.lines().last().unwrap().contains("hole,zero"), "{map}");
 
-    // Who may only read cannot write, is told so, and finds what the other one has written.
+    // A client that may only read cannot write, is told so, and reads the other one's data.
     let clients = ctl(&directory, &["query-clients"]).unwrap();
     let at = clients.find("nbd://127.0.0.1:").expect("it is told");
     let backup: String = clients[at..].chars().take_while(|c| *c != '"').collect();
@@ -342,7 +343,7 @@ fn the_programs_of_others_use_exports() {
     write.args(["-f", "raw", "-c", "write 0 512", &backup]);
     assert!(!write.output().unwrap().status.success());
 
-    // A right that is taken back is none any more.
+    // A revoked right is no longer valid.
     ctl(&directory, &["revoke", "client=backup", "device=disk"]).unwrap();
     assert!(!Command::new("nbdinfo").arg(&backup).output().unwrap().status.success());
     ctl(&directory, &["grant", "client=backup", "device=disk", "access=r"]).unwrap();
@@ -353,7 +354,8 @@ fn the_programs_of_others_use_exports() {
     output(ring3().args(["img", "check", "-q"]).arg(&image));
 }
 
-/// A server that ends waits for the provider of a disk to keep what was written, and says so. Told once more, it does not.
+/// A server that ends waits until the provider of a disk can keep the last writes, and says so. Told once
+/// more, it ends at once.
 #[test]
 fn who_ends_a_server_need_not_wait_for_a_dead_provider() {
     let Some(mut nbdkit) = program("nbdkit", "nbdkit") else { return };
@@ -372,18 +374,19 @@ fn who_ends_a_server_need_not_wait_for_a_dead_provider() {
     drop(provider);
     ctl(&directory, &["quit"]).unwrap();
     let read_log = || fs::read_to_string(&log).unwrap();
-    let waits = format!("waiting for disk ({file}) to keep what was written");
+    let waits = format!("waiting until disk ({file}) can keep the last writes");
     wait_until("it says for what it waits", || read_log().contains(&waits).then_some(()));
     assert!(server.0.try_wait().unwrap().is_none(), "it does not wait");
     ctl(&directory, &["quit"]).unwrap();
     let status = wait_until("the server ends", || server.0.try_wait().unwrap());
     assert_eq!(status.code(), Some(1));
     let said = read_log();
-    let lost = format!("ended before this was kept: what was written last to disk ({file})");
+    let lost = format!("ended before the last writes to disk ({file}) were kept");
     assert!(said.lines().last().unwrap().contains(&lost), "{said}");
 }
 
-/// timeout(1) and terminals send a signal twice: who has not been told that the server waits has not chosen to lose anything.
+/// timeout(1) and terminals send a signal twice. A user who has not been told yet that the server waits has
+/// not chosen to lose anything.
 #[test]
 fn two_signals_at_once_lose_nothing() {
     let directory = Directory::new();

@@ -1,5 +1,5 @@
-//! `ring3 bench net` with real guests, in a binary of its own: it counts how often two machines wake each other up, which other tests
-//! beside it would change.
+//! `ring3 bench net` with real guests, in a binary of its own: it counts how often two machines wake each
+//! other up, and tests that run beside it would change these counts.
 
 #[path = "whole/support/mod.rs"]
 #[allow(dead_code, reason = "this test uses a part of it")]
@@ -8,14 +8,15 @@ mod support;
 use crate::support::guest::file;
 use crate::support::{output, ring3};
 
-/// How often a step is: by the design, and counted.
+/// Returns how often a step happens: by the design, and as counted.
 fn counts(line: &str) -> Option<[f64; 2]> {
     let (design, counted) = line.split_once(" by design, ")?;
     let counted = counted.split_once(" counted")?.0;
     Some([design.split_whitespace().last()?.parse().ok()?, counted.parse().ok()?])
 }
 
-/// A packet of an NE2000 takes many accesses of its registers, where the paper's design counts three: that is seen, whatever the time is.
+/// A packet of an NE2000 takes many accesses to its registers, while the paper's design has three. The counts
+/// show that, whatever the time is.
 #[test]
 fn the_model_is_compared_with_what_two_guests_do() {
     let suite = file("suite.cpio.gz");
@@ -33,11 +34,13 @@ fn the_model_is_compared_with_what_two_guests_do() {
     for [design, counted] in exits {
         assert!(counted > 3.0 * design, "{text}");
     }
-    // Each packet that comes alone interrupts, and so does the one that has gone; a moment in which the guest looks at its card takes some away.
+    // Each packet that arrives alone interrupts, and so does each packet that has been sent. Some interrupts
+    // are saved when the guest looks at its card at the right moment.
     for [design, counted] in [interrupts[0], interrupts[2]] {
         assert!(counted > design / 4.0 && counted < 2.0 * design, "{text}");
     }
-    // Who finds a packet while it looks for one needs no wake-up, so there may be next to none; more than the design's would be some in vain.
+    // A thread that finds a packet while it polls needs no wake-up, so there may be next to none. More than
+    // the design has would mean wake-ups in vain.
     for [design, counted] in [wake_ups[0], wake_ups[2]] {
         assert!(counted < 2.0 * design, "{text}");
     }

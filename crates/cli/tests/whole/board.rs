@@ -1,4 +1,4 @@
-//! What Debian's kernel finds on the board, and programs that test machines from inside.
+//! The devices that Debian's kernel finds on the board, and programs that test machines from inside.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ fn output(command: &mut Command) -> Output {
     command.output().expect("the program starts")
 }
 
-/// The mouse is one of the devices of ACPI, without which Linux does not look for it behind its controller.
+/// ACPI must list the mouse, or Linux does not look for it at its controller.
 #[test]
 fn debian_finds_the_mouse_and_sees_it_move() {
     let directory = Directory::new();
@@ -29,14 +29,14 @@ fn debian_finds_the_mouse_and_sees_it_move() {
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1");
     guest.command("modprobe psmouse");
-    // The mouse is looked for in the background.
+    // Linux looks for the mouse in the background.
     let devices = guest.command(
         "for i in $(seq 100); do grep -q 'Handlers=.*mouse' /proc/bus/input/devices && break; sleep 0.1; done; \
          cat /proc/bus/input/devices",
     );
     assert!(devices.contains("Mouse"), "{devices}");
 
-    // What /dev/input/mice tells is a packet of the PS/2 mouse: buttons, and how far it went to the right and up.
+    // /dev/input/mice returns packets of the PS/2 mouse: buttons, and the movement to the right and up.
     guest.begin("dd if=/dev/input/mice bs=3 count=1 2>/dev/null | od -t d1 -A n");
     let mut qmp = Qmp::connect(&socket);
     let moves = [("x", 7), ("y", -5)]
@@ -48,7 +48,8 @@ fn debian_finds_the_mouse_and_sees_it_move() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// Without firmware the machine has the tables itself, and SeaBIOS puts those that it is given where systems look for them.
+/// Without firmware the machine itself provides the tables. SeaBIOS puts the tables that it gets where
+/// systems look for them.
 #[test]
 fn debian_finds_the_identity_of_the_machine() {
     const UUID: &str = "550e8400-e29b-41d4-a716-446655440000";
@@ -68,12 +69,13 @@ fn debian_finds_the_identity_of_the_machine() {
     }
 }
 
-/// The HPET of QEMU's command lines, with firmware and without: the kernel finds it, or does without.
+/// The HPET that QEMU's command lines add or remove, with firmware and without: the kernel finds it, or works
+/// without it.
 #[test]
 fn debian_has_the_hpet_that_a_command_line_of_qemu_says() {
     let seabios = seabios();
     for (machine, has_it) in [("pc,hpet=on", true), ("pc,hpet=off", false), ("pc", true)] {
-        // Without -bios there is none where there is a kernel.
+        // Without -bios, a machine with a kernel has no firmware.
         for firmware in [None, seabios.as_deref()].iter().take(1 + usize::from(seabios.is_some())) {
             let mut command = ring3();
             command.args(["qemu", "-machine", machine, "-m", "128", "-nic", "none", "-nographic"]);
@@ -92,7 +94,7 @@ fn debian_has_the_hpet_that_a_command_line_of_qemu_says() {
     }
 }
 
-/// A guest with modules and a line of options for the kernel.
+/// Starts a guest with modules and with options for the kernel.
 fn boot(command_line: &str, options: &[&str]) -> Guest {
     let initrds = ["initramfs.cpio.gz", "modules.cpio.gz"].map(file);
     let mut guest = Guest::start(|command| {
@@ -107,7 +109,7 @@ fn boot(command_line: &str, options: &[&str]) -> Guest {
     guest
 }
 
-/// Linux asks by the device that ACPI names, and finds what the machine and the person outside have put there.
+/// Linux asks the device that ACPI names, and finds the files of the machine and of the user there.
 #[test]
 fn debian_reads_files_of_fw_cfg_without_firmware() {
     let directory = Directory::new();
@@ -121,7 +123,8 @@ fn debian_reads_files_of_fw_cfg_without_firmware() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// As a clock, and as that which wakes the processor up: by the line of the interval timer, which has none of its own then.
+/// The HPET serves as a clock, and as the timer that wakes up the processor, by the line of the interval
+/// timer, which has none of its own then.
 #[test]
 fn debian_takes_the_hpet_for_its_clock_and_its_timer() {
     let mut guest = boot("clocksource=hpet nolapic_timer", &[]);
@@ -142,12 +145,13 @@ fn debian_finds_no_hpet_where_there_is_none() {
     let mut guest = boot("quiet", &["--hpet=off"]);
     let clocks = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource";
     let clocks = guest.command(clocks);
-    // Whether the timer of ACPI is among them depends on the host's load, as Linux compares it with the 8254.
+    // Whether the ACPI timer is among them depends on the host's load, since Linux compares it with the 8254.
     assert!(clocks.contains("tsc") && !clocks.contains("hpet"), "{clocks}");
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// A kernel that asks what those of kvm-unit-tests ask, and ends the run with the number of what it does not find, or with 10h.
+/// Returns a kernel that checks for what kvm-unit-tests need. It ends the run with the number of the first
+/// missing thing, or with 10h.
 fn kvm_unit_test() -> Vec<u8> {
     const ADDRESS: u32 = 0x10_0000;
     const MAGIC: u32 = 0x1bad_b002;
@@ -193,7 +197,7 @@ fn kvm_unit_test() -> Vec<u8> {
     [header.map(u32::to_le_bytes).as_flattened(), CODE].concat()
 }
 
-/// By the command line that kvm-unit-tests have for QEMU.
+/// Uses the command line that kvm-unit-tests have for QEMU.
 #[test]
 fn kvm_unit_tests_find_what_they_ask_for() {
     let directory = Directory::new();

@@ -1,16 +1,16 @@
-//! Debian's i386 kernel with a busybox root file system: booted, worked in, switched off.
+//! Debian's i386 kernel with a busybox root file system: it boots, works and switches off.
 
 use std::path::PathBuf;
 
 use crate::support::Directory;
 use crate::support::guest::{Guest, PROMPT, file, file_if_there};
 
-/// Starts the kernel without firmware, with the further options `options`.
+/// Starts the kernel without firmware, with `options` added.
 fn boot(options: &[&str]) -> Guest {
     boot_kernel(file("linux-686/vmlinuz"), options)
 }
 
-/// The same for another kernel.
+/// Starts another kernel in the same way.
 fn boot_kernel(kernel: PathBuf, options: &[&str]) -> Guest {
     let initrd = file("initramfs.cpio.gz");
     Guest::start(|command| {
@@ -19,14 +19,14 @@ fn boot_kernel(kernel: PathBuf, options: &[&str]) -> Guest {
     })
 }
 
-/// The numbers that the guest computes in `awk`, in floating point: the generator of
-/// Park and Miller (Communications of the ACM 31, 1988).
+/// Returns the numbers that the guest computes in `awk`, in floating point: the generator of Park and Miller
+/// (Communications of the ACM 31, 1988).
 fn random_numbers() -> Vec<u64> {
     let next = |x: &u64| Some(x * 16807 % 2_147_483_647);
     std::iter::successors(Some(1), next).skip(1).take(20_000).collect()
 }
 
-/// Lines as `sort`, `head` and `tail` print numbers.
+/// Formats numbers as `sort`, `head` and `tail` print them.
 fn lines(numbers: &[u64]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join("\n")
 }
@@ -61,7 +61,7 @@ fn debian_boots_works_and_switches_off() {
          > /tmp/numbers",
     );
     assert_eq!(guest.command("tail -n 2 /tmp/numbers"), lines(&numbers[19_998..]));
-    // The hash of the numbers, each on a line, as sha256sum gives it on another machine.
+    // The hash of the numbers, each on a line, computed by sha256sum on another machine.
     assert_eq!(
         guest.command("sha256sum < /tmp/numbers"),
         "43a5f84aac340b9de0faa89c330da7ddcc3e173367d3291d7f6cbc52743a0950  -"
@@ -77,8 +77,8 @@ fn debian_boots_works_and_switches_off() {
     );
 
     assert_eq!(guest.command("sleep 1; echo awake"), "awake");
-    // The shell ignores SIGTERM, and so does its child until it has become `sleep`: it is
-    // given a second for that. 143 is 128 and the number of SIGTERM.
+    // The shell ignores SIGTERM, and so does its child until it has become `sleep`, which may take a second.
+    // 143 is 128 plus the number of SIGTERM.
     for process in ["$!", "%1"] {
         let output = guest
             .command(&format!("sleep 1000 & sleep 1; kill {process}; wait $!; echo status $?"));
@@ -88,7 +88,8 @@ fn debian_boots_works_and_switches_off() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// The oldest of the processors that this kernel is made for: it finds what that one had and nothing later.
+/// The Pentium III is the oldest processor for which this kernel is made. The kernel must find its features
+/// and no later ones.
 #[test]
 fn debian_boots_on_a_pentium_iii() {
     let mut guest = boot(&["--cpu", "pentium3"]);
@@ -120,11 +121,11 @@ fn debian_with_pae_boots_works_and_switches_off() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// The drives are set up as firmware leaves them.
+/// The drives must be set up as firmware leaves them.
 #[test]
 fn debian_finds_its_drives_without_firmware() {
     let directory = Directory::new();
-    // Sectors that differ, and whole ones.
+    // Sectors that differ from each other, all of them full.
     let image: Vec<u8> =
         (0..1u32 << 16).flat_map(|number| format!("line{number:11}\n").into_bytes()).collect();
     let image = directory.file("image", &image).display().to_string();

@@ -1,4 +1,4 @@
-//! Systems that firmware and a boot loader start.
+//! Systems that start by firmware and a boot loader.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, output, read_ext2, system_program};
 
-/// SeaBIOS reads GRUB from the disc, GRUB in turn the kernel and its RAM disk by the BIOS's INT 13h.
+/// SeaBIOS reads GRUB from the disc, and GRUB reads the kernel and its RAM disk by the BIOS's INT 13h.
 #[test]
 fn grub_boots_linux_from_a_disc() {
     let disc = file("grub.iso");
@@ -20,13 +20,13 @@ fn grub_boots_linux_from_a_disc() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// The bytes of `file` in the FAT file system in the image `disk`.
+/// Returns the contents of `file` in the FAT file system of the image `disk`.
 fn read_fat(disk: &Path, file: &str) -> Vec<u8> {
     output(Command::new("mcopy").arg("-i").arg(disk).arg(format!("::{file}")).arg("-"))
 }
 
-/// GRUB, in front of the first partition, reads the kernel and its RAM disks from an ext2 file system. Linux then
-/// writes to the file systems on two other disks.
+/// GRUB, in front of the first partition, reads the kernel and its RAM disks from an ext2 file system. Linux
+/// then writes to the file systems on two other disks.
 #[test]
 fn grub_boots_linux_from_a_hard_disk_and_the_host_reads_what_it_writes_to_others() {
     let directory = Directory::new();

@@ -1,4 +1,5 @@
-//! Linux works on disks whose images are of any format, and what it wrote is there afterwards, for the host's programs too.
+//! Linux works on disks with images of any format, and the host's programs find its data in the images
+//! afterwards.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::{Command, ExitStatus};
 use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, output, read_ext2, ring3, system_program};
 
-/// Those that a guest can write to, as many as there are IDE drives.
+/// Formats of images to which a guest can write, as many as there are IDE drives.
 const FORMATS: [&str; 4] = ["qcow2", "vdi", "vpc", "vmdk"];
 const SIZE: &str = "64M";
 
@@ -17,7 +18,7 @@ fn create(directory: &Directory, format: &str) -> PathBuf {
     path
 }
 
-/// How the check of an image ends, by our own and by QEMU's program.
+/// Checks an image with ring3 and with qemu-img, and returns both exit statuses.
 fn checks(image: &Path, format: &str) -> [ExitStatus; 2] {
     let qemu = Command::new("qemu-img");
     [ring3(), qemu].map(|mut program| {
@@ -28,7 +29,7 @@ fn checks(image: &Path, format: &str) -> [ExitStatus; 2] {
     })
 }
 
-/// The image as a raw one, as QEMU's program understands it.
+/// Converts the image to a raw one with qemu-img.
 fn raw(image: &Path, format: &str) -> PathBuf {
     let raw = image.with_extension(format!("{format}.raw"));
     output(
@@ -37,7 +38,7 @@ fn raw(image: &Path, format: &str) -> PathBuf {
     raw
 }
 
-/// Linux with the first IDE drives behind these images.
+/// Starts Linux with these images as the first IDE drives.
 fn start(disks: &[(&Path, &str)]) -> Guest {
     let mut guest = Guest::start(|command| {
         command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
@@ -66,7 +67,7 @@ fn what_linux_writes_is_in_images_of_every_format() {
     let disks = images.each_ref().map(|(path, format)| (path.as_path(), *format));
     let mut guest = start(&disks);
     assert_eq!(guest.command("echo /dev/sd?"), "/dev/sda /dev/sdb /dev/sdc /dev/sdd");
-    // All of them at once. What is deleted again leaves holes for the rest.
+    // The guest works on all disks at once. Deleted files leave holes for later ones.
     let work = "mke2fs $d >/tmp/log 2>&1 && mkdir -p /mnt/$n && mount -t ext4 $d /mnt/$n && \
                 dd if=/dev/zero of=/mnt/$n/zeros bs=64k count=200 2>/dev/null && seq 1000000 > /mnt/$n/numbers && sync && \
                 rm /mnt/$n/zeros && seq 500000 > /mnt/$n/more && umount /mnt/$n && echo $n done";
@@ -78,7 +79,7 @@ fn what_linux_writes_is_in_images_of_every_format() {
 
     for (path, format) in &images {
         for status in checks(path, format) {
-            // QEMU has nothing to check in some of them, and says so (63).
+            // qemu-img has no check for some formats, and says so with status 63.
             assert!(matches!(status.code(), Some(0 | 63)), "{format}: {status}");
         }
         let raw = raw(path, format);
@@ -116,14 +117,15 @@ fn a_machine_that_is_killed_leaves_what_was_flushed() {
     let image = create(&directory, "qcow2");
     let mut guest = start(&[(&image, "qcow2")]);
     guest.command("mke2fs /dev/sda >/tmp/log 2>&1 && mount -t ext4 /dev/sda /mnt");
-    // The first has Linux write what belongs to the file system, too, and the second has the disk keep it: on ext2 that comes before in one alone.
+    // The first sync makes Linux write the file system's own data, too, and the second makes the disk keep
+    // them: on ext2, one alone does not suffice.
     guest.command("seq 100000 > /mnt/numbers; sync; sync");
     guest.command("(while true; do seq 200000 > /mnt/more; rm /mnt/more; done) & true");
     guest.command("sleep 1");
-    // It is killed.
+    // Kills the machine.
     drop(guest);
     for status in checks(&image, "qcow2") {
-        // Room that nothing leads to may be left (3), but nothing is wrong (2).
+        // Clusters without a reference may be left (3), but there must be no error (2).
         assert!(matches!(status.code(), Some(0 | 3)), "{status}");
     }
     let (found, expected) = (read_ext2(&raw(&image, "qcow2"), "/numbers"), numbers(100_000));

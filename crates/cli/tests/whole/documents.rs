@@ -1,4 +1,4 @@
-//! What the documents say of the tree and of the program holds.
+//! The documents' statements about the source tree and the program are true.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::ring3;
 
-/// The directory of the whole tree.
+/// Returns the root directory of the source tree.
 fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -15,25 +15,25 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names in a directory of the tree.
+/// Returns the names in a directory of the source tree.
 fn names(directory: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(tree().join(directory)).expect("a directory of the tree");
     entries.map(|entry| entry.unwrap().file_name().into_string().expect("a name")).collect()
 }
 
-/// All pages for people: those of the tree's top and the book's chapters.
+/// Returns all pages for people: those at the tree's root, and the book's chapters.
 fn pages() -> Vec<PathBuf> {
     let top = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|page| tree().join(page));
     let book = names("book/src").into_iter().map(|page| tree().join("book/src").join(page));
     top.into_iter().chain(book.filter(|page| page.extension().is_some_and(|e| e == "md"))).collect()
 }
 
-/// Whether `name` is that of a file of this kind.
+/// Returns whether `name` has the extension `kind`.
 fn is_of_kind(name: &str, kind: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == kind)
 }
 
-/// What stands between back quotes in `text`, code blocks apart.
+/// Returns the parts of `text` between back quotes, except in code blocks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|prose| prose.split('`').skip(1).step_by(2))
@@ -56,7 +56,7 @@ fn crates_use_only_crates_below_them() {
     let crates: Vec<&str> =
         layers.lines().map(|line| line.split(' ').next().expect("a name")).collect();
     let listed: BTreeSet<String> = crates.iter().map(|&name| name.to_owned()).collect();
-    assert_eq!(listed, names("crates"), "the list of crates is not that of the tree");
+    assert_eq!(listed, names("crates"), "the page does not list the crates of the tree");
     for (place, (name, line)) in crates.iter().zip(layers.lines()).enumerate() {
         let directory = tree().join("crates").join(name);
         let manifest = read(&directory.join("Cargo.toml"));
@@ -65,7 +65,7 @@ fn crates_use_only_crates_below_them() {
         for line in used.lines().filter_map(|line| line.strip_prefix("ring3-")) {
             let used = line.split(['.', ' ']).next().expect("a name");
             let at = crates.iter().position(|name| *name == used);
-            let at = at.unwrap_or_else(|| panic!("{used} is not listed"));
+            let at = at.unwrap_or_else(|| panic!("the page does not list {used}"));
             assert!(at > place, "{name} uses {used}, which is not below it");
         }
         let root = ["src/lib.rs", "src/main.rs"].map(|root| directory.join(root));
@@ -79,11 +79,11 @@ fn crates_use_only_crates_below_them() {
 fn files_that_pages_name_are_there() {
     for page in pages() {
         if page.ends_with("CHANGELOG.md") {
-            continue; // It tells of files that were.
+            continue; // It mentions files that no longer exist.
         }
         let text = read(&page);
         for name in quoted(&text) {
-            // A crate's root is meant for each crate.
+            // `src/lib.rs` stands for the root of each crate.
             let is_source = is_of_kind(name, "rs") && name.contains('/') && name != "src/lib.rs";
             let in_tree = ["crates", "."].map(|directory| tree().join(directory).join(name));
             assert!(
@@ -112,7 +112,7 @@ fn the_book_has_all_its_chapters() {
     }
 }
 
-/// The options that `ring3 COMMAND --help` lists.
+/// Returns the options that `ring3 COMMAND --help` lists.
 fn options(command: &str) -> BTreeSet<String> {
     let help = ring3().args([command, "--help"]).output().expect("the program starts");
     let help = String::from_utf8(help.stdout).expect("help is text");
@@ -136,6 +136,6 @@ fn the_book_tells_of_every_option() {
             .into_iter()
             .filter(|option| option != "--help" && !text.contains(option.as_str()))
             .collect();
-        assert!(untold.is_empty(), "{chapters:?} say nothing of {untold:?} of ring3 {command}");
+        assert!(untold.is_empty(), "{chapters:?} do not mention {untold:?} of ring3 {command}");
     }
 }

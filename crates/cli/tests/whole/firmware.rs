@@ -49,8 +49,8 @@ fn seabios_comes_to_its_boot_phase() {
     }
 }
 
-/// U-Boot comes to its prompt at the serial port, and its command for MTRRs finds them and changes one. It wants either no display or
-/// one with a ROM.
+/// U-Boot reaches its prompt at the serial port, and its command for MTRRs finds them and changes one. It
+/// needs either no display, or one with a ROM.
 #[test]
 fn u_boot_comes_to_its_prompt() {
     const IMAGE: &str = "/usr/lib/u-boot/qemu-x86/u-boot.rom";
@@ -77,7 +77,7 @@ fn u_boot_comes_to_its_prompt() {
     }
 }
 
-/// A firmware image whose last 64 KiB begin with `code`, to which the reset vector jumps.
+/// Returns a firmware image whose last 64 KiB begin with `code`, to which the reset vector jumps.
 fn image(code: &[u8]) -> Vec<u8> {
     const SIZE: usize = 128 << 10;
     let mut image = vec![0xff; SIZE];
@@ -86,7 +86,7 @@ fn image(code: &[u8]) -> Vec<u8> {
     image
 }
 
-/// 16-bit code that has the ports of the power management function decoded, and switches the machine off.
+/// Returns 16-bit code that enables the ports of the power management function and switches the machine off.
 fn power_off() -> Vec<u8> {
     let mut code = Vec::new();
     for (register, value) in [(0x8000_0b40, u32::from(DEFAULT_BASE)), (0x8000_0b80, 1)] {
@@ -109,8 +109,8 @@ fn power_off() -> Vec<u8> {
 #[test]
 fn a_reset_of_the_processor_keeps_memory_and_one_of_all_does_too() {
     let directory = Directory::new();
-    // Counts its starts at 0000:0500 and prints the count to the debug console; the first start ends in
-    // a reset of the processor, the second in one of the machine, the third switches off.
+    // Counts its starts at 0000:0500 and prints the count to the debug console. The first start ends in a
+    // reset of the processor, the second in one of the machine, and the third switches off.
     let mut code = vec![
         0x31, 0xc0, 0x8e, 0xd8, //        XOR AX, AX; MOV DS, AX
         0xfe, 0x06, 0x00, 0x05, //        INC BYTE [500h]
@@ -133,8 +133,8 @@ fn a_reset_of_the_processor_keeps_memory_and_one_of_all_does_too() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(" 2 resets"), "{output:?}");
 }
 
-/// Without anything to boot there is no run that somebody could watch for nothing; where somebody can see the screen or bring a disk
-/// along, there is one, and a word.
+/// A machine with nothing to boot is refused if nobody could see its screen or add a disk. Otherwise it runs,
+/// with a message.
 #[test]
 fn a_machine_without_anything_to_boot_is_refused_or_told_of() {
     let run = |arguments: &[&str]| {
@@ -166,7 +166,7 @@ fn a_machine_without_anything_to_boot_is_refused_or_told_of() {
     }
 }
 
-/// Where somebody watches, it goes on.
+/// If somebody watches, the run continues.
 #[test]
 fn what_firmware_does_not_find_is_told_to_those_who_watch() {
     let Some(bios) = seabios() else { return };

@@ -1,4 +1,5 @@
-//! Systems for 64-bit processors, of which there are none yet: the person is told what is the matter, wherever it is found out.
+//! Systems for 64-bit processors, which ring3 cannot run: the user learns the reason, wherever it is
+//! detected.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use crate::support::{Directory, ring3};
 
 const KERNEL: &str = "linux-amd64/vmlinuz";
 
-/// What is always said.
+/// The words of every such message.
 const SAYS: &str =
     "is for 64-bit processors, and ring3 has 32-bit ones so far: take a 32-bit system";
 
@@ -25,7 +26,7 @@ fn debians_kernel_is_refused_by_its_header() {
     }
 }
 
-/// A disc on which GRUB starts `kernel` by `command`.
+/// Makes a disc on which GRUB starts `kernel` with `command`.
 fn disc(directory: &Directory, kernel: &Path, command: &str) -> PathBuf {
     let root = directory.path(command);
     std::fs::create_dir_all(root.join("boot/grub")).unwrap();
@@ -39,7 +40,8 @@ fn disc(directory: &Directory, kernel: &Path, command: &str) -> PathBuf {
     disc
 }
 
-/// The kernel looks for long mode itself, in protected mode and with interrupts disabled, and halts without a word.
+/// The kernel looks for long mode itself, in protected mode and with interrupts disabled, and halts without a
+/// message.
 #[test]
 fn a_kernel_that_grub_has_started_ends_the_run() {
     let Some(kernel) = file_if_there(KERNEL) else { return };
@@ -54,7 +56,7 @@ fn a_kernel_that_grub_has_started_ends_the_run() {
     }
 }
 
-/// By the kernel's own code for real mode, which complains on the screen and halts with interrupts enabled.
+/// The kernel's own code for real mode complains on the screen and halts with interrupts enabled.
 #[test]
 fn a_kernel_that_complains_where_nobody_sees_it_is_told_of() {
     let Some(kernel) = file_if_there(KERNEL) else { return };
@@ -74,7 +76,7 @@ fn a_kernel_that_complains_where_nobody_sees_it_is_told_of() {
     assert!(line.contains("the guest has given up") && line.contains(SAYS), "{line}");
 }
 
-/// Kernels of people's own, whose check is `code`: what comes after CPUID, and what they do then.
+/// Small kernels whose check is `code`: the code after CPUID, and what they do then.
 #[test]
 fn small_kernels_that_find_no_long_mode_are_told_of() {
     let directory = Directory::new();
@@ -85,7 +87,7 @@ fn small_kernels_that_find_no_long_mode_are_told_of() {
         0x72, 0x02, //                         JC over the next two
         0xfa, 0xf4, //                         CLI; HLT
     ];
-    // No check: IA32_EFER.LME is set at once, which is #GP, and there is no IDT.
+    // No check: setting IA32_EFER.LME at once is #GP, and there is no IDT.
     let wrmsr = [
         0xb9, 0x80, 0x00, 0x00, 0xc0, //       MOV ECX, C0000080h
         0x0f, 0x32, //                         RDMSR
@@ -108,7 +110,8 @@ fn small_kernels_that_find_no_long_mode_are_told_of() {
     }
 }
 
-/// A 32-bit system looks too, for pages that are not for execution, and stops for another reason long after that.
+/// A 32-bit system looks for long mode, too, in order to use no-execute pages, and stops for another reason
+/// long after that.
 #[test]
 fn a_guest_that_halts_long_after_it_has_looked_is_not_one() {
     let directory = Directory::new();

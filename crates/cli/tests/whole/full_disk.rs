@@ -1,5 +1,5 @@
-//! What tools do about disks while a machine runs. The host's disk is full: the machine stands still, and goes on as if nothing had
-//! been when there is room again.
+//! The host's disk is full: the machine stands still, and when there is room again it continues as if nothing
+//! had happened. Tools learn of this while the machine runs.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,21 +11,23 @@ use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 use serde_json::Value;
 
-/// What the host's disk has room for, and what of that something else takes at first.
+/// The room on the host's disk, and the part of it that another file takes at first.
 const ROOM: &str = "28M";
 const BALLAST: &str = "20M";
 
-/// A machine whose disk is on a file system of the host that is all but full: in memory, and in a mount namespace of its own.
+/// A machine whose disk is on a file system of the host that is almost full. The file system is in memory, in
+/// a mount namespace of its own.
 struct Machine {
     guest: Guest,
     /// That file system, as the host sees it.
     room: PathBuf,
     qmp: BufReader<UnixStream>,
-    /// What it has said and nobody has asked for yet.
+    /// Messages that no caller has taken yet.
     messages: Vec<Value>,
 }
 
-/// Starts one with a disk of that format and with these properties. None, and a word about it, where the host allows no namespaces.
+/// Starts a machine with a disk of this format and with these properties. Returns None, with a note, if the
+/// host permits no namespaces.
 fn start(directory: &Directory, format: &str, properties: &str) -> Option<Machine> {
     let place = directory.path("room");
     std::fs::create_dir(&place).expect("the directory is new");
@@ -67,7 +69,7 @@ fn start(directory: &Directory, format: &str, properties: &str) -> Option<Machin
 }
 
 impl Machine {
-    /// The next message with a member of that name that was not returned before.
+    /// Returns the next message with the member `name` that was not returned before.
     fn next(&mut self, name: &str) -> Value {
         loop {
             let has_it = |message: &Value| message.get(name).is_some();
@@ -80,19 +82,19 @@ impl Machine {
         }
     }
 
-    /// Waits until it stands still.
+    /// Waits until the machine stands still.
     fn stopped(&mut self) {
         loop {
             let event = self.next("event")["event"].take();
             if event == "STOP" {
                 return;
             }
-            // Several requests may be under way.
+            // Several requests may be under way, so there may be several such events.
             assert_eq!(event, "BLOCK_IO_ERROR");
         }
     }
 
-    /// Has the machine execute the command of that name.
+    /// Makes the machine execute the command `name`.
     fn execute(&mut self, command: &str) -> Value {
         self.execute_with(command, "{}")
     }
@@ -104,7 +106,7 @@ impl Machine {
     }
 }
 
-/// A file with the bytes of `disk`, which is gone with the machine.
+/// Copies the contents of `disk`, which disappears with the machine, to a file.
 fn copy(mut disk: File, path: &Path) {
     let mut copy = File::create(path).expect("the target directory is writable");
     io::copy(&mut disk, &mut copy).expect("it can be read");
@@ -136,7 +138,7 @@ fn the_machine_stands_still_until_there_is_room() {
         machine.stopped();
         assert_eq!(machine.execute("query-status")["status"], "io-error");
         assert_eq!(machine.execute("query-block")[0]["io-status"], "nospace");
-        // As long as there is no room, it cannot go on.
+        // Without room, the machine stops again.
         machine.execute("cont");
         while machine.next("event")["event"] != "RESUME" {}
         machine.stopped();

@@ -1,4 +1,4 @@
-//! Disks are put into a running Linux and taken out of it by QMP.
+//! QMP adds disks to a running Linux, and removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const GENERIC: &str = "GenericError";
 
-/// Adds Linux with the modules of its disks, and QMP at `socket`.
+/// Adds Linux with the modules for its disks, and QMP at `socket`.
 fn add_machine(command: &mut Command, socket: &Path) {
     command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
     for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
@@ -21,7 +21,7 @@ fn add_machine(command: &mut Command, socket: &Path) {
     command.arg(format!("unix:{}", socket.display()));
 }
 
-/// Lets the guest start and find its drivers.
+/// Waits until the guest has started and found its drivers.
 fn prepare(guest: &mut Guest) {
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; mkdir -p /mnt");
@@ -49,7 +49,7 @@ fn add_node(qmp: &mut Qmp, name: &str, format: &str, path: &Path) {
     qmp.done("blockdev-add", json!({"driver": format, "node-name": name, "file": file}));
 }
 
-/// Waits for the disk with that serial number, and returns its name.
+/// Waits for the disk with this serial number, and returns its name.
 fn wait_for_disk(guest: &mut Guest, serial: &str) -> String {
     let looks =
         format!("while ! grep -lx {serial} /sys/block/vd*/serial 2>/dev/null; do sleep 1; done");
@@ -61,7 +61,8 @@ fn numbers(last: u32) -> Vec<u8> {
     (1..=last).flat_map(|i| format!("{i}\n").into_bytes()).collect()
 }
 
-/// For drivers of either kind, on images of two formats, one after the other: a file system is made and filled.
+/// Disks for drivers of either kind, on images of two formats, one after the other: the guest makes a file
+/// system and fills it.
 #[test]
 fn disks_come_and_go() {
     let directory = Directory::new();
@@ -117,7 +118,7 @@ fn disks_come_and_go() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// The image at `path` as a raw one.
+/// Converts the image at `path` to a raw one.
 fn in_raw(directory: &Directory, path: &Path) -> PathBuf {
     let mut check = ring3();
     output(check.args(["img", "check", "-q"]).arg(path));
@@ -127,7 +128,8 @@ fn in_raw(directory: &Directory, path: &Path) -> PathBuf {
     raw
 }
 
-/// A disk in use is let go of all the same, as by a person who pulls it out; a node outlives its device, and goes into another.
+/// The guest releases a disk that is in use, too, as when somebody pulls it out. A node outlives its device,
+/// and another device can use it.
 #[test]
 fn a_busy_disk_is_let_go_of() {
     let directory = Directory::new();
@@ -154,7 +156,7 @@ fn a_busy_disk_is_let_go_of() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// A guest that does not listen yet, a reset, and a disk from the command line.
+/// A guest that does not listen yet, a reset, and a disk of the command line.
 #[test]
 fn a_disk_that_is_wanted_too_early_is_asked_for_again() {
     let directory = Directory::new();
@@ -182,13 +184,13 @@ fn a_disk_that_is_wanted_too_early_is_asked_for_again() {
     );
     assert!(!qmp.has_event("DEVICE_DELETED"));
     for _ in 0..2 {
-        // Asked twice it answers once.
+        // Asked twice, the guest answers once.
         qmp.ask("device_del", json!({"id": "one"}));
     }
     assert_eq!(qmp.event("DEVICE_DELETED")["device"], "one");
     wait_for_disk(&mut guest, "two");
 
-    // A guest without the driver of slots lets go at a reset at the latest.
+    // A guest without the driver for slots releases the disk at a reset at the latest.
     qmp.done("stop", json!({}));
     qmp.done("device_del", json!({"id": "two"}));
     qmp.done("system_reset", json!({}));
@@ -223,7 +225,7 @@ fn what_cannot_be_is_refused() {
     ] {
         qmp.refused("blockdev-add", arguments, GENERIC, part);
     }
-    // The file alone, and the format in it.
+    // First the file alone, then the format in it.
     qmp.done("blockdev-add", json!({"driver": "file", "node-name": "file", "filename": path}));
     qmp.refused(
         "blockdev-add",
@@ -259,14 +261,14 @@ fn what_cannot_be_is_refused() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// What is typed at Linux: it waits until the disk is there, and until it has gone.
+/// The user's input to Linux: it waits until the disk is there, and until it has gone.
 const SCRIPT: &[u8] = b"dmesg -n 1\n\
     for i in virtio_pci virtio_blk; do modprobe $i; done\n\
     while ! test -e /dev/vda; do sleep 1; done; seq 9999 > /dev/vda; sync\n\
     echo 3 > /proc/sys/vm/drop_caches; md5sum /dev/vda; echo done | dd of=/dev/vda seek=9999; sync\n\
     while test -e /dev/vda; do sleep 1; done; sleep 3; poweroff -f\n";
 
-/// A recording has the cards that came and went: it is repeated without them, in either kind of run.
+/// A recording contains the cards that were added and removed: both kinds of run repeat without the images.
 #[test]
 fn a_recording_repeats_it() {
     for deterministic in [true, false] {

@@ -1,4 +1,4 @@
-//! `ring3 img`, beside qemu-img.
+//! `ring3 img`, compared with qemu-img.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::images::Place;
 
-/// Data, zeros and data that can be compressed.
+/// Returns data, zeros and data that can be compressed.
 fn contents(len: usize, seed: u8) -> Vec<u8> {
     let piece = |index: usize, at: usize| match index % 3 {
         0 => 0,
@@ -210,7 +210,7 @@ fn chains_are_made_moved_and_joined() {
     place.write("one", &one);
     place.write("other", &other);
     place.write("top", &top);
-    // Only what differs from its backing file is in it.
+    // The image contains only differences from its backing file.
     place.img("convert -O qcow2 -B one -F raw top image");
     let info = place.json("info --output json image");
     assert!(info["actual-size"].as_u64().unwrap() < 600 << 10, "{info}");
@@ -221,7 +221,7 @@ fn chains_are_made_moved_and_joined() {
     place.img("rebase -b '' image");
     place.img("compare image top");
     assert_eq!(place.json("info --output json image")["backing-filename"], Value::Null);
-    // And into the file below.
+    // And into the file below it.
     place.img("convert -O qcow2 one base");
     place.img("create -f qcow2 -b base above");
     place.img("rebase -b file:base -F qcow2 image");
@@ -234,7 +234,7 @@ fn chains_are_made_moved_and_joined() {
     place.qemu("check base");
     place.img("compare above top");
     assert_eq!(place.json("info --backing-chain --output json above").as_array().unwrap().len(), 2);
-    // A name alone.
+    // Only the name changes.
     place.img("rebase -u -b elsewhere -F raw image");
     assert!(place.img_status("compare image top", 2).contains("elsewhere"));
     assert_eq!(place.json("info --output json image")["backing-filename"], "elsewhere");

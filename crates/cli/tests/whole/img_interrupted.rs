@@ -1,6 +1,6 @@
-//! `ring3 img` that is ended by signals: what is left of what it was making, and of what it was changing.
+//! `ring3 img` ended by signals: the state of images that it was creating or changing.
 //!
-//! RING3_KILLS says how many commands are ended at moments at random.
+//! RING3_KILLS is the number of commands that are killed at random moments.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::images::Place;
 
-/// A source that takes a while to copy: bytes that cannot be compressed.
+/// Makes a source that takes a while to copy: bytes that cannot be compressed.
 fn source(path: &Path, len: usize) {
     let mut state = 1_u64;
     let bytes: Vec<u8> = (0..len / 8)
@@ -75,7 +75,7 @@ fn what_a_kill_left_goes_with_the_next_command() {
         signal(&killed, Signal::KILL);
         killed.wait().unwrap();
         assert_eq!(place.hidden().len(), 1);
-        // The file of one that runs stays.
+        // The file of a running command stays.
         let mut running = place.command("convert -c -f raw -O qcow2 source new").spawn().unwrap();
         assert!(
             place.comes(|place| place.files().contains(&format!(".new.{}.0.new", running.id())))
@@ -90,13 +90,13 @@ fn what_a_kill_left_goes_with_the_next_command() {
     }
 }
 
-/// What a command does, by the state in which it may leave the image: the disk of that name shows one of these contents.
+/// A command, and the states in which it may leave the image: the disk has one of these contents.
 struct Case {
     line: &'static str,
-    /// The image that it makes or changes, and its format.
+    /// The image that the command creates or changes, and its format.
     target: &'static str,
     format: &'static str,
-    /// Raw images, one of which the disk must be the same as afterwards; none where it is perhaps between two.
+    /// Raw images, one of which the disk must be equal to afterwards; none if it may be between two.
     shows: &'static [&'static str],
 }
 
@@ -129,7 +129,7 @@ const CASES: &[Case] = &[
     case("rebase -f qcow2 -b '' plain.qcow2", "plain.qcow2", "qcow2", &["new"]),
 ];
 
-/// Images for [`CASES`]: `old` and `new` are what their disks show.
+/// Makes the images for [`CASES`]: `old` and `new` are the contents of their disks.
 fn images(place: &Place) {
     const LEN: usize = 6 << 20;
     source(&place.path("old"), LEN);
@@ -152,7 +152,7 @@ fn images(place: &Place) {
     place.qemu("convert -f raw -O qcow2 old other.qcow2");
 }
 
-/// Checks what an interrupted command has left.
+/// Checks the image that an interrupted command has left.
 fn is_well(place: &Place, case: &Case, before: &str) {
     let Case { target, format, shows, .. } = case;
     let status = |arguments: &[&str]| {
@@ -161,8 +161,8 @@ fn is_well(place: &Place, case: &Case, before: &str) {
         command.stderr(Stdio::null()).status().unwrap().code()
     };
     if *format == "qcow2" {
-        // Room may be lost. A table or cluster of one reference may not be marked as such, which costs a copy when it is
-        // written next; the other way round would be damage.
+        // Clusters without a reference may be left. A table or cluster with one reference need not be marked
+        // as such, which costs a copy at the next write; the opposite would be damage.
         let mut check = Command::new("qemu-img");
         let checked = check
             .args(["check", "-f", format, target])
@@ -213,7 +213,8 @@ fn commands_that_are_ended_at_any_moment_leave_images_that_are_well() {
         let status = child.wait().unwrap();
         ended += u64::from(status.code().is_none());
         let before = format!("{} after {name:?}, {status}", case.line);
-        // A signal that comes before it is waited for ends the program as it always does, with nothing begun.
+        // A signal that arrives before it is handled ends the program as usual, before the program has begun
+        // anything.
         if name != Signal::KILL {
             assert_eq!(place.files(), names, "{before}");
         }

@@ -1,7 +1,8 @@
-//! Debian's installer in a machine behind the NAT: its own programs get it an address, a name and files.
+//! Debian's installer in a machine behind the NAT: its own programs obtain an address, resolve a name and
+//! fetch files.
 //!
-//! The server of names and that of files listen on the loopback interface of a network namespace, where there is nothing else. Where users may
-//! make no namespaces, the test is left out and says so.
+//! The name server and the file server listen on the loopback interface of a network namespace, in which
+//! there is nothing else. If users may create no namespaces, the test is skipped with a note.
 
 use std::process::Command;
 
@@ -9,17 +10,17 @@ use crate::support::guest::{Guest, file_if_there};
 use crate::support::namespace::{has_namespaces, in_namespace};
 use crate::support::{Directory, output};
 
-/// It asks nothing before it has read the answers at that address.
+/// The installer asks no question before it has read the answers at this address.
 const COMMAND_LINE: &str =
     "console=ttyS0 auto=true priority=critical url=http://files.test:8080/answers";
 
-/// The answers: what to do as soon as they are read.
+/// The answers: a command to run as soon as they are read.
 const ANSWERS: &[u8] = b"d-i preseed/early_command string \
     { echo installer begins; ip -4 addr show; cat /etc/resolv.conf; wget -q -O - http://files.test:8080/served | md5sum; echo installer ends; } \
     > /dev/ttyS0 2>&1; poweroff -f\n";
 
-/// netcfg gets it an address by DHCP and resolves the name of the server with its answers, and wget
-/// fetches them and another file.
+/// netcfg obtains an address by DHCP and resolves the name of the server with the answers, and wget fetches
+/// them and another file.
 #[test]
 fn debians_installer_works_behind_the_nat() {
     if !has_namespaces() {

@@ -1,4 +1,5 @@
-//! libvirt has machines of ring3: virsh defines, starts, looks at, drives and ends them, in a session without any rights.
+//! libvirt runs machines of ring3: virsh defines, starts, inspects, drives and ends them, in a session
+//! without any rights.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
@@ -11,13 +12,14 @@ use std::thread;
 use crate::support::{guest, kernel, wait_until};
 use serde_json::Value;
 
-/// A user who owns nothing, for tests that run as root: a session is for others.
+/// A user who owns nothing, for tests that run as root: root cannot have a session.
 const NOBODY: &str = "65534";
 
-/// Sends "ring3" by COM1, and then all that comes by it back; switches itself off when the power button is pressed:
-/// MOV DX, 3F8h; five times MOV AL, …; OUT DX, AL; then MOV DX, 3FDh; IN AL, DX; TEST AL, 1; JZ over the next;
-/// MOV DX, 3F8h; IN AL, DX; OUT DX, AL; MOV DX, 600h (PM1_STS); IN AX, DX; TEST AH, 1 (PWRBTN_STS); JZ to the first IN;
-/// OUT DX, AX; MOV DX, 604h (PM1_CNT); MOV AX, 2000h (SLP_EN); OUT DX, AX; JMP to the first IN.
+/// Sends "ring3" by COM1, and then echoes all input from there; switches itself off when the power button is
+/// pressed: MOV DX, 3F8h; five times MOV AL, …; OUT DX, AL; then MOV DX, 3FDh; IN AL, DX; TEST AL, 1; JZ over
+/// the next; MOV DX, 3F8h; IN AL, DX; OUT DX, AL; MOV DX, 600h (PM1_STS); IN AX, DX; TEST AH, 1 (PWRBTN_STS);
+/// JZ to the first IN; OUT DX, AX; MOV DX, 604h (PM1_CNT); MOV AX, 2000h (SLP_EN); OUT DX, AX; JMP to the
+/// first IN.
 const ECHO_UNTIL_OFF: &[u8] = &[
     0x66, 0xba, 0xf8, 0x03, 0xb0, b'r', 0xee, 0xb0, b'i', 0xee, 0xb0, b'n', 0xee, 0xb0, b'g', 0xee,
     0xb0, b'3', 0xee, 0x66, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0x06, 0x66, 0xba, 0xf8, 0x03,
@@ -25,14 +27,14 @@ const ECHO_UNTIL_OFF: &[u8] = &[
     0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef, 0xeb, 0xd8,
 ];
 
-/// A session of libvirt, which ends with this.
+/// A session of libvirt, which ends when this value is dropped.
 struct Session {
     home: PathBuf,
     daemon: Option<Child>,
 }
 
 impl Session {
-    /// None where there is no libvirt.
+    /// Starts a session. Returns None if libvirt is not installed.
     fn start() -> Option<Session> {
         let is_there = |path: &str| Path::new(path).is_file();
         if !is_there("/usr/bin/virsh") || !is_there("/usr/sbin/libvirtd") {
@@ -41,17 +43,17 @@ impl Session {
             );
             return None;
         }
-        // Sockets have short paths.
+        // Paths of sockets must be short.
         let home = std::env::temp_dir().join(format!("ring3-libvirt-{}", std::process::id()));
         let mut session = Session { home, daemon: None };
-        // No daemon for the logs beside this one.
+        // There is no separate daemon for logs.
         for directory in ["", "run", ".config", ".config/libvirt"] {
             let directory = session.path(directory);
             fs::create_dir(&directory).unwrap();
             fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
         }
         fs::write(session.path(".config/libvirt/qemu.conf"), "stdio_handler = \"file\"\n").unwrap();
-        // A file of its own and no link: it has no other name by which it could start itself.
+        // A copy and not a link: the program has no other name by which it could start itself.
         session.file("qemu-system-i386", &fs::read(env!("CARGO_BIN_EXE_ring3")).unwrap());
         let daemon = session
             .command("/usr/sbin/libvirtd")
@@ -68,13 +70,13 @@ impl Session {
         self.home.join(name)
     }
 
-    /// A file that everybody may use.
+    /// Makes a file that everybody may use.
     fn file(&self, name: &str, contents: &[u8]) {
         fs::write(self.path(name), contents).unwrap();
         fs::set_permissions(self.path(name), Permissions::from_mode(0o777)).unwrap();
     }
 
-    /// `program` as the user of the session.
+    /// Returns `program`, to run as the user of the session.
     fn command(&self, program: &str) -> Command {
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");
@@ -94,7 +96,7 @@ impl Session {
         command
     }
 
-    /// What virsh says to these words.
+    /// Returns virsh's answer to these words.
     fn try_virsh(&self, words: &[&str]) -> Result<String, String> {
         let mut command = self.command("virsh");
         let output = command.args(["-q", "-c", "qemu:///session"]).args(words).output().unwrap();
@@ -107,14 +109,14 @@ impl Session {
         self.try_virsh(words).unwrap_or_else(|error| panic!("{words:?}: {error}\n{}", self.log()))
     }
 
-    /// What the machines have said.
+    /// Returns the log of the machines.
     fn log(&self) -> String {
         let logs = self.path(".cache/libvirt/qemu/log");
         let files = fs::read_dir(logs).into_iter().flatten().flatten();
         files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect()
     }
 
-    /// Defines and starts machine `name`, whose devices are `devices`.
+    /// Defines and starts the machine `name` with these devices.
     #[track_caller]
     fn machine(&self, name: &str, kernel: &str, devices: &str) {
         let home = self.home.display();
@@ -145,7 +147,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A daemon of a session leaves its machines alone when it ends.
+        // The daemon of a session leaves its machines running when it ends.
         for machine in self.try_virsh(&["list", "--name"]).unwrap_or_default().lines() {
             let _ = self.try_virsh(&["destroy", machine]);
         }
@@ -157,10 +159,10 @@ impl Drop for Session {
     }
 }
 
-/// The identity of every machine, one of which runs at a time.
+/// The UUID of every machine; only one runs at a time.
 const UUID: &str = "c7a5fdbd-edaf-9455-926a-d65c16db1809";
 
-/// A person at a serial port.
+/// A user at a serial port.
 struct Console {
     terminal: File,
     pieces: Receiver<Vec<u8>>,
@@ -168,7 +170,7 @@ struct Console {
 }
 
 impl Console {
-    /// At the pseudoterminal that libvirt was told of.
+    /// Opens the pseudoterminal of which libvirt was told.
     #[track_caller]
     fn open(session: &Session, machine: &str) -> Console {
         let name = session.virsh(&["ttyconsole", machine]);
@@ -187,7 +189,7 @@ impl Console {
         Console { terminal, pieces, seen: String::new() }
     }
 
-    /// Waits for `text`, and returns all that came before.
+    /// Waits for `text`, and returns everything before it.
     #[track_caller]
     fn wait_for(&mut self, text: &str) -> String {
         loop {
@@ -215,8 +217,8 @@ fn virsh_has_machines() {
     works_in_debian(&session);
 }
 
-/// What virsh can do with a machine that has a disk on each bus, a drive without a disc, a card, a screen, and what libvirt
-/// adds itself.
+/// virsh's commands for a machine with a disk on each bus, a drive without a disc, a card, a screen, and the
+/// devices that libvirt itself adds.
 fn drives_a_machine(session: &Session) {
     let virsh = |words: &[&str]| session.virsh(words);
     session.file("kernel", &kernel(ECHO_UNTIL_OFF));
@@ -240,7 +242,7 @@ fn drives_a_machine(session: &Session) {
     console.wait_for("ring3");
     console.type_in("hello");
     console.wait_for("hello");
-    // libvirt has opened the file itself, and hands the descriptor on.
+    // libvirt itself has opened the file, and passes the descriptor.
     let log = || fs::read_to_string(session.path("serial")).ok();
     wait_until("no copy of the serial port", || log().filter(|text| text == "ring3hello"));
 
@@ -281,7 +283,7 @@ fn drives_a_machine(session: &Session) {
     virsh(&["undefine", "ring"]);
 }
 
-/// Debian under libvirt, which it finds at its end by itself.
+/// Debian under libvirt, which notices by itself that the guest has ended.
 fn works_in_debian(session: &Session) {
     let Some(linux) = guest::file_if_there("linux-686/vmlinuz") else { return };
     let Some(files) = guest::file_if_there("initramfs.cpio.gz") else { return };

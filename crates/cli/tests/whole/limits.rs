@@ -1,5 +1,5 @@
-//! The host's limits, and hosts that lack what others have: under each the program does what it is to do, or says in one line what is in
-//! the way, with status 1. It never ends by a panic or a signal.
+//! The host's limits, and hosts without some facilities: under each, the program works, or says in one line
+//! what prevents it, with status 1. It never ends by a panic or a signal.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use crate::support::{Directory, HALT_FOR_EVER, kernel, pty, ring3, wait_until};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Runs `program` with these words in `directory`, after a shell has set it up.
+/// Runs `program` with these words in `directory`, after a shell has executed `set_up`.
 fn under(set_up: &str, program: &Path, words: &[&str], directory: &Path) -> Output {
     Command::new("sh")
         .args(["-c", &format!("{set_up} \"$0\" \"$@\"")])
@@ -27,7 +27,7 @@ fn under(set_up: &str, program: &Path, words: &[&str], directory: &Path) -> Outp
         .expect("there is a shell")
 }
 
-/// A guest that writes to the serial port for a while, and halts for good.
+/// Returns a guest that writes to the serial port for a while, and halts for good.
 fn writer() -> Vec<u8> {
     let mut code = vec![
         0xb9, 0x00, 0x20, 0x00, 0x00, // MOV ECX, 8192
@@ -40,7 +40,7 @@ fn writer() -> Vec<u8> {
     code
 }
 
-/// A directory with all that the commands below work with.
+/// Makes a directory with the files for the commands below.
 fn directory() -> Directory {
     let directory = Directory::new();
     fill(&directory.path(""));
@@ -56,7 +56,7 @@ fn program() -> PathBuf {
     ring3().get_program().into()
 }
 
-/// Commands, and the status with which each ends where nothing is in the way.
+/// Commands, and the status of each if nothing prevents it.
 const COMMANDS: &[(&str, i32)] = &[
     ("run --kernel kernel", 4),
     ("run --kernel kernel -m 8M --engine interpreter", 4),
@@ -80,12 +80,12 @@ const COMMANDS: &[(&str, i32)] = &[
     ("run disk.im", 1),
 ];
 
-/// Asserts that each command does what it does else, or says in one line what is in the way.
+/// Asserts that each command works, or says in one line what prevents it.
 fn all_survive(set_up: &str) {
     all_survive_at(&format!("{set_up} exec"), &program(), &directory().path(""));
 }
 
-/// The same for the program at that path, in that directory.
+/// Asserts the same for the program at this path, in this directory.
 fn all_survive_at(set_up: &str, program: &Path, directory: &Path) {
     for (words, status) in COMMANDS {
         let words: Vec<_> = words.split(' ').collect();
@@ -99,7 +99,7 @@ fn all_survive_at(set_up: &str, program: &Path, directory: &Path) {
         }
         assert_eq!(output.status.code(), Some(1), "{what}");
         if words[0] == "doctor" {
-            // It says what is missing where it says all else.
+            // doctor reports a failed check in its output, like all its results.
             continue;
         }
         let lines: Vec<_> = errors.lines().filter(|line| !line.contains(" WARN ")).collect();
@@ -126,7 +126,7 @@ fn little_data() {
 #[test]
 fn few_descriptors() {
     for count in [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 30] {
-        // The system's own loader needs one to load its libraries.
+        // The system's own loader needs a descriptor to load libraries.
         if count > 3 {
             all_survive(&format!("ulimit -n {count};"));
         }
@@ -153,7 +153,8 @@ fn small_files() {
     }
 }
 
-/// For root the system has no such limit, so the program runs as a user that nobody else is, where root may do that.
+/// The limit does not hold for root, so the program runs as a user that has no other process, if root may
+/// choose one.
 #[test]
 fn few_processes() {
     let as_another = "setpriv --reuid 61234 --regid 61234 --clear-groups";
@@ -202,7 +203,7 @@ fn an_environment_without_anything() {
     );
 }
 
-/// Who closes standard output early, as `head` does, does not want to read more.
+/// A reader that closes standard output early, as `head` does, does not want the rest.
 #[test]
 fn readers_that_go_early() {
     let directory = directory();
@@ -223,7 +224,7 @@ fn readers_that_go_early() {
     }
 }
 
-/// Names that are no text are names all the same, and what must be text says so.
+/// Names that are not text are valid names; options that need text say so.
 #[test]
 fn names_that_are_no_text() {
     let directory = Directory::new();
@@ -263,7 +264,7 @@ fn names_that_are_no_text() {
     }
 }
 
-/// Terminals of any size, also of none, as some programs make them.
+/// Terminals of any size, also of size zero, as some programs make them.
 #[test]
 fn tiny_terminals() {
     for (rows, columns) in [(0, 0), (1, 1), (1, 200), (200, 1), (2, 3), (500, 500)] {
@@ -283,7 +284,7 @@ fn tiny_terminals() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // Something is shown, or asked of the terminal.
+            // The program shows text, or asks the terminal a question.
             let mut shown = [0; 64];
             let _ = ours.read(&mut shown).unwrap();
             ours.write_all(b"h\x01h \x01x").unwrap();
@@ -299,7 +300,7 @@ fn tiny_terminals() {
     }
 }
 
-/// A directory that nobody may write to is no obstacle to what writes nothing there.
+/// A directory without write permission does not prevent commands that write nothing there.
 #[test]
 fn a_directory_that_cannot_be_written_to() {
     let directory = directory();

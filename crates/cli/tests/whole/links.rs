@@ -1,4 +1,4 @@
-//! Cables of network cards are plugged out and in by QMP, and guests notice.
+//! QMP unplugs cables of network cards and plugs them in, and guests notice.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3};
 use serde_json::{Value, json};
 
-/// Adds Linux with the modules of its cards, and QMP at `socket`.
+/// Adds Linux with the modules for its cards, and QMP at `socket`.
 fn add_machine(command: &mut Command, socket: &Path) {
     command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
     for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
@@ -23,11 +23,12 @@ fn link(name: &str, up: bool) -> Value {
     json!({"name": name, "up": up})
 }
 
-/// Drivers, and the names of the networks of their cards. That of an NE2000 has no way to learn of a cable.
+/// Drivers, the names of the networks of their cards, and whether the card reports its cable. An NE2000 does
+/// not.
 const CARDS: [(&str, &str, bool); 3] =
     [("virtio_net", "fast", true), ("e1000", "intel", true), ("ne2k-pci", "old", false)];
 
-/// True when the gateway of network `index` answers.
+/// Returns whether the gateway of network `index` answers.
 fn answers(guest: &mut Guest, index: usize) -> bool {
     let ping = format!("ping -c 2 -W 2 10.1.{index}.2 | grep -q 'bytes from' && echo yes");
     guest.command(&ping) == "yes"
@@ -50,7 +51,7 @@ fn a_guest_notices_its_cables() {
     guest.command("dmesg -n 1; modprobe virtio_pci");
     let mut qmp = Qmp::connect(&socket);
     for (index, (driver, id, notices)) in CARDS.into_iter().enumerate() {
-        // Each driver finds its card when it is loaded, so names come in the order of the cards.
+        // Each driver finds its card when it is loaded, so the interfaces have the order of the cards.
         let up = format!(
             "modprobe {driver}; ip link set eth{index} up; ip addr add 10.1.{index}.15/24 dev eth{index}"
         );
@@ -80,14 +81,14 @@ fn a_guest_notices_its_cables() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// What is typed at Linux: it waits until the cable is out, and until it is in again.
+/// The user's input to Linux: it waits until the cable is out, and until it is in again.
 const SCRIPT: &[u8] = b"dmesg -n 1\n\
     for i in virtio_pci virtio_net; do modprobe $i; done; ip link set eth0 up\n\
     c=/sys/class/net/eth0/carrier; while [ $(cat $c) = 0 ]; do sleep 1; done; echo is''in\n\
     while [ $(cat $c) = 1 ]; do sleep 1; done; echo is''out\n\
     while [ $(cat $c) = 0 ]; do sleep 1; done; echo is''back; poweroff -f\n";
 
-/// The cables are in a recording of either kind of run, and a replay needs no hand at them.
+/// A recording of either kind of run contains the cables, and a replay needs nobody to unplug them.
 #[test]
 fn a_recording_repeats_it() {
     for deterministic in [true, false] {

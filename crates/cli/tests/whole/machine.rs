@@ -1,4 +1,4 @@
-//! Whole machines whose kernels are a few instructions: how a run ends.
+//! Whole machines whose kernels are a few instructions: the ways in which a run ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,12 +14,12 @@ use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-/// Code that sends `text` to COM1.
+/// Returns code that sends `text` to COM1.
 fn print(text: &str) -> Vec<u8> {
     print_at(0x3f8, text)
 }
 
-/// Code that writes `text` to `port`.
+/// Returns code that writes `text` to `port`.
 fn print_at(port: u16, text: &str) -> Vec<u8> {
     let [low, high] = port.to_le_bytes();
     let mut code = vec![0x66, 0xba, low, high]; // MOV DX, port
@@ -29,7 +29,7 @@ fn print_at(port: u16, text: &str) -> Vec<u8> {
     code
 }
 
-/// Code that switches the machine off (ACPI 6.5, 4.8.3.2.1).
+/// Returns code that switches the machine off (ACPI 6.5, 4.8.3.2.1).
 fn power_off() -> Vec<u8> {
     let [port_low, port_high] = (DEFAULT_BASE + CONTROL_BLOCK).to_le_bytes();
     let [low, high] = (SLEEP_ENABLE | u16::from(SLP_TYP_S5) << 10).to_le_bytes();
@@ -41,7 +41,8 @@ fn power_off() -> Vec<u8> {
     ]
 }
 
-/// Code that faults without an IDT, so that delivering the fault faults, and that too.
+/// Code that faults without an IDT, so that the delivery of the fault faults, and the delivery of the double
+/// fault, too.
 const TRIPLE_FAULT: &[u8] = &[
     0x0f, 0x01, 0x1d, 0x0c, 0x00, 0x10, 0x00, // LIDT [10000Ch]
     0x0f, 0x0b, //                               UD2
@@ -62,8 +63,8 @@ fn out(port: u8, value: u8) -> [u8; 4] {
     [0xb0, value, 0xe6, port]
 }
 
-/// Code that divides by zero on the x87 with CR0.NE clear. The handler of IRQ 13 sends h and clears the error, and
-/// then the program sends p and switches the machine off.
+/// Returns code that divides by zero on the x87 with CR0.NE clear. The handler of IRQ 13 sends h and clears
+/// the error, and then the program sends p and switches the machine off.
 fn numeric_error() -> Vec<u8> {
     const HANDLER: usize = 0x100;
     let pic = [(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 1), (0x21, !(1 << 2))];
@@ -94,7 +95,7 @@ fn numeric_error() -> Vec<u8> {
     code
 }
 
-/// The program, to run a machine of 2 MiB with `code` as its kernel.
+/// Returns the program, to run a machine of 2 MiB with `code` as its kernel.
 fn machine(directory: &Directory, code: &[u8]) -> Command {
     let mut command = ring3();
     command
@@ -136,7 +137,7 @@ fn the_serial_port_can_go_to_a_file() {
     assert_eq!(std::fs::read_to_string(file).expect("the file was made"), "hello");
 }
 
-/// Code that sends `text` to COM1 to COM4, one after the other.
+/// Returns code that sends `text` to COM1 to COM4, one after the other.
 fn print_everywhere(text: &str) -> Vec<u8> {
     let ports = COM_PORTS.iter().flat_map(|port| {
         let [low, high] = port.base.to_le_bytes();
@@ -162,7 +163,7 @@ fn four_serial_ports_go_to_four_places() {
     }
 }
 
-/// Code that sends what comes on COM2 back, up to a q, and then switches the machine off.
+/// Returns code that echoes input on COM2 up to a q, and then switches the machine off.
 fn echo() -> Vec<u8> {
     let mut code = vec![
         0x66, 0xba, 0xfd, 0x02, // MOV DX, 2FDh
@@ -235,14 +236,14 @@ fn a_guest_that_nothing_can_wake_up_ends_the_run() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{errors}");
     assert!(errors.starts_with("ring3: the guest has halted with interrupts disabled"), "{errors}");
-    // The report of a triple fault: where it stands, and all registers.
+    // The report of a triple fault: its place, and all registers.
     for part in ["eip 00100002", "halted", "esp ", "cs ", "idtr base", "cr0 ", "at eip: "] {
         assert!(errors.contains(part), "{part:?} is not in {errors}");
     }
 }
 
-/// A guest that resets as soon as it starts, by each of the ways that there are, says so in a few lines: as to what is wrong, and
-/// then that it goes on. They come to those who have QMP too.
+/// A guest that resets as soon as it starts, in each possible way, causes a few lines: first a note of the
+/// problem, and later that it continues. Clients of QMP receive them, too.
 #[test]
 fn a_loop_of_resets_is_told_in_a_few_lines() {
     let directory = Directory::new();
@@ -259,7 +260,7 @@ fn a_loop_of_resets_is_told_in_a_few_lines() {
             let client = more.first().map(|_| {
                 let mut client = wait_until("nobody serves", || UnixStream::connect(&socket).ok());
                 client.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
-                // It reads nothing of thousands of events.
+                // The client does not read thousands of events.
                 client
             });
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -284,8 +285,9 @@ fn a_loop_of_resets_is_told_in_a_few_lines() {
     }
 }
 
-/// The signals that end a process let the machine end in good order: counters are printed, files are whole. What has started the program sees the
-/// signal, but where it is QEMU's, whose status is 0 then. What is ignored, as nohup does it, stays so.
+/// Signals that end a process let the machine end in good order: counters are printed, and files are
+/// complete. The parent process sees the signal, except with QEMU's command line, where the status is 0.
+/// Ignored signals, as with nohup, stay ignored.
 #[test]
 fn signals_end_a_run_in_good_order() {
     let directory = Directory::new();
@@ -336,7 +338,7 @@ fn signals_end_a_run_in_good_order() {
     assert_eq!(child.wait_with_output().unwrap().status.signal(), Some(Signal::TERM.as_raw()));
 }
 
-/// A machine that cannot end, as nobody takes what it writes, dies of the second signal.
+/// A machine that cannot end, because nobody takes its output, dies of the second signal.
 #[test]
 fn a_second_signal_ends_a_run_at_once() {
     let directory = Directory::new();
@@ -345,7 +347,7 @@ fn a_second_signal_ends_a_run_at_once() {
     let mut some = [0; 1000];
     let stdout = child.stdout.as_mut().unwrap();
     stdout.read_exact(&mut some).expect("the guest runs");
-    // Until the pipe is full.
+    // This ends when the pipe is full.
     wait_until("the pipe is not filled", || {
         let before = ioctl_fionread(&*stdout).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -390,7 +392,7 @@ fn a_qemu_command_line_does_the_same() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello");
 }
 
-/// Code that sends the first byte of the random seed, and the year that the clock shows.
+/// Returns code that sends the first byte of the random seed, and the year that the clock shows.
 fn print_seed_and_year() -> Vec<u8> {
     let mut code = vec![
         0x8b, 0xb6, 0x50, 0x02, 0x00, 0x00, // MOV ESI, [ESI+250h]: setup_data
@@ -456,7 +458,8 @@ fn a_triple_fault_is_reported() {
     assert!(errors.starts_with("ring3: the processor has stopped: "), "{errors}");
 }
 
-/// Code that ends the run if the byte in CMOS memory is set, and sets it and goes on with `reset` if not.
+/// Returns code that ends the run if the byte in CMOS memory is set. If not, it sets the byte and executes
+/// `reset`.
 fn once(reset: &[u8]) -> Vec<u8> {
     let off = power_off();
     let mut code = vec![
@@ -479,10 +482,10 @@ fn once(reset: &[u8]) -> Vec<u8> {
 
 /// Code that asks the ISA bridge for a reset, and then loops.
 const HARD_RESET: &[u8] = &[0x66, 0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee, 0xeb, 0xfe];
-/// The same for the keyboard controller's pulse, and for port 92h.
+/// Code for a reset by the keyboard controller's pulse, and by port 92h.
 const KEYBOARD_RESET: &[u8] = &[0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe];
 const FAST_RESET: &[u8] = &[0xb0, 0x01, 0xe6, 0x92, 0xeb, 0xfe];
-/// Code that loads an IDT without entries, wherever it is, and faults.
+/// Code that loads an IDT without entries, at any address, and faults.
 const FAULT: &[u8] = &[
     0x68, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, // PUSH 0; PUSH 0
     0x0f, 0x01, 0x1c, 0x24, //             LIDT [ESP]
@@ -510,7 +513,7 @@ fn a_reset_ends_the_run_when_asked_to() {
     assert!(errors.contains(" 0 resets"), "{errors}");
 }
 
-/// A kernel with a Multiboot header whose address fields put it at 1 MiB.
+/// Returns a kernel with a Multiboot header whose address fields put it at 1 MiB.
 fn multiboot(code: &[u8]) -> Vec<u8> {
     const MAGIC: u32 = 0x1bad_b002;
     const FLAGS: u32 = 1 << 16;
@@ -522,7 +525,8 @@ fn multiboot(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Code that sends what EBX + `offset` points to, `steps` pointers further, to COM1 up to a zero byte.
+/// Returns code that sends the text to COM1, up to a zero byte, that EBX + `offset` points to by `steps`
+/// further pointers.
 fn print_from_information(offset: u8, steps: usize) -> Vec<u8> {
     let mut code = vec![0x8b, 0x73, offset]; // MOV ESI, [EBX+offset]
     for _ in 0..steps {
@@ -571,8 +575,8 @@ fn output_that_nobody_reads_ends_the_run_with_an_error() {
     assert_eq!(errors, "ring3: cannot write to standard output: Broken pipe (os error 32)\n");
 }
 
-/// Code that jumps to each of `targets`, where an invalid opcode is to be found at the second address, and sends u for each where
-/// that was so, and x where it was elsewhere.
+/// Returns code that jumps to each of `targets`, where there must be an invalid opcode at the second address.
+/// It sends u for each correct address, and x for each other one.
 fn execute_elsewhere(targets: &[(u32, u32)]) -> Vec<u8> {
     const HANDLER: usize = 0x180;
     let mut code = vec![
@@ -611,8 +615,8 @@ fn execute_elsewhere(targets: &[(u32, u32)]) -> Vec<u8> {
     code
 }
 
-/// Beyond the end of memory, the local APIC, the I/O APIC, the HPET and a window for PCI: the bus has ones, which are no instruction. At the
-/// last byte of memory is a jump whose second byte is read there.
+/// Beyond the end of memory, at the local APIC, the I/O APIC, the HPET and a window for PCI, fetches read
+/// ones, which are not an instruction. At the last byte of memory is a jump whose second byte lies beyond it.
 #[test]
 fn code_is_not_found_in_devices_or_in_nothing() {
     let directory = Directory::new();
@@ -632,7 +636,7 @@ fn code_is_not_found_in_devices_or_in_nothing() {
     }
 }
 
-/// Statuses that mean something else otherwise come with a word on whose they are.
+/// The guest's statuses that have another meaning come with a line that says so.
 #[test]
 fn a_status_of_the_guest_is_told_from_one_of_the_host() {
     let directory = Directory::new();

@@ -1,5 +1,5 @@
-//! Tests of the whole program, most of them on real guests. One binary, so that few programs are linked and no test waits for those of
-//! another file; each module says what it is about.
+//! Tests of the whole program, most of them with real guests. They are one binary, so that few programs are
+//! linked and no test waits for those of another file. Each module says what it tests.
 
 mod support;
 

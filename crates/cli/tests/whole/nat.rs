@@ -1,6 +1,8 @@
-//! `ring3 nat` as a process of its own: it has no rights that it does not need, and stands whatever a guest sends.
+//! `ring3 nat` as a process of its own: it has no rights that it does not need, and withstands all packets of
+//! a guest.
 //!
-//! Frames go to it by the connection by which a machine sends them. Where users may make no namespaces, what could reach other hosts is left out and said so.
+//! The tests send frames over the connection that a machine would use. If users may create no namespaces,
+//! tests that could reach other hosts are skipped with a note.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +16,7 @@ use crate::support::frames::{ARP_REQUEST, Noise, fuzzed, ipv4, udp};
 use crate::support::namespace::{has_namespaces, in_namespace};
 use crate::support::{Directory, PATIENCE, ring3, wait_until};
 
-/// The process, and its connection.
+/// The process, and the connection to it.
 struct Nat {
     child: Child,
     socket: UnixStream,
@@ -22,7 +24,7 @@ struct Nat {
 }
 
 impl Nat {
-    /// The one that `command` starts.
+    /// Connects to the process that `command` starts.
     fn of(mut command: Command) -> Nat {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let child = command.stdin(OwnedFd::from(theirs)).spawn().expect("the program starts");
@@ -38,7 +40,7 @@ impl Nat {
             }
         });
         let nat = Nat { child, socket, answers };
-        // It says that it is ready.
+        // The NAT says that it is ready.
         nat.answer(|frame| frame.starts_with(b"\x02ring3"));
         nat
     }
@@ -56,7 +58,7 @@ impl Nat {
         }
     }
 
-    /// The next frame from it for which `is_it`.
+    /// Returns the next frame from the NAT for which `is_it` returns true.
     #[track_caller]
     fn answer(&self, is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         loop {
@@ -67,7 +69,7 @@ impl Nat {
         }
     }
 
-    /// It works: the gateway says who it is.
+    /// Checks that the NAT works: the gateway answers an ARP request.
     #[track_caller]
     fn answers(&mut self) {
         self.send(&ARP_REQUEST);
@@ -83,7 +85,7 @@ impl Drop for Nat {
     }
 }
 
-/// The value of `key` in a file of /proc with lines `key: value`.
+/// Returns the value of `key` in a file of /proc with lines `key: value`.
 fn value(file: &str, key: &str) -> String {
     let line = file.lines().find_map(|line| line.strip_prefix(key));
     line.unwrap_or_else(|| panic!("no {key} in {file}")).trim().to_owned()
@@ -94,7 +96,7 @@ fn it_has_given_up_what_it_does_not_need() {
     let directory = Directory::new();
     directory.file("file", b"x");
     let mut command = Command::new("sh");
-    // What whoever starts it has open is not its own.
+    // The NAT must not keep the open descriptors of its parent.
     command.arg("-c").arg(format!(
         "exec {} nat tftp={} 7< {}",
         env!("CARGO_BIN_EXE_ring3"),
@@ -119,7 +121,7 @@ fn it_has_given_up_what_it_does_not_need() {
     } else {
         ring3_skipped::host("this host has no seccomp");
     }
-    // Its memory and descriptors are nobody's but root's.
+    // Only root may look at its memory and descriptors.
     let Ok(open) = fs::read_dir(format!("/proc/{}/fd", nat.child.id())) else {
         return ring3_skipped::host("only root can look at its descriptors");
     };
@@ -134,7 +136,7 @@ fn it_has_given_up_what_it_does_not_need() {
     }
 }
 
-/// A last fragment alone, which libslirp does not stand.
+/// A last fragment alone, which crashes libslirp.
 #[test]
 fn it_stands_fragments() {
     let mut nat = Nat::start("restrict=on");
@@ -150,7 +152,7 @@ fn it_stands_fragments() {
     nat.answers();
 }
 
-/// Files by TFTP, and names by the host's server of names, need files that it can still read; and nothing beside them can be had.
+/// TFTP and the host's name server need files that the NAT can still read, but it must serve no others.
 #[test]
 fn it_serves_files_of_its_directory_alone() {
     let directory = Directory::new();
@@ -182,7 +184,7 @@ fn it_serves_files_of_its_directory_alone() {
     }
 }
 
-/// Frames that are nearly right, of all protocols that it knows, by the thousand.
+/// Thousands of almost valid frames, of all protocols that it knows.
 #[test]
 fn it_stands_whatever_a_guest_sends() {
     if !has_namespaces() {
@@ -208,7 +210,7 @@ fn it_stands_whatever_a_guest_sends() {
     }
 }
 
-/// What a command has started ends with the NAT, and leaves nothing behind.
+/// Processes that a command has started end with the NAT, and leave nothing behind.
 #[test]
 fn commands_end_with_it() {
     let named = || {

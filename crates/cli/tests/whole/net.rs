@@ -1,7 +1,9 @@
-//! Guests on networks: behind the NAT, with each other, with a guest of QEMU, and on an interface of the host.
+//! Guests on networks: behind the NAT, with each other, with a guest of QEMU, and on an interface of the
+//! host.
 //!
-//! What is forwarded listens on the host's loopback interface; what needs names or an interface of its own runs in a network namespace,
-//! where there is nothing else. Where users may make no namespaces, those tests are left out and say so.
+//! Forwards listen on the host's loopback interface. Tests that need names or an interface of their own run
+//! in a network namespace, in which there is nothing else. If users may create no namespaces, those tests are
+//! skipped with a note.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,7 +16,7 @@ use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::namespace::{has_namespaces, in_namespace};
 use crate::support::{Directory, kernel, output, ring3, wait_until};
 
-/// Linux with the modules of its network cards, as options of ring3.
+/// Returns ring3's options for Linux with the modules for its network cards.
 fn linux() -> Vec<String> {
     let initrd = |name: &str| ["--initrd".to_owned(), file(name).display().to_string()];
     let kernel = file("linux-686").join("vmlinuz").display().to_string();
@@ -24,17 +26,17 @@ fn linux() -> Vec<String> {
     options
 }
 
-/// What makes a guest's card work.
+/// The commands by which a guest loads the driver of its card.
 const DRIVERS: &str =
     "dmesg -n 1; modprobe virtio_pci; modprobe virtio_net; ip link set eth0 up 2>/dev/null";
 
-/// What udhcpc calls when it is given an address (busybox, examples/udhcp/simple.script).
+/// The script that udhcpc calls when it gets an address (busybox, examples/udhcp/simple.script).
 const UDHCPC: &str = r#"printf '%s\n' '#!/bin/sh' '[ "$1" = bound ] || exit 0' \
 'ip addr add $ip/$mask dev $interface; ip route add default via $router' \
 'echo nameserver $dns > /etc/resolv.conf; echo $boot_file > /tmp/boot_file' > /tmp/udhcpc; \
 chmod +x /tmp/udhcpc; udhcpc -i eth0 -q -n -s /tmp/udhcpc > /tmp/log 2>&1 || cat /tmp/log"#;
 
-/// A guest with these options whose card has a driver.
+/// Starts a guest with these options, and loads the driver of its card.
 fn start(options: &[&str]) -> Guest {
     let mut guest = Guest::start(|command| {
         command.args(linux()).args(options);
@@ -44,7 +46,7 @@ fn start(options: &[&str]) -> Guest {
     guest
 }
 
-/// Bytes that no compression makes fewer: a xorshift generator's.
+/// Returns incompressible bytes, from a xorshift generator.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {
@@ -63,14 +65,14 @@ fn md5(path: &Path) -> String {
     sum.split_whitespace().next().unwrap().to_owned()
 }
 
-/// What tshark sees of the packets in `pcap` that `filter` lets through, a line each.
+/// Returns tshark's lines for the packets in `pcap` that match `filter`.
 fn packets(pcap: &Path, filter: &str) -> Vec<String> {
     let mut tshark = Command::new("tshark");
     tshark.args(["-n", "-o", "tcp.check_checksum:true", "-Y", filter, "-r"]).arg(pcap);
     String::from_utf8(output(&mut tshark)).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// A guest gets an address, resolves a name, and has files by HTTP and TFTP.
+/// A guest gets an address, resolves a name, and loads files by HTTP and TFTP.
 #[test]
 fn a_guest_works_behind_the_nat() {
     if !has_namespaces() {
@@ -106,7 +108,7 @@ fn a_guest_works_behind_the_nat() {
     assert_eq!(address, "inet 10.0.2.15");
     assert_eq!(guest.command("cat /tmp/boot_file"), "served");
     assert!(guest.command("ping -c 3 10.0.2.2").contains("3 packets received"));
-    // In pieces, of which the NAT makes datagrams again.
+    // The guest sends fragments, from which the NAT makes datagrams again.
     let large = guest.command("ping -c 2 -s 40000 10.0.2.2; ping -c 1 -s 65500 10.0.2.2");
     assert!(
         large.contains("2 packets received") && large.contains("1 packets received"),
@@ -122,7 +124,7 @@ fn a_guest_works_behind_the_nat() {
         "for i in $(seq 50); do ip addr show dev eth0 | grep -q 'fec0::' && break; sleep 0.2; done";
     guest.command(has_address);
     assert!(guest.command("ping6 -c 2 fec0::2").contains("2 packets received"));
-    // The other card reaches its gateway and nothing else.
+    // The other card reaches only its gateway.
     guest.command("ip link set eth1 up; ip addr add 192.168.7.20/24 dev eth1");
     assert!(guest.command("ping -c 1 192.168.7.2").contains("1 packets received"));
     let refused = guest.command("nc 192.168.7.2 8080 < /dev/null || echo refused");
@@ -139,26 +141,27 @@ fn a_guest_works_behind_the_nat() {
     assert!(all.len() >= 2 && packets(&arp, "arp").len() == all.len(), "{all:?}");
 }
 
-/// A guest that writes to each page from 2 MiB to 578 MiB, which takes the host some time to give back, and resets its machine, which is to end with that:
-/// MOV EDI, 200000h; MOV ECX, 24000h; (MOV DWORD [EDI], 1; ADD EDI, 1000h; LOOP); MOV AL, FEh; OUT 64h, AL; HLT.
+/// A guest that writes to each page from 2 MiB to 578 MiB, which the host takes some time to free, and resets
+/// its machine to end the run: MOV EDI, 200000h; MOV ECX, 24000h; (MOV DWORD [EDI], 1; ADD EDI, 1000h; LOOP);
+/// MOV AL, FEh; OUT 64h, AL; HLT.
 const TOUCH_AND_RESET: &[u8] = &[
     0xbf, 0x00, 0x00, 0x20, 0x00, 0xb9, 0x00, 0x40, 0x02, 0x00, 0xc7, 0x07, 0x01, 0x00, 0x00, 0x00,
     0x81, 0xc7, 0x00, 0x10, 0x00, 0x00, 0xe2, 0xf2, 0xb0, 0xfe, 0xe6, 0x64, 0xf4,
 ];
 
-/// Whatever is behind its cards, a machine that ends says nothing of it.
+/// A machine that ends logs nothing about its networks, whatever they are.
 #[test]
 fn a_normal_end_says_nothing() {
     let directory = Directory::new();
     let code = directory.file("kernel", &kernel(TOUCH_AND_RESET));
     let socket = directory.path("socket").display().to_string();
-    // The switch is at its socket until it has had no machine for a while.
+    // The switch keeps its socket until it has had no machine for a while.
     let stream = format!("stream,server=on,addr=unix:{}", directory.path("stream").display());
     for nic in ["user".to_owned(), format!("switch,path={socket}"), stream] {
         let mut command = ring3();
         command.args(["run", "--memory", "600M", "--serial", "null", "--no-reboot", "--kernel"]);
         command.arg(&code).args(["--nic", &nic, "--nic", "user"]);
-        // A switch has it open, too, until it has had no machine for a while.
+        // A switch has the log open, too, until it has had no machine for a while.
         let log = directory.path("log");
         command.stdin(Stdio::null()).stderr(fs::File::create(&log).unwrap());
         let status = command.status().unwrap();
@@ -167,13 +170,13 @@ fn a_normal_end_says_nothing() {
     }
 }
 
-/// Sends `bytes` to `port` and returns what comes back until the end.
+/// Sends `bytes` to `port` and returns the answer up to its end.
 fn converse(port: u16, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     let mut writer = stream.try_clone()?;
     thread::scope(|scope| {
         scope.spawn(move || {
-            // The connection may be lost, which reading tells too.
+            // If the connection is lost, reading fails, too.
             let _ = writer.write_all(bytes);
             let _ = writer.shutdown(std::net::Shutdown::Write);
         });
@@ -186,7 +189,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The children of process `id`.
+/// Returns the children of process `id`.
 fn children(id: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
     let of_task = |task: io::Result<fs::DirEntry>| {
@@ -222,7 +225,7 @@ fn a_nat_that_is_killed_is_started_again() {
         wait_until("the guest does not answer any more", || echoes().then_some(()));
     }
     assert_eq!(guest.command("echo hello | nc 10.0.2.100 7"), "hello");
-    // Nothing is left behind.
+    // No process is left behind.
     let nat = children(guest.id())[0];
     assert_eq!(guest.power_off(), Some(0));
     wait_until("the NAT does not end", || {
@@ -230,7 +233,7 @@ fn a_nat_that_is_killed_is_started_again() {
     });
 }
 
-/// Both guests send and compare; each has address `192.168.5.N`.
+/// Both guests send data to each other and compare them; their addresses are `192.168.5.N`.
 fn transfer(guests: &mut [Guest; 2], bytes: usize) {
     for (number, guest) in guests.iter_mut().enumerate() {
         guest.command(&format!("ip addr add 192.168.5.{}/24 dev eth0", number + 1));
@@ -240,7 +243,7 @@ fn transfer(guests: &mut [Guest; 2], bytes: usize) {
         guests[to].begin("nc -l -p 1234 | md5sum");
         let sum = guests[from].command("md5sum < /tmp/sent");
         let address = format!("192.168.5.{}", to + 1);
-        // Until the other one listens.
+        // Repeats this until the other guest listens.
         let send = format!(
             "for i in $(seq 100); do nc {address} 1234 < /tmp/sent && break; sleep 0.2; done"
         );
@@ -257,8 +260,8 @@ fn transfer(guests: &mut [Guest; 2], bytes: usize) {
     }
 }
 
-/// Two guests of ring3 are connected. What one of them leaves to its card comes to the other one as it is, but where that is
-/// not wanted.
+/// Two guests of ring3 are connected. Large packets and unfinished checksums reach the other one unchanged,
+/// unless this is switched off.
 #[test]
 fn two_guests_are_connected() {
     let directory = Directory::new();
@@ -277,8 +280,8 @@ fn two_guests_are_connected() {
     }
 }
 
-/// A guest sends the next echo request before the last answer has come, as many as there are room for: none is lost between virtio cards, whether a cable or
-/// a switch is between them.
+/// A guest sends echo requests before the answers to earlier ones have arrived, as many as there is room for.
+/// None is lost between virtio cards, over a cable or a switch.
 #[test]
 fn a_flood_loses_nothing_between_virtio_cards() {
     const COUNT: u32 = 5000;
@@ -349,7 +352,7 @@ fn a_guest_of_qemu_is_connected() {
             qemu.arg(format!("{theirs},id=n"));
             qemu.args(["-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:00:02", "-kernel"]);
             qemu.arg(file("linux-686").join("vmlinuz")).arg("-initrd");
-            // QEMU takes one file.
+            // QEMU takes only one file.
             let both = directory.file(
                 "initrd",
                 &["initramfs.cpio.gz", "modules.cpio.gz"]
@@ -364,7 +367,7 @@ fn a_guest_of_qemu_is_connected() {
         };
         let pcap = directory.path("pcap");
         let nic = format!("{ours},pcap={}", pcap.display());
-        // Who listens comes first.
+        // The guest that listens must start first.
         let mut guests = if ours.contains("server=on") {
             let first = start(&["--nic", &nic]);
             [first, qemu()]
@@ -378,15 +381,15 @@ fn a_guest_of_qemu_is_connected() {
             assert_eq!(guest.power_off(), Some(0));
         }
         assert!(!packets(&pcap, "tcp.port == 1234").is_empty());
-        // A Linux that sums a packet itself sends 0xFFFF in place of 0 (its `skb_checksum_help`). Both stand for
-        // zero in one's complement, so receivers take either; RFC 1624, section 3, would have 0.
+        // A Linux that computes a checksum itself sends 0xFFFF instead of 0 (its `skb_checksum_help`). Both
+        // stand for zero in one's complement, so receivers accept either; RFC 1624, section 3, would have 0.
         let bad = "tcp.checksum.status == \"Bad\" && !tcp.checksum.ffff";
         let wrong = format!("eth.src == 52:54:00:00:00:02 && (frame.len > 1514 || {bad})");
         assert_eq!(packets(&pcap, &wrong), [""; 0]);
     }
 }
 
-/// The host and a guest speak over an interface of the host.
+/// The host and a guest communicate over an interface of the host.
 #[test]
 fn a_guest_is_on_a_tap_device() {
     if !has_namespaces() {
@@ -416,14 +419,14 @@ fn a_guest_is_on_a_tap_device() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// What is typed at a guest behind the NAT.
+/// The user's input to a guest behind the NAT.
 const SCRIPT: &[u8] =
     b"dmesg -n 1; modprobe virtio_pci; modprobe virtio_net; ip link set eth0 up\n\
     ip addr add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2\n\
     ping -c 3 10.0.2.2; tftp -g -l - -r served 10.0.2.2 | md5sum\n\
     cat /proc/net/dev; poweroff -f\n";
 
-/// What has come from a network comes again from a recording, without one.
+/// A recording contains the network's packets, and its replay needs no network.
 #[test]
 fn a_recording_has_the_network() {
     let directory = Directory::new();
@@ -450,7 +453,7 @@ fn a_recording_has_the_network() {
     }
 }
 
-/// What a network lacks is said in one line.
+/// If a network cannot be used, one line says why.
 #[test]
 fn what_cannot_be_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

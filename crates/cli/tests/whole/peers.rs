@@ -1,5 +1,6 @@
-//! A peer that misbehaves, at each place where ring3 listens: it says nothing, says something that makes no sense, stops in the middle, takes nothing, comes and goes.
-//! Whoever comes after it is served, and what it costs is bounded: threads, memory, and lines in the log.
+//! Misbehaving peers, at each place where ring3 listens: they send nothing, send nonsense, stop in the
+//! middle, read nothing, or connect and disconnect. The next client is served nevertheless, and the costs are
+//! bounded: threads, memory, and lines in the log.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use crate::support::frames::Noise;
 use crate::support::{Directory, kernel, ring3, wait_until};
 
-/// Bounds for a process, whoever comes.
+/// Bounds for a process, whatever its clients do.
 const THREADS: u64 = 300;
 const MEMORY_KIB: u64 = 400 << 10;
 const LOG: u64 = 32 << 10;
@@ -20,10 +21,11 @@ const LOG: u64 = 32 << 10;
 struct Place {
     name: &'static str,
     socket: PathBuf,
-    /// What somebody who behaves says, and how the answer to that begins.
+    /// The message of a well-behaved client, and the beginning of the answer.
     says: Vec<u8>,
     hears: &'static [u8],
-    /// Clients are served one after the other: those who misbehave have to go before another one is heard.
+    /// Whether clients are served one after the other, so that misbehaving ones must leave before another one
+    /// is served.
     is_for_one: bool,
 }
 
@@ -32,12 +34,12 @@ const WAIT_FOR_EVER: &[u8] = &[0xfb, 0xf4, 0xeb, 0xfd];
 
 /// GET_FEATURES (docs/interop/vhost-user).
 const GET_FEATURES: [u8; 12] = [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-/// How the answer begins.
+/// The beginning of the answer.
 const FEATURES: &[u8] = &[1, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0, 0];
-/// The length of the first notice in a stream of frames, and its beginning.
+/// The length of the first notice in a stream of frames, and the notice's beginning.
 const HELLO: &[u8] = b"\0\0\0\x3c\x02ring3";
 
-/// The processes, with all the places where one of them listens.
+/// Returns the processes, with all the places where each of them listens.
 fn processes(directory: &Directory) -> Vec<(Command, Vec<Place>)> {
     let path = |name: &str| directory.path(name);
     let place = |name: &'static str, says: &[u8], hears: &'static [u8], is_for_one: bool| Place {
@@ -103,7 +105,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// The value of a line of its status in /proc.
+    /// Returns the value of a line of the process's status in /proc.
     fn value(&self, key: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it is there");
@@ -121,16 +123,16 @@ impl Process {
     }
 }
 
-/// Connects, if there is room for one more that waits.
+/// Connects, if there is room for one more waiting connection.
 fn connect(socket: &Path) -> Option<UnixStream> {
-    // The kernel makes who connects wait where too many do.
+    // If too many connections wait, the kernel blocks the caller.
     let (sender, receiver) = std::sync::mpsc::channel();
     let socket = socket.to_owned();
     std::thread::spawn(move || sender.send(UnixStream::connect(socket)));
     receiver.recv_timeout(Duration::from_secs(1)).ok()?.ok()
 }
 
-/// Somebody who behaves is served, at the latest when others have been waited for.
+/// Checks that a well-behaved client is served, at the latest after others have timed out.
 fn serves(place: &Place, when: &str) {
     let attempt = || {
         let mut stream = connect(&place.socket)?;
@@ -143,7 +145,7 @@ fn serves(place: &Place, when: &str) {
     wait_until(&format!("{when}: nobody is served"), attempt);
 }
 
-/// Who misbehaves: what it sends, and whether it stays.
+/// Misbehaves in way `kind`. Returns the connections that stay open.
 fn misbehave(place: &Place, noise: &mut Noise, kind: usize) -> Vec<UnixStream> {
     let mut all = Vec::new();
     let count = if place.is_for_one { 4 } else { 150 };
@@ -156,13 +158,13 @@ fn misbehave(place: &Place, noise: &mut Noise, kind: usize) -> Vec<UnixStream> {
                 let len = 1 + noise.below(2000);
                 noise.bytes(len)
             }
-            // The beginning of something that makes sense.
+            // The beginning of a valid message.
             2 => place.says.iter().take(3).copied().chain([0]).collect(),
-            // What makes sense, again and again, and nothing is taken.
+            // Valid messages, again and again, whose answers nobody reads.
             3 => place.says.repeat(1 + (1 << 20) / (1 + place.says.len())),
             _ => vec![noise.below(256) as u8; 300_000],
         };
-        // It may be hung up on meanwhile, and there may be no room.
+        // The server may have hung up meanwhile, or may have no room.
         let _ = stream.write(&bytes);
         if kind < 4 {
             all.push(stream);
@@ -196,7 +198,7 @@ fn who_comes_after_one_that_misbehaves_is_served() {
                 process.is_bounded(&log, &when);
             }
         }
-        // All the others are still as they were.
+        // All other places still work.
         for place in &places {
             serves(place, place.name);
         }

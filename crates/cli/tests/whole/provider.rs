@@ -1,5 +1,6 @@
-//! NBD in guests. One is the provider of a disk: it runs a server on its own disk, `ring3 vblock` takes that for a device, and another guest
-//! has its file system there. The provider can die in the middle. Another one is the client of a server that it reaches by its network.
+//! NBD in guests. One guest provides a disk: it runs a server on its own disk, which `ring3 vblock` uses as a
+//! device, and another guest has its file system there. The provider can die in the middle. Another guest is
+//! the client of a server that it reaches by its network.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -12,7 +13,7 @@ use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_u
 
 const SIZE: u64 = 64 << 20;
 
-/// A guest of Linux with what is in these archives too.
+/// Starts a guest with Linux and the contents of these archives.
 fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
     let mut guest = Guest::start(|command| {
         command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
@@ -26,21 +27,21 @@ fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
     guest
 }
 
-/// A guest that serves `disk` at a port of the host.
+/// Starts a guest that serves `disk` at a port of the host.
 fn provider(nbd: &Path, disk: &Path, port: u16) -> Guest {
-    // That of one that was killed is free when its NAT has ended.
+    // The port of a killed provider is free when its NAT has ended.
     wait_until("the port is taken", || TcpListener::bind(("127.0.0.1", port)).ok());
     let drive = format!("file={},format=raw,if=virtio", disk.display());
     let nic = format!("user,hostfwd=tcp:127.0.0.1:{port}-:10809");
     let mut guest = linux(&[nbd.to_owned()], &["--drive", &drive, "--nic", &nic]);
-    // nbdkit has 192 MiB of zeros, of which it uses little: more than the guest's memory.
+    // nbdkit reserves 192 MiB of zeros, of which it uses little: more than the guest's memory.
     let serve = "echo 1 > /proc/sys/vm/overcommit_memory; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2; \
                  nbdkit file /dev/vda && echo serves";
     assert_eq!(guest.command(serve), "serves");
     guest
 }
 
-/// The server for disks, which is killed when it is dropped.
+/// The server for disks, which is killed when this value is dropped.
 struct Vblock(Child);
 
 impl Drop for Vblock {
@@ -50,7 +51,8 @@ impl Drop for Vblock {
     }
 }
 
-/// A server whose disk `disk`, for the client `vm`, is what the provider at `port` has: it is added while the server runs.
+/// Starts a server whose disk `disk`, for the client `vm`, is the provider's at `port`. The disk is added
+/// while the server runs.
 fn vblock(directory: &Directory, port: u16) -> Vblock {
     let mut command = ring3();
     command.args(["vblock", "--control", "ctl"]).current_dir(directory.path(""));
@@ -66,7 +68,7 @@ fn vblock(directory: &Directory, port: u16) -> Vblock {
     server
 }
 
-/// A guest fills the disk of another one, which dies `kills` times meanwhile.
+/// A guest fills the disk of another one, which is killed `kills` times meanwhile.
 fn work_on_a_guests_disk(kills: u32) {
     let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
     let directory = Directory::new();
@@ -79,7 +81,7 @@ fn work_on_a_guests_disk(kills: u32) {
     let mut user = linux(&[], &["--drive", &drive]);
     assert_eq!(user.command("cat /sys/block/vda/size"), (SIZE / 512).to_string());
     user.command("mkdir -p /mnt; mke2fs /dev/vda >/tmp/log 2>&1 && mount -t ext4 /dev/vda /mnt");
-    // What the guest has written and not synced is in its memory, or in that of the provider, which is lost.
+    // The guest's writes that are not synced are in its memory, or in the provider's, which is lost.
     user.begin(
         "for i in 1 2 3 4 5 6; do seq $((i * 50000)) > /mnt/n$i; \
          dd if=/dev/urandom of=/mnt/r$i bs=64k count=32 2>/dev/null; sync; sleep 1; done; \
@@ -87,7 +89,7 @@ fn work_on_a_guests_disk(kills: u32) {
     );
     for _ in 0..kills {
         std::thread::sleep(Duration::from_secs(2));
-        // Whoever is dropped is killed.
+        // Dropping it kills it.
         drop(server);
         server = provider(&nbd, &disk, port);
     }
@@ -104,7 +106,7 @@ fn work_on_a_guests_disk(kills: u32) {
     output(system_program("e2fsck").arg("-fn").arg(&disk));
     let numbers: Vec<u8> = (1..=300_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
     assert!(read_ext2(&disk, "/n6") == numbers);
-    // The sums that the guest took, of what is in the provider's image.
+    // The sums that the guest computed, of data in the provider's image.
     let sums = String::from_utf8(read_ext2(&disk, "/sums")).unwrap();
     assert_eq!(sums.lines().count(), 12);
     for line in sums.lines() {
@@ -125,7 +127,8 @@ fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
     work_on_a_guests_disk(2);
 }
 
-/// Debian's nbd-client and the kernel's driver, and the server's NBD front, which they reach through the NAT.
+/// Debian's nbd-client and the kernel's driver use the server's NBD front-end, which they reach through the
+/// NAT.
 #[test]
 fn a_guest_mounts_a_disk_that_it_reaches_by_its_network() {
     let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };

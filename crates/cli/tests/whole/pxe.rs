@@ -1,11 +1,13 @@
-//! Machines that boot from a network: SeaBIOS starts iPXE from a card's ROM, which has an address by DHCP and files by TFTP from the NAT.
+//! Machines that boot from a network: SeaBIOS starts iPXE from a card's ROM, which gets an address by DHCP
+//! and files by TFTP from the NAT.
 
 use std::fs;
 
 use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, ring3};
 
-/// The directory with what a machine boots: Debian's kernel, our RAM disk, and a script for iPXE.
+/// Makes a directory with the files that a machine boots: Debian's kernel, the tests' RAM disk, and a script
+/// for iPXE.
 fn network() -> Directory {
     let directory = Directory::new();
     let script = b"#!ipxe\n\
@@ -19,7 +21,7 @@ fn network() -> Directory {
     directory
 }
 
-/// A machine without disks, with such a card.
+/// Starts a machine without disks, with such a card.
 fn start(network: &Directory, card: &str) -> Guest {
     let tftp = network.path("").display().to_string();
     Guest::start(|command| {
@@ -28,7 +30,7 @@ fn start(network: &Directory, card: &str) -> Guest {
     })
 }
 
-/// The machine comes to the prompt of a system that only the network has.
+/// Checks that the machine reaches the prompt of a system that only the network has.
 fn boots(card: &str) {
     let network = network();
     let mut guest = start(&network, card);
@@ -44,7 +46,7 @@ fn a_virtio_card_boots_linux() {
     boots("model=virtio");
 }
 
-/// Its device ID is not the one that the ROM was made for.
+/// Its device ID is not the one for which the ROM was made.
 #[test]
 fn a_virtio_card_for_drivers_of_version_0_9_boots_linux() {
     boots("model=virtio,disable-modern=on");
@@ -60,7 +62,7 @@ fn an_rtl8029_boots_linux() {
     boots("model=ne2k_pci");
 }
 
-/// Firmware that is told to boot from the network, and has none by a card without a ROM.
+/// Firmware cannot boot from the network by a card without a ROM, though it is told to.
 #[test]
 fn a_card_without_a_rom_boots_nothing() {
     let network = network();

@@ -1,4 +1,5 @@
-//! Command lines of QEMU from documentation: each is run as it stands, and what is said of it is what the table says.
+//! Command lines of QEMU from documentation: each is run unchanged, with the result and the messages of the
+//! table.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,12 +14,12 @@ const TABLE: &str = include_str!("qemu_lines/table.txt");
 /// A line of the table.
 struct Case {
     outcome: String,
-    /// What is told of each of these.
+    /// The beginnings of the messages.
     named: Vec<String>,
     words: Vec<String>,
 }
 
-/// The words of a line as a shell reads them, with quotation marks of both kinds.
+/// Splits a line into words as a shell does, with quotation marks of both kinds.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for character in line.chars() {
@@ -52,7 +53,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The names of files in the table, and their contents.
+/// Returns the names of files in the table, and their contents.
 fn files() -> HashMap<&'static str, Vec<u8>> {
     let mut files = HashMap::new();
     for line in TABLE.lines().filter_map(|line| line.strip_prefix("files ")) {
@@ -83,7 +84,7 @@ fn told_of(lines: &[&str], named: &[String], line: &str) {
     assert_eq!(lines.len(), named.len(), "{line}\n{all}");
 }
 
-/// Runs one case in `directory`, where the files and the programs are.
+/// Runs one case in `directory`, which contains the files and the programs.
 fn run(case: &Case, directory: &Path) {
     let Case { outcome, named, words } = case;
     let line = words.join(" ");
@@ -145,7 +146,7 @@ fn command_lines_from_documentation_do_what_the_table_says() {
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
-/// Whoever looks for an option of the QEMU that is installed finds a word on it.
+/// ring3 knows every option of the installed QEMU.
 #[test]
 fn every_option_of_the_installed_qemu_is_known() {
     let output = |program: &mut Command| {

@@ -8,10 +8,11 @@ use crate::support::qmp::Qmp;
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
 use serde_json::json;
 
-/// The client library of QEMU, from the Python Package Index.
+/// QEMU's client library, from the Python Package Index.
 const CLIENT: &str = "qemu.qmp==0.0.6";
 
-/// A Python that has [`CLIENT`], in the target directory; it is made there the first time. Why not, if it cannot be had.
+/// Returns a Python with [`CLIENT`], in the target directory, where it is installed the first time. An error
+/// says why it is not available.
 fn python_with_client() -> Result<PathBuf, String> {
     let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qmp-venv");
     let python = environment.join("bin/python");
@@ -69,8 +70,8 @@ fn qemus_client_library_drives_the_machine() {
     assert!(!socket.exists());
 }
 
-/// Starts `kernel` in a machine that is driven by its standard input and output: the machine, the former, and the lines of
-/// the latter.
+/// Starts `kernel` in a machine that is driven by its standard input and output. Returns the machine, its
+/// input, and the lines of its output.
 fn driven_by_stdio(
     kernel: &Path,
     arguments: impl FnOnce(&mut Command) -> &mut Command,
@@ -170,9 +171,9 @@ fn a_machine_that_is_off_can_be_kept() {
     assert_eq!(machine.wait().unwrap().code(), Some(0));
 }
 
-/// Sends "N" by COM1 at each non-maskable interrupt, with interrupts off: MOV [200010h], 00100040h; MOV [200014h], 00108E00h (the gate);
-/// MOV WORD [200100h], 17h; MOV [200102h], 200000h; LIDT [200100h]; MOV ESP, 210000h; MOV DX, 3F8h; MOV AL, 'r'; OUT DX, AL; HLT; JMP to the HLT;
-/// at 40h MOV AL, 'N'; OUT DX, AL; IRET.
+/// Sends "N" by COM1 at each non-maskable interrupt, with interrupts off: MOV [200010h], 00100040h; MOV
+/// [200014h], 00108E00h (the gate); MOV WORD [200100h], 17h; MOV [200102h], 200000h; LIDT [200100h]; MOV ESP,
+/// 210000h; MOV DX, 3F8h; MOV AL, 'r'; OUT DX, AL; HLT; JMP to the HLT; at 40h MOV AL, 'N'; OUT DX, AL; IRET.
 const TELLS_NMIS: &[u8] = &[
     0xc7, 0x05, 0x10, 0x00, 0x20, 0x00, 0x40, 0x00, 0x10, 0x00, 0xc7, 0x05, 0x14, 0x00, 0x20, 0x00,
     0x00, 0x8e, 0x10, 0x00, 0x66, 0xc7, 0x05, 0x00, 0x01, 0x20, 0x00, 0x17, 0x00, 0xc7, 0x05, 0x02,
@@ -185,7 +186,7 @@ const TELLS_NMIS: &[u8] = &[
 fn the_guest_is_interrupted_from_outside_and_a_replay_is_too() {
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(TELLS_NMIS));
-    // With a local APIC, which has the interrupt at a pin of its own, and without one; and with the interpreter.
+    // With a local APIC, which has a pin for this interrupt, and without one; and with the interpreter.
     for options in [&["--cpu", "pentium4"][..], &["--cpu", "486"], &["--engine", "interpreter"]] {
         let (serial, recording) = (directory.path("serial"), directory.path("recording"));
         let mut machine = ring3()
@@ -205,7 +206,7 @@ fn the_guest_is_interrupted_from_outside_and_a_replay_is_too() {
         shown("r");
         qmp.done("inject-nmi", json!({}));
         shown("rN");
-        // One that comes while the machine stands still is taken when it goes on.
+        // An NMI that arrives while the machine stands still is taken when it continues.
         qmp.done("stop", json!({}));
         qmp.done("human-monitor-command", json!({"command-line": "nmi"}));
         qmp.done("cont", json!({}));

@@ -1,14 +1,16 @@
-//! Kernels that start in real mode, which firmware does: each boot protocol, and programs that Debian has as such kernels.
+//! Kernels that start in real mode, by firmware: each boot protocol, and programs in the form of such kernels
+//! that Debian has.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Directory, output as output_of, ring3, seabios};
 
-/// Where a kernel's setup header ends at the latest here, and its code begins.
+/// Where the setup header of these kernels must have ended, and their code begins.
 const SETUP_CODE: usize = 0x240;
 
-/// Real-mode code that sends its command line and the first byte of the protected-mode code to COM1, and switches the machine off.
+/// Real-mode code that sends its command line and the first byte of the protected-mode code to COM1, and
+/// switches the machine off.
 const TELL: &[u8] = &[
     0x81, 0x3e, 0x20, 0x00, 0x3f, 0xa3, // CMP WORD [20h], A33Fh
     0x74, 0x0e, //                         JE old
@@ -38,7 +40,8 @@ const TELL: &[u8] = &[
     0xef, 0xf4, //                         OUT DX, AX; HLT
 ];
 
-/// A kernel of that boot protocol whose real-mode code is [`TELL`], and whose protected-mode code is the letter k.
+/// Returns a kernel with this boot protocol whose real-mode code is [`TELL`], and whose protected-mode code
+/// is the letter k.
 fn kernel(version: u16, loadflags: u8) -> Vec<u8> {
     let mut file = vec![0; 3 * 512];
     let fields: [(usize, &[u8]); 8] = [
@@ -58,7 +61,7 @@ fn kernel(version: u16, loadflags: u8) -> Vec<u8> {
     file
 }
 
-/// Runs the machine with that kernel.
+/// Runs the machine with this kernel.
 fn run(kernel: &Path, options: &[&str]) -> Output {
     let mut command = ring3();
     command.args(["run", "--memory=32M", "--kernel"]).arg(kernel).args(options);
@@ -95,7 +98,7 @@ fn a_kernel_that_could_start_by_itself_is_started_by_the_firmware_that_is_named(
     assert_says(&run(&path, &["--append=by firmware", &bios]), "by firmwarek");
 }
 
-/// A file of a Debian package; a host without it is told on standard error, and the test passes.
+/// Returns a file of a Debian package. If the host does not have it, this prints a note, and the test passes.
 fn of_package(path: &str, package: &str) -> Option<PathBuf> {
     let path = PathBuf::from(path);
     if path.is_file() && seabios().is_some() {
@@ -108,7 +111,8 @@ fn of_package(path: &str, package: &str) -> Option<PathBuf> {
     None
 }
 
-/// A diskette whose boot sector reads the sector before the last one by the BIOS and sends the text there to COM1.
+/// Returns a diskette whose boot sector reads the sector before the last one by the BIOS and sends the text
+/// there to COM1.
 fn diskette(text: &str) -> Vec<u8> {
     const READER: &[u8] = &[
         0xfa, //                   CLI
@@ -161,7 +165,8 @@ fn ipxe_does_what_its_command_line_says() {
     assert_eq!(nothing.status.code(), Some(4), "{nothing:?}");
 }
 
-/// Protocol 2.03: GRUB as a kernel, which speaks on the serial port and switches the machine off by ACPI's tables.
+/// Protocol 2.03: GRUB as a kernel, which writes to the serial port and switches the machine off by the ACPI
+/// tables.
 #[test]
 fn grub_starts_as_a_kernel() {
     let Some(start) = of_package("/usr/lib/grub/i386-pc/lnxboot.img", "grub-pc-bin") else {

@@ -7,14 +7,14 @@ use std::process::{Command, Output, Stdio};
 use crate::support::guest::file;
 use crate::support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
-/// What is typed at Debian: it computes, waits and looks at its clock and its interrupts.
+/// The user's input to Debian: it computes, waits and reads its clock and its counts of interrupts.
 const SCRIPT: &[u8] = b"dmesg -n 1\n\
     date\n\
     seq 3000 | sort -r | awk '{ s += $1 / 7 } END { print s }'\n\
     sleep 2; date; cat /proc/uptime /proc/interrupts\n\
     poweroff -f\n";
 
-/// Runs `command` with standard input from that file.
+/// Runs `command` with standard input from this file.
 fn run(command: &mut Command, stdin: &Path) -> Output {
     let stdin = fs::File::open(stdin).expect("it was written");
     let output = command.stdin(stdin).stderr(Stdio::piped()).output().expect("the program starts");
@@ -22,7 +22,7 @@ fn run(command: &mut Command, stdin: &Path) -> Output {
     output
 }
 
-/// The start of Debian on each engine, and what came of it repeated from the recording.
+/// Debian starts on each engine, and the recordings repeat both runs.
 #[test]
 fn debian_does_the_same_on_each_engine_and_again() {
     let directory = Directory::new();
@@ -60,7 +60,7 @@ fn debian_does_the_same_on_each_engine_and_again() {
     same(&fs::read_to_string(&log).expect("there is a log"));
 }
 
-/// Asserts that both engines do the same with what is recorded at `recording`, which sends `sent`.
+/// Asserts that both engines execute the recorded run at `recording`, which sends `sent`, in the same way.
 #[track_caller]
 fn assert_verifies(recording: &Path, sent: &[u8]) {
     let mut command = ring3();
@@ -74,7 +74,8 @@ fn assert_verifies(recording: &Path, sent: &[u8]) {
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), sent), "{said}");
 }
 
-/// Code that waits for bytes on COM1, and sends each of them until that is a q; then it switches the machine off.
+/// Code that waits for bytes on COM1, and sends each of them back until it is a q; then it switches the
+/// machine off.
 #[rustfmt::skip]
 const ECHO: &[u8] = &[
     0x66, 0xba, 0xfd, 0x03, 0xec, // MOV DX, 3FDh; IN AL, DX
@@ -127,7 +128,7 @@ fn what_cannot_be_repeated_is_told() {
     }
 }
 
-/// The same engine's two runs, one of them in lock-step.
+/// Two runs of the same engine, one of them in lock-step.
 #[test]
 fn a_pipe_that_is_closed_is_a_script() {
     let directory = Directory::new();

@@ -1,4 +1,4 @@
-//! Systems that a person sees on the screen and types at.
+//! Systems with which a user works by screen and keyboard.
 
 use crate::support::guest::{PROMPT, file, file_if_there};
 use crate::support::screen::Screen;
@@ -39,7 +39,7 @@ fn ipxe_comes_to_its_prompt_and_takes_keys() {
     screen.wait_for("Press Ctrl-B for the iPXE command line...");
     screen.type_keys(CONTROL_B);
     screen.wait_for("iPXE> ");
-    // What is shown is not what was typed.
+    // The result is different from the typed text.
     screen.type_keys("set words typed keys && echo ${words} Are Shown\r");
     screen.wait_for("\ntyped keys Are Shown");
 }
@@ -52,7 +52,7 @@ fn memtest() -> Option<Screen> {
     }))
 }
 
-/// What Memtest86+ shows of its work.
+/// A part of Memtest86+'s screen.
 const NO_ERRORS: &str = "Errors: 0 ";
 
 /// The tests of addresses and the first moving inversions; the rest of a pass takes minutes.
@@ -73,8 +73,8 @@ fn memtest_finds_no_error_in_a_whole_pass() {
     assert!(shown.contains(NO_ERRORS), "{shown}");
 }
 
-/// The oldest processors, which Debian's kernels are not for. On the 486, which has no time-stamp counter, Memtest86+
-/// waits for a key, under QEMU too.
+/// The oldest processors, for which Debian has no kernels. On the 486, which has no time-stamp counter,
+/// Memtest86+ waits for a key, as it does under QEMU.
 #[test]
 fn memtest_works_on_a_486_and_on_a_pentium() {
     let Some(disc) = file_if_there("memtest.iso") else { return };
@@ -92,7 +92,7 @@ fn memtest_works_on_a_486_and_on_a_pentium() {
     assert!(shown.contains("Pentium"), "{shown}");
 }
 
-/// Without firmware, which could set a text mode.
+/// There is no firmware that could set a text mode.
 #[test]
 fn memtest_has_a_screen_when_it_is_the_kernel() {
     let Some(kernel) = file_if_there("memtest.bin") else { return };

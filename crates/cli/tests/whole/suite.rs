@@ -1,11 +1,12 @@
-//! The benchmark suite (`guest/suite`, `ring3 bench cpu`) computes in a guest what it computes on the host.
+//! The benchmark suite (`guest/suite`, `ring3 bench cpu`) computes the same results in a guest as on the
+//! host.
 
 use std::process::Command;
 
 use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, ring3};
 
-/// What the suite lists of one benchmark.
+/// The suite's description of a benchmark.
 struct Benchmark {
     name: String,
     count: u32,
@@ -13,7 +14,7 @@ struct Benchmark {
     needs: String,
 }
 
-/// What the suite prints on the host.
+/// Returns the suite's output on the host.
 fn on_host(arguments: &[&str]) -> String {
     let output = Command::new(file("suite")).args(arguments).output().expect("it is a program");
     assert!(output.status.success(), "suite {arguments:?}: {output:?}");
@@ -30,7 +31,7 @@ fn list() -> Vec<Benchmark> {
     on_host(&[]).lines().map(line).collect()
 }
 
-/// The checksum in the line `NAME CHECKSUM MICROSECONDS`.
+/// Returns the checksum in the line `NAME CHECKSUM MICROSECONDS`.
 fn checksum<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut words = text.lines().last()?.split(' ');
     (words.next()? == name).then(|| words.next())?
@@ -58,7 +59,8 @@ fn compare(engine: &str) {
             let (expected, path) = match needs.as_str() {
                 "-" => (on_host(&[&name, &times]), ""),
                 "disk" => (on_host(&[&name, &times, &ours.display().to_string()]), "/dev/sda"),
-                // The host's screen is not ours to write to; the program looks itself whether it is right.
+                // The test must not write to the host's screen; in the guest, the program itself checks the
+                // screen.
                 _ => (format!("{name} {count:08x}"), "/dev/tty1"),
             };
             let expected = checksum(&expected, &name).expect("the host's checksum");

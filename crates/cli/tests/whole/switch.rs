@@ -1,5 +1,5 @@
-//! Guests on a switch: they reach each other over IPv4 and IPv6, cannot speak as somebody else, and go on when it is killed; those too that share their
-//! memory with it.
+//! Guests on a switch: they reach each other over IPv4 and IPv6, cannot use another's address, and continue
+//! when the switch is killed. The same holds for guests that share their memory with it.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use crate::support::guest::{Guest, PROMPT, file};
 use crate::support::{Directory, output, ring3, wait_until};
 
-/// A switch, which is killed when it is dropped.
+/// A switch, which is killed when this value is dropped.
 struct Switch(Child);
 
 impl Switch {
-    /// Starts one that listens at `socket`, and waits until it does.
+    /// Starts a switch that listens at `socket`, and waits until it does.
     fn start(socket: &Path, options: &[&str]) -> Switch {
         let mut command = ring3();
         command.args(["switch", "--listen"]).arg(format!("unix:{}", socket.display()));
@@ -32,7 +32,7 @@ impl Drop for Switch {
     }
 }
 
-/// A guest on the switch at `socket` with the addresses 10.0.0.`number` and fd00::`number`.
+/// Starts a guest on the switch at `socket` with the addresses 10.0.0.`number` and fd00::`number`.
 fn guest(socket: &Path, number: u8) -> Guest {
     let mut guest = Guest::start(|command| {
         command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
@@ -49,7 +49,7 @@ fn guest(socket: &Path, number: u8) -> Guest {
 fn set_up(guest: &mut Guest, number: u8) {
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_net");
-    // What gives this to a program's input does not end it.
+    // A program whose input this is never sees its end.
     guest.command("mkfifo never; sleep 10000 > never & true");
     guest.command(&format!(
         "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up; \
@@ -57,7 +57,7 @@ fn set_up(guest: &mut Guest, number: u8) {
     ));
 }
 
-/// The same in QEMU, with memory that it shares with the switch at `socket`.
+/// Starts such a guest in QEMU, with memory that it shares with the switch at `socket`.
 fn sharing_guest(directory: &Directory, socket: &Path, number: u8) -> Guest {
     let mut qemu = Command::new("qemu-system-i386");
     qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
@@ -68,7 +68,7 @@ fn sharing_guest(directory: &Directory, socket: &Path, number: u8) -> Guest {
     // With MSI-X vectors QEMU 7.2.22 has a segmentation fault as soon as the driver begins.
     qemu.arg(format!("virtio-net-pci,netdev=n,vectors=0,mac=52:54:00:00:00:0{number}"));
     qemu.arg("-kernel").arg(file("linux-686").join("vmlinuz"));
-    // QEMU takes one file.
+    // QEMU takes only one file.
     let parts = ["initramfs.cpio.gz", "modules.cpio.gz"].map(|name| fs::read(file(name)).unwrap());
     qemu.arg("-initrd").arg(directory.file(&format!("initrd{number}"), &parts.concat()));
     let mut guest = Guest::of(qemu);
@@ -76,7 +76,7 @@ fn sharing_guest(directory: &Directory, socket: &Path, number: u8) -> Guest {
     guest
 }
 
-/// Sends some MB from one guest to the other, which has the address `to`, by TCP.
+/// Sends some MB by TCP from one guest to the other, whose address is `to`.
 fn transfer(from: &mut Guest, receiver: &mut Guest, to: &str) {
     let sum = from.command("dd if=/dev/urandom of=sent bs=64k count=48 2>/dev/null; md5sum < sent");
     receiver.command("rm -f sum; (nc -l -p 5000 < never | md5sum > sum) & sleep 1");
@@ -88,7 +88,7 @@ fn transfer(from: &mut Guest, receiver: &mut Guest, to: &str) {
     assert_eq!(received, sum);
 }
 
-/// What `ring3 switch --status` shows of the port with that address.
+/// Returns the line of `ring3 switch --status` for the port with this address.
 fn status(socket: &Path, number: u8) -> String {
     let path = format!("{}.status", socket.display());
     let shown =
@@ -109,7 +109,7 @@ fn guests_reach_each_other_and_cannot_be_another_one() {
         let answer = first.command(&format!("ping -c 3 -s 5000 {address} | grep received"));
         assert!(answer.contains("3 packets received"), "{answer}");
     }
-    // Who takes another one's address is not heard any more, and hears nothing of what is for that one.
+    // A guest that uses another's address is cut off, and receives none of the packets for that address.
     third.command(
         "ip link set eth0 down; ip link set eth0 address 52:54:00:00:00:02; ip link set eth0 up",
     );
@@ -125,7 +125,7 @@ fn guests_reach_each_other_and_cannot_be_another_one() {
     second.command("true");
 }
 
-/// Sends 20 MiB from `second` to `first`, which has 10.0.0.1, and does `act` in the middle of it.
+/// Sends 20 MiB from `second` to `first`, which has 10.0.0.1, and calls `act` in the middle of it.
 fn send_while(first: &mut Guest, second: &mut Guest, act: impl FnOnce()) {
     let make = "dd if=/dev/urandom of=sent bs=64k count=320 2>/dev/null; md5sum < sent";
     let sum = second.command(make);
@@ -150,15 +150,15 @@ fn guests_go_on_when_the_switch_is_killed() {
     let socket = directory.path("switch");
     let switch = Switch::start(&socket, &[]);
     let [mut first, mut second] = [1, 2].map(|number| guest(&socket, number));
-    // The machines start another one by themselves.
+    // The machines start another switch by themselves.
     send_while(&mut first, &mut second, || drop(switch));
     assert!(status(&socket, 1).contains("machine"), "this is another switch");
-    // It ends when the last machine has gone.
+    // The switch ends after the last machine.
     drop((first, second));
     wait_until("the switch ends", || (!socket.exists()).then_some(()));
 }
 
-/// Guests of QEMU, whose memory the switch has, and one of ring3.
+/// Guests of QEMU, which share their memory with the switch, and one of ring3.
 #[test]
 fn guests_share_their_memory_with_the_switch() {
     let directory = Directory::new();
@@ -171,7 +171,7 @@ fn guests_share_their_memory_with_the_switch() {
     transfer(&mut second, &mut first, "fd00::1");
     transfer(&mut first, &mut third, "10.0.0.3");
     transfer(&mut third, &mut second, "fd00::2");
-    // Each packet is too large for a frame, and comes in parts.
+    // Each packet is too large for a frame, and arrives in parts.
     let answer = first.command("ping -c 3 -s 5000 10.0.0.2 | grep received");
     assert!(answer.contains("3 packets received"), "{answer}");
     assert!(status(&socket, 1).starts_with("shared"), "{}", status(&socket, 1));

@@ -11,7 +11,7 @@ use rustix::termios::{LocalModes, Termios, tcgetattr};
 
 use crate::support::{Directory, PATIENCE, kernel, pty, ring3, wait_until};
 
-/// A guest that echoes: it sends to COM1 (3F8h, status at 3FDh) what it receives.
+/// A guest that echoes its input on COM1 (3F8h, status at 3FDh).
 const ECHO: &[u8] = &[
     0x66, 0xba, 0xfd, 0x03, // 00: MOV DX, 3FDh
     0xec, //                   04: IN AL, DX
@@ -54,7 +54,7 @@ impl Session {
         self.ours.write_all(keys).expect("the terminal takes keys");
     }
 
-    /// Reads what is shown until `wanted` is on the screen, and returns all of it.
+    /// Reads the output until `wanted` is on the screen, and returns all of it.
     fn wait_for(&mut self, wanted: &str) -> String {
         let patience = Timespec::try_from(PATIENCE).expect("minutes are a time");
         let mut shown = Vec::new();
@@ -97,7 +97,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It has ended already unless an assertion failed.
+        // The program has ended already unless an assertion failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -10,7 +10,7 @@ use crate::support::{Directory, output, read_ext2, ring3, system_program};
 
 const SIZE: u64 = 64 << 20;
 
-/// Adds Linux with the modules of its disks.
+/// Adds Linux with the modules for its disks.
 fn add_linux(command: &mut Command) {
     command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
     for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
@@ -19,7 +19,7 @@ fn add_linux(command: &mut Command) {
     command.args(["--append", "console=ttyS0"]);
 }
 
-/// Adds the disk at `path`, with more of its properties.
+/// Adds the disk at `path`, with other properties.
 fn add_disk(command: &mut Command, path: &Path, properties: &str) {
     command.args(["--drive", &format!("file={},if=virtio,{properties}", path.display())]);
 }
@@ -49,7 +49,8 @@ fn numbers(last: u32) -> Vec<u8> {
     (1..=last).flat_map(|i| format!("{i}\n").into_bytes()).collect()
 }
 
-/// File systems are made, filled and read on disks for drivers of either kind, on images of two formats, at once.
+/// Linux makes, fills and reads file systems on disks for drivers of either kind, on images of two formats,
+/// all at once.
 fn linux_works_on(engine: &str, last: u32) {
     let directory = Directory::new();
     let disks = [
@@ -97,7 +98,7 @@ fn linux_works_on_disks_of_every_kind_in_the_interpreter() {
     linux_works_on("interpreter", 50_000);
 }
 
-/// What Linux does not need any more takes no room on the host.
+/// Sectors that Linux discards take no room on the host.
 #[test]
 fn discarded_sectors_give_their_room_up() {
     let directory = Directory::new();
@@ -116,7 +117,7 @@ fn discarded_sectors_give_their_room_up() {
     output(system_program("e2fsck").args(["-fn"]).arg(&disk));
 }
 
-/// SeaBIOS finds GRUB on a virtio disk by its own driver, whichever kind of device that is.
+/// SeaBIOS finds GRUB on a virtio disk by its own driver, on either kind of device.
 #[test]
 fn firmware_boots_from_virtio_disks() {
     for properties in ["disable-modern=on", "disable-legacy=on"] {
@@ -132,7 +133,7 @@ fn firmware_boots_from_virtio_disks() {
     }
 }
 
-/// What is typed at Linux.
+/// The user's input to Linux.
 const SCRIPT: &[u8] = b"dmesg -n 1\n\
     for i in virtio_pci virtio_blk crc32c_generic ext4; do modprobe $i; done\n\
     mke2fs /dev/vda | tail -n 1; mkdir -p /mnt; mount -t ext4 /dev/vda /mnt\n\
@@ -140,7 +141,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
     cat /proc/interrupts\n\
     poweroff -f\n";
 
-/// A run with a virtio disk does the same on each engine, and when it is repeated from its recording, without the disk.
+/// A run with a virtio disk is the same on each engine, and when its recording is repeated without the disk.
 #[test]
 fn runs_are_repeated() {
     let directory = Directory::new();

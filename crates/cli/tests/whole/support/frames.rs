@@ -1,16 +1,16 @@
-//! Frames of a guest behind the NAT, right ones and nearly right ones.
+//! Frames of a guest behind the NAT, valid ones and almost valid ones.
 
-/// The guest's address, and what it takes for that of the gateway.
+/// The guest's address, and the address that it has for the gateway.
 const GUEST: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 const GATEWAY: [u8; 6] = [0x52, 0x55, 10, 0, 2, 2];
 
-/// The guest, 10.0.2.15, asks who 10.0.2.2 is (RFC 826).
+/// The guest, 10.0.2.15, asks for the address of 10.0.2.2 (RFC 826).
 pub(crate) const ARP_REQUEST: [u8; 42] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x52, 0x54, 0, 0x12, 0x34, 0x56, 8, 6, 0, 1, 8, 0, 6, 4, 0,
     1, 0x52, 0x54, 0, 0x12, 0x34, 0x56, 10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 10, 0, 2, 2,
 ];
 
-/// Numbers that look random and are always the same (xorshift64).
+/// Pseudo-random numbers, always the same (xorshift64).
 pub(crate) struct Noise(u64);
 
 impl Noise {
@@ -25,7 +25,7 @@ impl Noise {
         self.0
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() >> 16) as usize % end
     }
@@ -35,7 +35,7 @@ impl Noise {
     }
 }
 
-/// The checksum of the Internet (RFC 1071).
+/// Computes the checksum of the Internet (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let pairs =
         bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
@@ -46,7 +46,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A frame from 10.0.2.15 with an IPv4 header, whose flags and offset are `fragment`.
+/// Returns a frame from 10.0.2.15 with an IPv4 header, whose flags and offset are `fragment`.
 pub(crate) fn ipv4(to: [u8; 4], protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&GATEWAY, &GUEST[..], &[8, 0, 0x45, 0]].concat();
     frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -59,7 +59,7 @@ pub(crate) fn ipv4(to: [u8; 4], protocol: u8, fragment: u16, payload: &[u8]) -> 
     frame
 }
 
-/// The same of IPv6, from fec0::15.
+/// Returns a frame from fec0::15 with an IPv6 header.
 fn ipv6(to: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
     let mut frame = [&[0x33, 0x33, 0, 0, 0, 2], &GUEST[..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
@@ -72,7 +72,7 @@ fn ipv6(to: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A UDP datagram without a checksum.
+/// Returns a UDP datagram without a checksum.
 pub(crate) fn udp(from: u16, to: u16, bytes: &[u8]) -> Vec<u8> {
     let header = [from, to, 8 + bytes.len() as u16, 0].map(u16::to_be_bytes);
     [header.as_flattened(), bytes].concat()
@@ -85,7 +85,7 @@ fn tcp(from: u16, to: u16, flags: u8, bytes: &[u8]) -> Vec<u8> {
     segment
 }
 
-/// Makes the checksums of a frame right, as far as its lengths let them be found.
+/// Corrects the checksums of a frame, as far as its lengths tell where they are.
 fn correct(frame: &mut [u8]) {
     let Some((ethernet, ip)) = frame.split_at_mut_checked(14) else { return };
     let (payload_at, protocol, pseudo) = match (ethernet[12], ethernet[13]) {
@@ -127,7 +127,7 @@ fn correct(frame: &mut [u8]) {
     payload[at..at + 2].copy_from_slice(&checksum(&all).to_be_bytes());
 }
 
-/// Right frames of all protocols that the NAT knows.
+/// Returns valid frames of all protocols that the NAT knows.
 fn model(noise: &mut Noise) -> Vec<u8> {
     let (port, len) = (1024 + noise.below(200) as u16, noise.below(1400));
     let bytes = noise.bytes(len);
@@ -152,7 +152,7 @@ fn model(noise: &mut Noise) -> Vec<u8> {
             ipv4([255; 4], 17, 0, &udp(68, 67, &message))
         }
         4 => {
-            // TFTP (RFC 1350, 2347): a request with options, an acknowledgement, or anything.
+            // TFTP (RFC 1350, 2347): a request with options, an acknowledgement, or any bytes.
             let name: &[u8] = [&b"file"[..], b"../file", b"/", b""][noise.below(4)];
             let request = [&[0, 1], name, b"\0octet\0blksize\x001428\0tsize\x000\0"].concat();
             let message = vec![request, vec![0, 4, 0, noise.below(4) as u8], bytes]
@@ -197,11 +197,11 @@ fn model(noise: &mut Noise) -> Vec<u8> {
     }
 }
 
-/// A frame that is nearly right.
+/// Returns an almost valid frame.
 pub(crate) fn fuzzed(noise: &mut Noise) -> Vec<u8> {
     let mut frame = model(noise);
     for _ in 0..noise.below(4) {
-        // The headers, as a rule.
+        // Mostly the headers are changed.
         let end = if noise.below(3) > 0 { frame.len().min(80) } else { frame.len() };
         let at = 12 + noise.below(end.saturating_sub(12).max(1));
         match noise.below(6) {
@@ -216,7 +216,7 @@ pub(crate) fn fuzzed(noise: &mut Noise) -> Vec<u8> {
             }
         }
     }
-    // What has wrong checksums is not looked at much further.
+    // Packets with wrong checksums are not examined much further.
     if noise.below(8) > 0 {
         correct(&mut frame);
     }

@@ -1,7 +1,7 @@
-//! A guest with a shell on its serial port, to be worked in.
+//! A guest with a shell on its serial port, to work in.
 //!
-//! The guests' files are in `guests/` of the tree, or where `RING3_GUESTS` says;
-//! `make guests` gets them.
+//! The guests' files are in `guests/` of the source tree, or in the directory `RING3_GUESTS`; `make guests`
+//! fetches them.
 
 use std::env;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::{PATIENCE, ring3, wait_until};
 
-/// What the guest's shell shows when it waits for a command (tests/guests/init).
+/// The prompt of the guest's shell (tests/guests/init).
 pub(crate) const PROMPT: &str = "ring3:~# ";
 
 fn path(name: &str) -> PathBuf {
@@ -21,14 +21,15 @@ fn path(name: &str) -> PathBuf {
     env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name)
 }
 
-/// The path of a file of the guests.
+/// Returns the path of one of the guests' files.
 pub(crate) fn file(name: &str) -> PathBuf {
     let path = path(name);
     assert!(path.exists(), "{} is missing: run make guests", path.display());
     path
 }
 
-/// The same for one that could not be had everywhere; that is told on standard error, and the test passes.
+/// Returns the path of a file that is not available everywhere. If it is missing, this prints a note, and the
+/// test passes.
 pub(crate) fn file_if_there(name: &str) -> Option<PathBuf> {
     let path = path(name);
     if path.exists() {
@@ -43,16 +44,16 @@ pub(crate) struct Guest {
     child: Child,
     keys: ChildStdin,
     screen: Receiver<Vec<u8>>,
-    /// All that the guest has shown.
+    /// All output of the guest.
     shown: String,
-    /// Where in `shown` the next search begins.
+    /// The position in `shown` at which the next search begins.
     seen: usize,
     commands: u32,
     deadline: Instant,
 }
 
 impl Guest {
-    /// Starts it, with the options that `add_options` adds.
+    /// Starts a guest, with the options that `add_options` adds.
     pub(crate) fn start(add_options: impl FnOnce(&mut Command)) -> Guest {
         let mut command = ring3();
         command.args(["run", "--memory", "128M", "--serial", "stdio"]);
@@ -60,7 +61,7 @@ impl Guest {
         Guest::of(command)
     }
 
-    /// The same of a whole command, which has the guest's serial port for its standard input and output.
+    /// Starts a guest by a whole command, whose standard input and output are the guest's serial port.
     pub(crate) fn of(mut command: Command) -> Guest {
         let mut child = command
             .stdin(Stdio::piped())
@@ -82,7 +83,7 @@ impl Guest {
         Guest { child, keys, screen, shown: String::new(), seen: 0, commands: 0, deadline }
     }
 
-    /// Waits until the guest shows `wanted`, and returns what it has shown before that.
+    /// Waits until the guest shows `wanted`, and returns its output before that.
     pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
         loop {
             if let Some(at) = self.shown[self.seen..].find(wanted) {
@@ -92,7 +93,7 @@ impl Guest {
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             match self.screen.recv_timeout(left) {
-                // The guest speaks ASCII; carriage returns are the terminal's matter.
+                // The guest writes ASCII; carriage returns are only for terminals.
                 Ok(bytes) => self
                     .shown
                     .extend(bytes.iter().filter(|byte| **byte != b'\r').map(|byte| *byte as char)),
@@ -106,16 +107,16 @@ impl Guest {
         writeln!(self.keys, "{line}").expect("the guest takes keys");
     }
 
-    /// Has the shell execute `command` and returns what it shows.
+    /// Executes `command` in the shell and returns its output.
     pub(crate) fn command(&mut self, command: &str) -> String {
         self.begin(command);
         self.end()
     }
 
-    /// Has the shell execute `command`, whose end is not waited for.
+    /// Begins to execute `command` in the shell, without waiting for its end.
     ///
-    /// Its output is found between two words which the shell puts together, so that the
-    /// echo of what was typed, which may be broken into lines anywhere, is not taken for it.
+    /// Its output is between two words that the shell puts together. So the echo of the typed line, which may
+    /// be broken into lines anywhere, cannot be taken for it.
     pub(crate) fn begin(&mut self, command: &str) {
         self.commands += 1;
         let number = self.commands;
@@ -123,14 +124,14 @@ impl Guest {
         self.wait_for(&format!("begin-{number}\n"));
     }
 
-    /// Waits for the end of what has [begun](Guest::begin) and returns what it shows.
+    /// Waits for the end of the command that has [begun](Guest::begin) and returns its output.
     pub(crate) fn end(&mut self) -> String {
         let output = self.wait_for(&format!("end-{}\n", self.commands));
         self.wait_for(PROMPT);
         output.trim_end().to_owned()
     }
 
-    /// The program's process.
+    /// Returns the number of the program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -150,7 +151,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // It has ended already unless an assertion failed.
+        // The program has ended already unless an assertion failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Longer than any step of a command takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory in which images are made.
+/// A directory for images.
 pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
@@ -17,7 +17,7 @@ impl Place {
         Place(tempfile::tempdir().unwrap())
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub(crate) fn directory(&self) -> &Path {
         self.0.path()
     }
@@ -26,7 +26,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// `program` with the words of `line`, where two quotation marks stand for an empty one.
+    /// Returns `program` with the words of `line`, where two quotation marks stand for an empty one.
     fn program(&self, program: &str, line: &str) -> Command {
         let words = line.split(' ').filter(|word| !word.is_empty());
         let mut command = Command::new(program);
@@ -39,14 +39,14 @@ impl Place {
         self.program(program, line).output().unwrap()
     }
 
-    /// `ring3 img`, which nobody listens to.
+    /// Returns `ring3 img` with its output dropped.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_ring3"), &format!("img {line}"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 
-    /// Runs `ring3 img`, which must end with `status`: what it prints.
+    /// Runs `ring3 img`, which must end with `status`, and returns its output.
     pub(crate) fn img_status(&self, line: &str, status: i32) -> String {
         let output = self.run(env!("CARGO_BIN_EXE_ring3"), &format!("img {line}"));
         let said = format!(
@@ -58,7 +58,7 @@ impl Place {
         said
     }
 
-    /// The same, which must succeed.
+    /// Runs `ring3 img`, which must succeed, and returns its output.
     pub(crate) fn img(&self, line: &str) -> String {
         self.img_status(line, 0)
     }
@@ -67,7 +67,7 @@ impl Place {
         serde_json::from_str(&self.img(line)).unwrap()
     }
 
-    /// Runs qemu-img, which must succeed: what it prints.
+    /// Runs qemu-img, which must succeed, and returns its output.
     pub(crate) fn qemu(&self, line: &str) -> String {
         let output = self.run("qemu-img", line);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -79,7 +79,7 @@ impl Place {
         std::fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// Names of all files.
+    /// Returns the names of all files.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<String> =
@@ -88,12 +88,12 @@ impl Place {
         names
     }
 
-    /// Names of those that are hidden.
+    /// Returns the names of hidden files.
     pub(crate) fn hidden(&self) -> Vec<String> {
         self.files().into_iter().filter(|name| name.starts_with('.')).collect()
     }
 
-    /// Waits until `is_so`; false if that never comes.
+    /// Waits until `is_so`. Returns false if that does not happen in time.
     pub(crate) fn comes(&self, mut is_so: impl FnMut(&Place) -> bool) -> bool {
         let start = Instant::now();
         while !is_so(self) {

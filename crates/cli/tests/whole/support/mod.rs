@@ -1,5 +1,5 @@
-//! What the tests of the program share: where it is, a directory for files, and the
-//! smallest of kernels.
+//! Helpers for the tests of the program: the program itself, a directory for files, and the smallest of
+//! kernels.
 
 pub(crate) mod frames;
 pub(crate) mod guest;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what a machine is to do. A guest that hangs must not hang those who test; a host
-/// that has little time for it may let it take many times as long as usual.
+/// How long a test waits for a machine. A guest that hangs must not hang the tests, but a busy host may take
+/// many times as long as usual.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Waits until `ready` gives something, and returns that; it fails with `complaint` when nothing comes.
+/// Waits until `ready` returns a value, and returns it. Fails with `complaint` after too long a time.
 #[track_caller]
 pub(crate) fn wait_until<T>(complaint: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -32,14 +32,14 @@ pub(crate) fn wait_until<T>(complaint: &str, mut ready: impl FnMut() -> Option<T
     }
 }
 
-/// The program under test, to be given arguments.
+/// Returns the program under test, to add arguments.
 pub(crate) fn ring3() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ring3"));
     command.env_remove("RING3_LOG");
     command
 }
 
-/// What `command`, which is to succeed, writes to its standard output.
+/// Returns the standard output of `command`, which must succeed.
 #[track_caller]
 pub(crate) fn output(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -47,19 +47,19 @@ pub(crate) fn output(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// The program `name` of those that Debian has where only root looks for programs.
+/// Returns the program `name`, which Debian may have installed only where root looks for programs.
 pub(crate) fn system_program(name: &str) -> Command {
     let path = Path::new("/usr/sbin").join(name);
     Command::new(if path.exists() { path } else { name.into() })
 }
 
-/// The bytes of `file` in the ext2 file system in the raw image `disk`.
+/// Returns the contents of `file` in the ext2 file system of the raw image `disk`.
 #[track_caller]
 pub(crate) fn read_ext2(disk: &Path, file: &str) -> Vec<u8> {
     output(system_program("debugfs").arg("-R").arg(format!("cat {file}")).arg(disk))
 }
 
-/// SeaBIOS where Debian has it; a host without it is told on standard error, and the test passes.
+/// Returns Debian's SeaBIOS. If the host does not have it, this prints a note, and the test passes.
 pub(crate) fn seabios() -> Option<PathBuf> {
     let path = PathBuf::from("/usr/share/seabios/bios-256k.bin");
     if path.is_file() {
@@ -72,7 +72,7 @@ pub(crate) fn seabios() -> Option<PathBuf> {
     None
 }
 
-/// An empty directory that is gone at the end of the test.
+/// An empty directory that is removed at the end of the test.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
@@ -85,12 +85,12 @@ impl Directory {
         Directory(path)
     }
 
-    /// The path of a file in it, which need not exist.
+    /// Returns the path of a file in it, which need not exist.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Makes a file in it.
+    /// Creates a file in it.
     pub(crate) fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, contents).expect("the target directory is writable");
@@ -100,12 +100,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left behind is in the target directory.
+        // If this fails, files are left in the target directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A bzImage whose protected-mode code is `code`, at 1 MiB, and that asks for 2 MiB of memory
+/// Returns a bzImage whose protected-mode code is `code`, at 1 MiB, and which asks for 2 MiB of memory
 /// (Linux, Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
 pub(crate) fn kernel(code: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 1024];

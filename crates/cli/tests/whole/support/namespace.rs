@@ -1,8 +1,8 @@
-//! Network namespaces, in which servers have the addresses and ports that they like.
+//! Network namespaces, in which servers can have any addresses and ports.
 
 use std::process::{Command, Stdio};
 
-/// True if there can be namespaces; that there cannot is told on standard error, and the test passes.
+/// Returns whether users may create namespaces. If not, this prints a note, and the test passes.
 pub(crate) fn has_namespaces() -> bool {
     let status = in_namespace("true").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = status.is_ok_and(|status| status.success());
@@ -12,7 +12,7 @@ pub(crate) fn has_namespaces() -> bool {
     is_there
 }
 
-/// A shell's `script` in namespaces of its own, in which it is root. All that it starts ends with it.
+/// Returns a shell's `script` in namespaces of its own, in which it is root. All its processes end with it.
 pub(crate) fn in_namespace(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args([

@@ -5,7 +5,7 @@ use std::fs::File;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// Makes one: our end, and the terminal that a program is started at.
+/// Opens a pseudoterminal: the test's end, and the terminal for a program.
 pub(crate) fn open() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
     grantpt(&ours).expect("a terminal of our own");

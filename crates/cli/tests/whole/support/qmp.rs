@@ -1,4 +1,4 @@
-//! A machine's QMP socket as a test talks to it.
+//! A test's connection to a machine's QMP socket.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use super::{PATIENCE, wait_until};
 /// A client that has negotiated.
 pub(crate) struct Qmp {
     lines: BufReader<UnixStream>,
-    /// Those that came before an answer.
+    /// The events that arrived before an answer.
     events: VecDeque<Value>,
 }
 
@@ -33,11 +33,12 @@ impl Qmp {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// The answer to a command.
+    /// Returns the answer to a command.
     #[allow(clippy::needless_pass_by_value)] // Calls read better with json!(..) as it is.
     pub(crate) fn ask(&mut self, command: &str, arguments: Value) -> Value {
         let message = json!({"execute": command, "arguments": arguments});
-        // In one piece: the answer to "quit" comes, and the end, before anything that would follow it.
+        // It is sent in one piece: after "quit" the answer and the end may arrive before a second piece
+        // would.
         let message = message.to_string();
         self.lines.get_mut().write_all(message.as_bytes()).expect("QMP takes commands");
         loop {
@@ -49,7 +50,7 @@ impl Qmp {
         }
     }
 
-    /// What a command returns that is to succeed.
+    /// Returns the result of a command, which must succeed.
     #[track_caller]
     pub(crate) fn done(&mut self, command: &str, arguments: Value) -> Value {
         let mut answer = self.ask(command, arguments);
@@ -57,7 +58,7 @@ impl Qmp {
         answer["return"].take()
     }
 
-    /// Asserts that a command fails with an error of class `class` and with a word on `part`.
+    /// Asserts that a command fails with an error of class `class` that mentions `part`.
     #[track_caller]
     pub(crate) fn refused(&mut self, command: &str, arguments: Value, class: &str, part: &str) {
         let answer = self.ask(command, arguments);
@@ -66,7 +67,7 @@ impl Qmp {
         assert!(error["class"] == class && description.contains(part), "{command}: {answer}");
     }
 
-    /// The data of the next event `name`; others are passed over.
+    /// Returns the data of the next event `name`, skipping others.
     pub(crate) fn event(&mut self, name: &str) -> Value {
         loop {
             let mut event = match self.events.pop_front() {
@@ -79,7 +80,7 @@ impl Qmp {
         }
     }
 
-    /// True when event `name` has come before the last answer.
+    /// Returns whether event `name` arrived before the last answer.
     pub(crate) fn has_event(&self, name: &str) -> bool {
         self.events.iter().any(|event| event["event"] == name)
     }

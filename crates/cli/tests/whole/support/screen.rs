@@ -1,4 +1,4 @@
-//! A machine whose screen is in a terminal (`--display terminal`), to be read and typed at.
+//! A machine whose screen is in a terminal (`--display terminal`), to read and type at.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Starts it, with the options that `add_options` adds.
+    /// Starts a machine, with the options that `add_options` adds.
     pub(crate) fn start(add_options: impl FnOnce(&mut Command)) -> Screen {
         let (terminal, theirs) = pty::open();
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
@@ -44,12 +44,12 @@ impl Screen {
         Screen { child, terminal, emulator, deadline: Instant::now() + PATIENCE }
     }
 
-    /// Waits until `wanted` is on the screen, and returns all that is there then.
+    /// Waits until `wanted` is on the screen, and returns the whole screen.
     pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
         self.wait_until(wanted, |shown| shown.contains(wanted))
     }
 
-    /// Waits until the screen is as `wanted` has it, which is called `what`, and returns what is there.
+    /// Waits until `wanted` returns true for the screen, and returns the screen. `what` names the condition.
     pub(crate) fn wait_until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let mut buffer = [0; 4096];
         loop {
@@ -69,7 +69,7 @@ impl Screen {
         }
     }
 
-    /// Types, as a terminal sends keys.
+    /// Types `keys`, as a terminal sends them.
     pub(crate) fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
@@ -77,7 +77,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // It has ended already if an assertion says so.
+        // The program has ended already if an assertion says so.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

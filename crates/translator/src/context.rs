@@ -1,6 +1,6 @@
 //! The context: the state that translated code and the engine share. It holds the guest's registers while no
-//! translated code runs, the reason why translated code was left, and data for routines. This module also has
-//! the two ways between the engine and translated code.
+//! translated code runs, the reason why translated code was left, and data for routines. The ways into
+//! translated code and out of it are in `entry`.
 //!
 //! # Registers in translated code
 //!
@@ -17,15 +17,14 @@
 //! | GS | its base is the base of the window |
 //! | RSP | the top of the [`Returns`](crate::returns::Returns) |
 
+pub(crate) mod at;
 mod devices;
+mod entry;
 mod far;
 mod image;
 mod privileges;
 mod system;
 mod users;
-
-use std::arch::naked_asm;
-use std::mem::offset_of;
 
 use libc::{c_int, greg_t};
 use ring3_x86::cpu::Cpu;
@@ -39,6 +38,7 @@ use crate::routines::far::{far_check_call, far_check_flat};
 use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::segmented::limits::Limits;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
+pub(crate) use entry::{enter, leave, leave_signal};
 pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use privileges::{AllowedTransfers, PrivilegeState, Tables, Transfer, crossed_to};
@@ -424,111 +424,6 @@ pub(crate) struct Context {
 /// No address near this one is canonical, so every access there faults.
 pub(crate) const NO_BASE: u64 = 1 << 63;
 
-/// Offsets in [`Context`], as displacements.
-pub(crate) mod at {
-    use super::{Context, FarMode, Transfer, View, offset_of};
-
-    /// Defines the offsets of fields, and of pairs of addresses: one for supervisor code, and one for user
-    /// code.
-    macro_rules! fields {
-        ([$($name:ident: $field:ident,)*] pairs [$($pair:ident: $of_pair:ident,)*]) => {
-            $(pub(crate) const $name: u32 = offset_of!(Context, $field) as u32;)*
-            $(pub(crate) const $pair: [u32; 2] = {
-                let first = offset_of!(Context, $of_pair) as u32;
-                [first, first + 8]
-            };)*
-            /// Returns the names of the fields at these offsets.
-            #[cfg(test)]
-            pub(crate) fn names() -> Vec<(u32, String)> {
-                let fields = [$(($name, stringify!($field).to_owned())),*];
-                let pairs = [$(($pair, stringify!($of_pair))),*];
-                let pairs = pairs.into_iter().flat_map(|([of_supervisor, of_user], name)| {
-                    let supervisor = (of_supervisor, format!("{name}.supervisor"));
-                    [supervisor, (of_user, format!("{name}.user"))]
-                });
-                fields.into_iter().chain(pairs).collect()
-            }
-        };
-    }
-
-    fields! {
-        [
-            REGIONS: regions,
-            WINDOW: window,
-            BASE_OF: base_of,
-            NEAR_BASES: near_bases,
-            LEAVE_TO_LINK: leave_to_link,
-            LEAVE_TO_STEP: leave_to_step,
-            SYSTEM_FLAGS: system_flags,
-            FLAGS_WITHOUT_IF: flags_without_if,
-            SELECTORS: selectors,
-            VIEWS: views,
-            CODE_LIMIT: code_limit,
-            BRANCH_TARGET: branch_target,
-            WORD_LIMIT: word_limit,
-            FORWARD_CHECK: forward_check,
-            STRINGS: strings,
-            CONTROL: control,
-            LOAD_VIEW: load_view,
-            LOAD_TOWARD_FLAT: load_toward_flat,
-            STI: sti,
-            POPF: popf,
-            CLAC: clac,
-            STAC: stac,
-            CHECK_COUNT: check_count,
-            AFTER_REPEATING: after_repeating,
-            TIME_STAMP: time_stamp,
-            TSC_AUX: tsc_aux,
-            SYSENTER: sysenter,
-            SYSEXIT: sysexit,
-            READ_DEVICE: read_device,
-            DEVICE_VALUE: device_value,
-            FAR_OFFSET: far_offset,
-            FAR_SELECTOR: far_selector,
-            FAR_FLAGS: far_flags,
-            REAL_VECTORS: real_vectors,
-            FAR_FIND: far_find,
-            FAR_FIND_VECTOR: far_find_vector,
-            FAR_FIND_RETURN: far_find_return,
-            FAR_GATE: far_gate,
-            FAR_GO: far_go,
-            CPU: cpu,
-            DEBUG_REGISTERS: debug_registers,
-            SYSTEM: system,
-            CPUID: cpuid,
-            RDMSR: rdmsr,
-            LGDT: lgdt,
-            LIDT: lidt,
-            TASK_SWITCHED: task_switched,
-            LOAD_CR0: load_cr0,
-            LOAD_CR4: load_cr4,
-            FAR_LOAD_FLAT: far_load_flat,
-            POPF_OF_IRET: popf_of_iret,
-            NUMERIC_CHECK: numeric_check,
-            SSE_CHECK: sse_check,
-            JUMP_BY_TABLE: jump_by_table,
-            MISS: miss,
-        ]
-        pairs [
-            LOAD_FLAT: load_flat,
-            INTERRUPT: interrupt,
-            ENTER_HANDLER: enter_handler,
-            INTERRUPT_RETURN: interrupt_return,
-            FAR_CHECK_FLAT: far_check_flat,
-            FAR_CHECK_CALL: far_check_call,
-            FAR_CHECK_RETURN: far_check_return,
-        ]
-    }
-
-    pub(crate) const POINTER: u32 =
-        (offset_of!(Context, transfer) + offset_of!(Transfer, pointer)) as u32;
-    pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;
-    pub(crate) const READ_LIMIT: u32 = offset_of!(View, read_limit) as u32;
-    pub(crate) const WRITE_LIMIT: u32 = offset_of!(View, write_limit) as u32;
-    pub(crate) const BASE: u32 = offset_of!(View, base) as u32;
-    pub(crate) const FAR_CODE_LIMIT: u32 = offset_of!(FarMode, code_limit) as u32;
-}
-
 impl Context {
     pub(crate) fn new() -> Box<Context> {
         Box::new(Context {
@@ -739,168 +634,4 @@ impl Context {
             self.image.0 = *numeric;
         }
     }
-}
-
-/// Executes translated code from `target` on until it is left.
-///
-/// # Safety
-/// `target` must be the entry of a translated block, an instruction in it, or the entry of the jump table for
-/// `eip`. `budget`, `window` and `table` must be as the module says, and the handler of [`crate::signals`]
-/// must be installed.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
-    naked_asm!(
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "mov r14, rdi",
-        "mov [r14 + {host_stack}], rsp",
-        "mov rax, [r14 + {window}]",
-        "cmp rax, [r14 + {set_window}]",
-        "je 1f",
-        "wrgsbase rax",
-        "1:",
-        "mov qword ptr [r14 + {set_window}], 0",
-        "mov r12, [r14 + {budget}]",
-        "mov r13, [r14 + {table}]",
-        "mov r11d, [r14 + {index_mask}]",
-        "cmp dword ptr [r14 + {numeric_is_live}], 0",
-        "je 2f",
-        "fxrstor64 [r14 + {image}]",
-        "2:",
-        // POPF takes as long as this whole function. It is needed only if DF is set.
-        "mov eax, [r14 + {flags}]",
-        "test eax, {direction}",
-        "jnz 4f",
-        "mov ecx, eax",
-        "shr ecx, {overflow}",
-        "and ecx, 1",
-        "shl eax, 8",
-        "mov al, cl",
-        "add al, 0x7f",
-        "sahf",
-        "3:",
-        "mov rsp, [r14 + {returns}]",
-        "mov eax, [r14]",
-        "mov ecx, [r14 + 4]",
-        "mov edx, [r14 + 8]",
-        "mov ebx, [r14 + 12]",
-        "mov r15d, [r14 + 16]",
-        "mov ebp, [r14 + 20]",
-        "mov esi, [r14 + 24]",
-        "mov edi, [r14 + 28]",
-        "mov r8d, [r14 + {eip}]",
-        "jmp qword ptr [r14 + {target}]",
-        "4:",
-        "push qword ptr [r14 + {flags}]",
-        "popfq",
-        "jmp 3b",
-        direction = const Eflags::DF.bits(),
-        overflow = const Eflags::OF.bits().ilog2(),
-        host_stack = const offset_of!(Context, host_stack),
-        window = const offset_of!(Context, window),
-        set_window = const offset_of!(Context, set_window),
-        budget = const offset_of!(Context, budget),
-        table = const offset_of!(Context, table),
-        flags = const offset_of!(Context, flags),
-        target = const offset_of!(Context, target),
-        eip = const offset_of!(Context, eip),
-        numeric_is_live = const offset_of!(Context, numeric_is_live),
-        image = const offset_of!(Context, image),
-        returns = const offset_of!(Context, returns),
-        index_mask = const offset_of!(Context, index_mask),
-    )
-}
-
-/// Leaves translated code: saves the guest's registers and returns to the engine.
-///
-/// # Safety
-/// Only translated code may jump here. All registers must be as the module says.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn leave() {
-    naked_asm!(
-        "mov [r14], eax",
-        "mov [r14 + 4], ecx",
-        "mov [r14 + 8], edx",
-        "mov [r14 + 12], ebx",
-        "mov [r14 + 16], r15d",
-        "mov [r14 + 20], ebp",
-        "mov [r14 + 24], esi",
-        "mov [r14 + 28], edi",
-        "mov [r14 + {returns}], rsp",
-        "mov rsp, [r14 + {host_stack}]",
-        "pushfq",
-        "pop qword ptr [r14 + {flags}]",
-        "cld",
-        "mov [r14 + {budget}], r12",
-        "mov [r14 + {repeat_count}], r10",
-        "mov eax, [r14 + {numeric_is_live}]",
-        "mov [r14 + {numeric_was_live}], eax",
-        "test eax, eax",
-        "je 2f",
-        "fxsave64 [r14 + {image}]",
-        "fninit",
-        "ldmxcsr [r14 + {host_mxcsr}]",
-        "2:",
-        "jmp {return_to_engine}",
-        host_stack = const offset_of!(Context, host_stack),
-        budget = const offset_of!(Context, budget),
-        flags = const offset_of!(Context, flags),
-        repeat_count = const offset_of!(Context, repeat_count),
-        numeric_is_live = const offset_of!(Context, numeric_is_live),
-        numeric_was_live = const offset_of!(Context, numeric_was_live),
-        image = const offset_of!(Context, image),
-        returns = const offset_of!(Context, returns),
-        host_mxcsr = const offset_of!(Context, host_mxcsr),
-        return_to_engine = sym return_to_engine,
-    )
-}
-
-/// Returns to the caller of [`enter`].
-///
-/// # Safety
-/// RSP must be the one that [`enter`] has noted.
-#[unsafe(naked)]
-unsafe extern "sysv64" fn return_to_engine() {
-    naked_asm!(
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "ret",
-    )
-}
-
-/// Returns to the caller of [`enter`] from the handler of a signal, which has saved the registers
-/// ([`Context::take_registers`]) and runs on the same thread. The kernel has reset the numeric registers for
-/// the handler, and has blocked all other signals. They are unblocked when RSP is back on the thread's stack.
-///
-/// # Safety
-/// The signal must have come in translated code that runs with `context`. Nothing on the handler's stack may
-/// be needed any more.
-#[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
-    naked_asm!(
-        "mov rsp, [rdi + {host_stack}]",
-        "lea rsi, [rdi + {signal_mask}]",
-        "mov edi, {set_mask}",
-        "xor edx, edx",
-        "mov r10d, {mask_size}",
-        "mov eax, {rt_sigprocmask}",
-        "syscall",
-        "jmp {return_to_engine}",
-        host_stack = const offset_of!(Context, host_stack),
-        signal_mask = const offset_of!(Context, signal_mask),
-        set_mask = const libc::SIG_SETMASK,
-        mask_size = const size_of::<u64>(),
-        rt_sigprocmask = const libc::SYS_rt_sigprocmask,
-        return_to_engine = sym return_to_engine,
-    )
 }

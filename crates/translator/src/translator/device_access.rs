@@ -6,7 +6,8 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Devices, Exit};
 
-use super::{Next, Translator};
+use super::Translator;
+use super::leaving::Next;
 use crate::access::{DeviceAccess, To};
 use crate::code::block::DeferredOp;
 use crate::context::{info, reason};

@@ -9,7 +9,8 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::segment::sreg;
 
-use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Middle, Next, STEP, Translator};
+use super::leaving::{Middle, Next, STEP};
+use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Translator};
 use crate::budget;
 use crate::code::block::Site;
 use crate::memory::space::{Fill, PageAccess};

@@ -7,7 +7,8 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Devices, Exit};
 
-use super::{INTERPRETED_BESIDE_DATA, Middle, Next, Translator};
+use super::leaving::{Middle, Next};
+use super::{INTERPRETED_BESIDE_DATA, Translator};
 use crate::access::To;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
 

@@ -18,8 +18,9 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::paging;
 
+use super::Translator;
 use super::faults::{Point, WRITE_FAULT};
-use super::{Next, Translator};
+use super::leaving::Next;
 use crate::context::REGION_SHIFT;
 use crate::memory::space::{Fill, PageAccess};
 

@@ -107,7 +107,7 @@ fuzz-virtio: needs ## look for FUZZ_SECONDS for drivers on which a virtio device
 
 .PHONY: power-cuts
 power-cuts: needs ## cut the power of each kind of image CUTS times, and look at what is left
-	RING3_POWER_CUTS=$(CUTS) cargo test --release -p ring3-block --test power_cuts
+	RING3_POWER_CUTS=$(CUTS) cargo test --release -p ring3-block --test whole power_cuts
 
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first

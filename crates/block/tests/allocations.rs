@@ -2,6 +2,7 @@
 //!
 //! This is a test program of its own, since it measures the whole process.
 
+#[path = "whole/support/mod.rs"]
 mod support;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../tests/support/abuse.rs"]
+#[path = "../../tests/whole/support/abuse.rs"]
 mod abuse;
 
 use ring3_block::Format;

@@ -1,6 +1,6 @@
 mod deterministic;
 mod drives;
-#[path = "../../tests/support/file.rs"]
+#[path = "../../tests/whole/support/file.rs"]
 mod file;
 
 use std::thread;

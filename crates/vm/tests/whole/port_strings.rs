@@ -1,11 +1,10 @@
 //! Repeated INS and OUTS, of which devices move many elements at once: the result is the same as with one
 //! element at a time.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Mutex;
 
+use crate::support::{Until, multiboot_kernel};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use ring3_core::memory::Memory;
 use ring3_devices::ide::{DriveKind, DriveModel};
@@ -16,7 +15,6 @@ use ring3_vm::{
 use ring3_x86::engine::Engine;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::observer::Observer;
-use support::{Until, multiboot_kernel};
 
 /// The timer interrupts it every 125 µs, and the handler hashes ECX. The program writes eight sectors of a
 /// disk by doublewords, and reads them by words, and by bytes in descending order, all of them across pages.

@@ -4,8 +4,6 @@
 //! vncdotool is installed below the target directory if it is missing. Where that is impossible for lack of
 //! Python or a network, its tests report it and check nothing.
 
-mod support;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,7 +14,7 @@ use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Key, MouseMove};
 use ring3_display::vnc::{self, Address, Listener, Server};
 
-use support::{FakeMachine, pattern, text};
+use crate::support::{FakeMachine, pattern, text};
 
 /// Runs vncdotool with the encoding that its environment names.
 const VNCDO: &str = r#"

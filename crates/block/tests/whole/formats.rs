@@ -1,12 +1,10 @@
 //! Tests of all formats except for qcow2, in comparison with QEMU.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::*;
 use proptest::prelude::*;
 use ring3_block::{BackingName, CreateOptions, Error, Fault, Format, OpenOptions, Repair};
-use support::*;
 
 /// The formats and options of images that are written.
 const KINDS: [(Format, &[(&str, &str)]); 9] = [

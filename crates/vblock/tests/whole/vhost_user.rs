@@ -1,17 +1,15 @@
 //! Tests of what a machine can do with its disk over vhost-user-blk, and what it cannot do.
 
-mod support;
-
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use crate::support::*;
 use proptest::prelude::*;
 use ring3_block::{Backing, CreateOptions, Format, Image, OpenOptions};
 use ring3_vblock::{Access, DeviceOptions, Error, Server, VhostUserOptions};
-use support::*;
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend;
 use vm_memory::{Bytes, GuestAddress};
@@ -387,11 +385,4 @@ fn a_raw_image_survives_kills_of_its_server() {
 #[test]
 fn a_qcow2_image_survives_kills_of_its_server() {
     survives_kills(Format::Qcow2);
-}
-
-/// This is no test, but the server that the tests above start.
-#[test]
-#[ignore = "the server that other tests start"]
-fn server_process() {
-    serve_for_ever();
 }

@@ -1,12 +1,10 @@
 //! Tests with images that name other files: which of these are opened, and which are not if that is
 //! forbidden.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::*;
 use ring3_block::{Backing, BackingName, Format, Image, OpenOptions};
-use support::*;
 
 /// Makes images that name other files, in `directory`. Returns the name and the format of each image, and the
 /// name in it.

@@ -1,15 +1,13 @@
 //! Tests of a machine's disk that is behind a server, and then behind the next one.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use crate::support::{Process, patiently};
 use ring3_block::{CreateOptions, Format, Image, OpenOptions};
 use ring3_vblock::{Access, DeviceOptions, Server, VhostUserOptions};
 use ring3_vblock_client::{Act, ClientError, Disk};
-use support::{Process, patiently, serve_for_ever};
 
 const LEN: u64 = 16 << 20;
 
@@ -149,11 +147,4 @@ fn the_next_server_does_what_the_last_one_left() {
             assert!(bytes == pattern(place * 64 + 400 + place / 4, 32 << 10), "{format}: {place}");
         }
     }
-}
-
-/// This is no test, but the server that the tests above start.
-#[test]
-#[ignore = "the server that other tests start"]
-fn server_process() {
-    serve_for_ever();
 }

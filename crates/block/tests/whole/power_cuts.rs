@@ -2,15 +2,13 @@
 //!
 //! RING3_POWER_CUTS is the number of cuts for each kind of image.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::power::{Power, Random, left_after};
+use crate::support::*;
 use ring3_block::storage::Memory;
 use ring3_block::{Format, Image, Repair, SnapshotAct, create_in};
-use support::power::{Power, Random, left_after};
-use support::*;
 
 /// The contents at the end of a flush, and the changes since.
 #[derive(Clone)]

@@ -1,17 +1,15 @@
 //! Tests on a full host: requests fail, but when there is room again the image goes on, and no other data
 //! have changed.
 
-mod support;
-
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::power::Random;
+use crate::support::*;
 use ring3_block::storage::{Memory, Storage};
 use ring3_block::{Format, Image, Repair, create_in};
-use support::power::Random;
-use support::*;
 
 /// Memory that is full at times. Then no byte after its end can be written, or no byte at all.
 #[derive(Debug, Default)]

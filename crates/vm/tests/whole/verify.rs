@@ -1,9 +1,9 @@
 //! Two engines in lock-step: differences are found, and reported.
 
-mod support;
-
 use std::io;
 
+use crate::support::file::File;
+use crate::support::{Until, multiboot_kernel};
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
 use ring3_vm::recording::{Recording, RecordingError, RecordingWriter};
@@ -15,8 +15,6 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
-use support::file::File;
-use support::{Until, multiboot_kernel};
 
 /// Counts down from 3 million in EAX with a sum in EBX, writes the sum to memory, sends a letter by COM1 and
 /// switches off.
@@ -388,11 +386,11 @@ fn the_recording_of_another_guest_is_no_difference() {
 fn debian_begins_a_normal_start_in_the_same_way() {
     let debian = |engine| {
         let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
-        support::debian(config, "linux-686/vmlinuz", "console=ttyS0", engine)
+        crate::support::debian(config, "linux-686/vmlinuz", "console=ttyS0", engine)
     };
     let Some(mut vm) = debian(EngineChoice::Auto) else { return };
     vm.record();
-    let sent = support::run_until(&mut vm, "clocksource: ");
+    let sent = crate::support::run_until(&mut vm, "clocksource: ");
     let tested = &EngineChoice::Auto;
     let mut replayed = debian(*tested).expect("it was there before");
     let engines = Engines { tested, reference: &EngineChoice::Interpreter };
@@ -410,7 +408,9 @@ fn debian_begins_a_normal_start_in_the_same_way() {
 fn debian_begins_to_start_in_the_same_way() {
     let config = Config { rng_seed: Some([1; 32]), deterministic: true, ..Config::default() };
     let (kernel, tested) = ("linux-686/vmlinuz", EngineChoice::Auto);
-    let Some(mut vm) = support::debian(config, kernel, "console=ttyS0", tested) else { return };
+    let Some(mut vm) = crate::support::debian(config, kernel, "console=ttyS0", tested) else {
+        return;
+    };
     let (sender, mut door) = door();
     let input = DeviceInput::Serial(b"ls\n".to_vec());
     door.put_script(std::iter::once(Input::Device { name: "com1".to_owned(), input }));

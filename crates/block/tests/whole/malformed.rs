@@ -3,15 +3,13 @@
 //!
 //! RING3_MALFORMED is the number of images of each kind.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::abuse::use_all;
+use crate::support::power::Random;
+use crate::support::*;
 use ring3_block::storage::Memory;
 use ring3_block::{Format, Image, OpenOptions, SnapshotAct};
-use support::abuse::use_all;
-use support::power::Random;
-use support::*;
 
 /// Changes a valid image in a few places, mostly where the tables are, and uses it, again and again.
 fn mutate(good: &[u8], format: Format, seed: u64) {

@@ -3,8 +3,6 @@
 //! The display uses the standard input and output of its process, so it runs in a process of its own: this
 //! test program once more, as [`the_display`].
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -24,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-use support::{PATIENCE, text};
+use crate::support::{PATIENCE, text};
 
 /// An environment variable that is set for the display's process.
 const IS_DISPLAY: &str = "RING3_TEST_TERMINAL_DISPLAY";
@@ -97,7 +95,7 @@ impl Session {
         let program = std::env::current_exe().expect("this program has a path");
         set_size(&theirs, rows, columns);
         let child = Command::new(program)
-            .args(["--exact", "the_display", "--nocapture"])
+            .args(["--exact", "terminal::the_display", "--nocapture"])
             .env(IS_DISPLAY, "1")
             .env("TERM", "xterm-256color")
             .env_remove("COLORTERM")
@@ -304,7 +302,7 @@ fn signals_and_panics_restore_the_terminal() {
 fn without_a_terminal_there_is_an_error() {
     let program = std::env::current_exe().expect("this program has a path");
     let output = Command::new(program)
-        .args(["--exact", "the_display", "--nocapture"])
+        .args(["--exact", "terminal::the_display", "--nocapture"])
         .env(IS_DISPLAY, "1")
         .stdin(Stdio::null())
         .output()

@@ -1,17 +1,15 @@
 //! The same run of a real guest on both engines: the same instructions, and the same machine at each
 //! checkpoint.
 
-mod support;
-
+use crate::support::{Until, run_until};
 use ring3_core::clock::Time;
 use ring3_core::input::{Input, StampedInput};
 use ring3_vm::{Config, Ending, EngineChoice, Vm};
-use support::{Until, run_until};
 
 /// Returns a machine that starts Debian's kernel.
 fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
     let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
-    support::debian(config, kernel, "console=ttyS0", engine)
+    crate::support::debian(config, kernel, "console=ttyS0", engine)
 }
 
 /// Runs the guest on the translator until it has sent `text`, repeats this run on both engines, and asserts

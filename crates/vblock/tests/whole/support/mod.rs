@@ -1,5 +1,4 @@
 //! A driver of virtio-blk over vhost-user, like that of a machine, and a server in a process of its own.
-#![allow(dead_code)]
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -339,7 +338,7 @@ impl Process {
     /// Serves `image` at `socket`.
     pub(crate) fn start(image: &Path, socket: &Path) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "server_process", "--ignored", "--nocapture"]);
+        command.args(["--exact", "support::server_process", "--ignored", "--nocapture"]);
         command.env("VBLOCK_IMAGE", image).env("VBLOCK_SOCKET", socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Process(command.spawn().unwrap())
@@ -359,8 +358,10 @@ impl Drop for Process {
     }
 }
 
-/// Serves in such a process, until it is killed.
-pub(crate) fn serve_for_ever() {
+/// This is no test, but the server that [`Process::start`] starts.
+#[test]
+#[ignore = "the server that other tests start"]
+fn server_process() {
     let path = |name: &str| PathBuf::from(std::env::var_os(name).expect("started by a test"));
     let server = ring3_vblock::Server::default();
     let (file, socket) = (path("VBLOCK_IMAGE"), path("VBLOCK_SOCKET"));

@@ -1,13 +1,11 @@
 //! Tests with files of the host: who may open them, and the error messages.
 
-mod support;
-
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+use crate::support::*;
 use ring3_block::{Error, Format, Image, OpenOptions};
-use support::*;
 
 #[test]
 fn one_writes_or_many_read() {

@@ -2,13 +2,11 @@
 //! to the specification ([MS-VHDX]) from an image of qemu-img. Header and log stay as they are, and the
 //! metadata and the BAT get the entries that a parent needs. libvhdi reads the same contents from it.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::*;
 use ring3_block::{Fault, Format, Image, OpenOptions};
-use support::*;
 
 const MIB: usize = 1 << 20;
 /// The state of a block in the BAT (2.5.1.1), and the rule that tells which of its sectors have their bits

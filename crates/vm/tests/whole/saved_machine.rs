@@ -1,10 +1,8 @@
 //! Real guests that are saved in the middle of their start, and restored: both machines continue in the same
 //! way.
 
-mod support;
-
+use crate::support::{Until, debian, run_until};
 use ring3_vm::{Config, Ending, EngineChoice, SavedMachine, Software, Vm, firmware};
-use support::{Until, debian, run_until};
 
 /// Returns the machine as it comes back from a file.
 fn through_a_file(saved: &SavedMachine) -> SavedMachine {

@@ -1,7 +1,5 @@
 //! Tests the VNC server with clients that send any bytes they like.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,7 +10,7 @@ use ring3_core::input::{DeviceInput, Key, MouseMove};
 use ring3_display::vnc::{self, Address, Listener, Server};
 use tempfile::TempDir;
 
-use support::{FakeMachine, PATIENCE, pattern, text};
+use crate::support::{FakeMachine, PATIENCE, pattern, text};
 
 const RAW: i32 = 0;
 const DESKTOP_SIZE: i32 = -223;

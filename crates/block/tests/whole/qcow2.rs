@@ -1,10 +1,8 @@
 //! Tests of qcow2 images, in comparison with QEMU.
 
-mod support;
-
+use crate::support::*;
 use proptest::prelude::*;
 use ring3_block::{Format, OpenOptions, Repair, SnapshotAct};
-use support::*;
 
 /// The options of images that are written.
 const KINDS: [&[(&str, &str)]; 7] = [

@@ -1,12 +1,10 @@
 //! Tests of formats that are only read: images that qemu-img has made have the contents that were given to
 //! it.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::*;
 use ring3_block::{Error, Fault, Format, Image, OpenOptions, Secret};
-use support::*;
 
 /// The formats with the arguments for `-o`, in the form that [`of_qemu`] expects.
 const KINDS: [(&str, Format); 16] = [

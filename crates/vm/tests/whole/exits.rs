@@ -1,8 +1,6 @@
 //! Instructions that leave ordinary execution (`guest/exits`): they have the same results on both engines,
 //! and a bounded cost on the translator.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io;
 
@@ -49,7 +47,7 @@ impl Console for Typist {
 
 /// Returns a machine that starts the kernel, or None if there is no kernel.
 fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
-    let image = support::guest("exits")?;
+    let image = crate::support::guest("exits")?;
     let config = Config {
         memory_bytes: 32 << 20,
         deterministic,

@@ -1,8 +1,6 @@
 //! Tests with exports of qemu-nbd and nbdkit, which go and come back, and with servers that break the
 //! protocol.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -11,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::power::Random;
+use crate::support::*;
 use proptest::prelude::*;
 use ring3_block::{Format, Image, OpenOptions};
 use rustix::process::Signal;
-use support::power::Random;
-use support::*;
 
 /// A server process that ends with the test.
 struct Server(Child);

@@ -1,7 +1,5 @@
 //! Two machines with a cable between their network cards: Debian's drivers move files through it.
 
-mod support;
-
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
@@ -161,7 +159,7 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
         let config = Config { nics: vec![Nic { mac, model, rom: None }], ..Config::default() };
         let cable = Cable::new(sender.clone(), senders[1 - index].clone(), offloads);
         let (say, heard) = mpsc::channel();
-        let software = support::debian_with_modules("console=ttyS0 quiet")?;
+        let software = crate::support::debian_with_modules("console=ttyS0 quiet")?;
         let thread = thread::spawn(move || {
             let mut vm = Vm::with_engine(config, software, EngineChoice::Auto).unwrap();
             vm.attach_network(CARD, Box::new(cable));

@@ -61,7 +61,7 @@ fn an_image_that_is_there_becomes_the_same() {
         place.qemu("check -f qcow2 a");
     }
     place.img("create -q -f qcow2 small 1M");
-    assert!(place.img_status("convert -n -O qcow2 raw small", 1).contains("are needed"));
+    assert!(place.img_status("convert -n -O qcow2 raw small", 1).contains("but needs"));
     assert!(place.img_status("convert -n -O qcow2 raw c", 1).contains("No such file"));
 }
 

@@ -466,7 +466,7 @@ fn what_cannot_be_is_told() {
         ("user,pcap=/no/such/directory/file", 1, "/no/such/directory/file"),
         ("user,pcap=/dev/null,pcap-filter=no filter", 1, "is no capture filter"),
         ("user,net=10.0.0.0/31", 2, "net=10.0.0.0/31"),
-        ("user,model=rtl8139", 2, "model is"),
+        ("user,model=rtl8139", 2, "model must be"),
     ] {
         let output =
             ring3().arg("run").args(linux()).args(["--nic", nic]).stdin(Stdio::null()).output();

@@ -344,7 +344,9 @@ fn a_packet_is_not_copied_before_the_driver_has_it() {
     let mut driven = Driven::started();
     // There is no buffer for it.
     driven.write(r::RDT, driven.card.chip.file.get(r::RDH));
-    let mut bytes = vec![0; 1514];
+    // With room for the frame check sequence, which the card appends.
+    let mut bytes = Vec::with_capacity(1514 + 4);
+    bytes.resize(1514, 0);
     bytes[..6].copy_from_slice(&OURS.0);
     let place = bytes.as_ptr();
     driven.come(Packet::frame(bytes));

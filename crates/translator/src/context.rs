@@ -25,6 +25,7 @@ mod image;
 mod privileges;
 mod system;
 mod users;
+mod virtual_8086;
 
 use libc::{c_int, greg_t};
 use ring3_x86::cpu::Cpu;
@@ -36,13 +37,15 @@ use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
 use crate::routines::far::{far_check_call, far_check_flat};
 use crate::routines::privileges::{far_check_call_of_user, far_check_return};
+use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, enter_program};
 use crate::segmented::limits::Limits;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use entry::{enter, leave, leave_signal};
-pub(crate) use far::{AllowedFar, FAR_BITS, FAR_MODES, FarMode};
+pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use privileges::{AllowedTransfers, PrivilegeState, Tables, Transfer, crossed_to};
 pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
+pub(crate) use virtual_8086::Virtual;
 
 /// The reasons why translated code is left.
 pub(crate) mod reason {
@@ -356,14 +359,30 @@ pub(crate) struct Context {
     pub(crate) no_returns: u64,
     /// The linear address of the interrupt vectors of real mode.
     pub(crate) real_vectors: u32,
-    /// The addresses of the routines that find the code segment of a far transfer, of INT n and of IRET.
+    /// The addresses of the routines that find the code segment of a far transfer, without a descriptor and
+    /// by one.
     far_find: u64,
-    pub(crate) far_find_vector: u64,
-    pub(crate) far_find_return: u64,
+    far_find_descriptor: u64,
+    /// The address of the routine that finds the code segment of INT n of real mode.
+    far_find_vector: u64,
+    /// The addresses of the routines that find the code segment of IRET, without a descriptor and by one.
+    far_find_return: u64,
+    far_find_return_descriptor: u64,
     /// The address of the routine that reads the gate of INT n.
     far_gate: u64,
     /// The address at which a far transfer goes on.
     far_go: u64,
+    /// See [`Virtual`].
+    pub(crate) virtual_8086: Virtual,
+    /// The addresses of the routines for INT n of virtual-8086 mode, and for its exceptions, up to their
+    /// pushes.
+    interrupt_program: [u64; 2],
+    /// The address at which these go on after their pushes.
+    enter_monitor: u64,
+    /// The address of the routine that checks whether IRET leads to virtual-8086 mode, and the one at which
+    /// it then goes on after its pops.
+    check_return_to_program: u64,
+    enter_program: u64,
     /// The address of the processor's state ([`Cpu`]).
     pub(crate) cpu: u64,
     /// The address of the `Running` of `translator::system`.
@@ -523,10 +542,17 @@ impl Context {
             no_returns: 0,
             real_vectors: 0,
             far_find: routines::far::far_find as *const () as u64,
+            far_find_descriptor: routines::far::far_find_descriptor as *const () as u64,
             far_find_vector: routines::ask_interpreter as *const () as u64,
             far_find_return: routines::ask_interpreter as *const () as u64,
+            far_find_return_descriptor: routines::ask_interpreter as *const () as u64,
             far_gate: routines::far::far_gate as *const () as u64,
             far_go: routines::far::far_go as *const () as u64,
+            virtual_8086: Virtual::default(),
+            interrupt_program: [routines::ask_interpreter as *const () as u64; 2],
+            enter_monitor: enter_monitor as *const () as u64,
+            check_return_to_program: check_return_to_program as *const () as u64,
+            enter_program: enter_program as *const () as u64,
             cpu: 0,
             running: 0,
             debug_registers: 0,

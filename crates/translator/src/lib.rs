@@ -24,6 +24,7 @@
 //! | barred instruction | one that faulted so often that it is no longer translated ([`translator`]) |
 //! | quiet instruction | one after which translated code continues although the interpreter executed it |
 //! | known descriptor | a descriptor that translated code may load again ([`descriptors`]) |
+//! | program, monitor | code in virtual-8086 mode; the supervisor's code that handles its interrupts |
 //! | branch slot | the entry of a jump table for the direct branches to one target ([`code::branch_slots`]) |
 //! | limit | an address to which the offset of an access is added to check it ([`segmented::limits`]) |
 //! | budget | the instructions that translated code may still execute ([`budget`]) |

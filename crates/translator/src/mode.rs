@@ -75,6 +75,19 @@ impl Mode {
         Mode { is_user, segmented: None }
     }
 
+    /// The mode in which handlers of interrupts and exceptions of virtual-8086 mode begin, where their code
+    /// and their stack are flat: ES, DS, FS and GS are null (SDM vol. 3, 21.2.4).
+    pub(crate) const MONITOR: Mode = Mode {
+        is_user: false,
+        segmented: Some(Segmented {
+            is_32_bit: true,
+            has_32_bit_stack: true,
+            loading: Loading::Protected,
+            base: 0,
+            limit: u32::MAX,
+        }),
+    };
+
     /// Returns the mode of the processor, or None if its code is left to the interpreter.
     pub(crate) fn of(cpu: &Cpu) -> Option<Mode> {
         if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() {
@@ -177,21 +190,26 @@ impl Modes {
         (self.current, self.known[usize::from(self.current)])
     }
 
+    /// Returns the number of `mode`, if it has one.
+    pub(crate) fn number(&self, mode: &Mode) -> Option<ModeNumber> {
+        let number = self.known.iter().position(|known| known == mode)?;
+        Some(number as ModeNumber)
+    }
+
     /// Makes `mode` the current mode, and gives it a number if it has none. Returns false if no number is
     /// left.
     pub(crate) fn enter(&mut self, mode: Mode) -> bool {
         if self.known[usize::from(self.current)] == mode {
             return true;
         }
-        let known = self.known.iter().position(|known| *known == mode);
+        let known = self.number(&mode);
         if known.is_none() && self.known.len() == MOST_MODES {
             return false;
         }
-        let number = known.unwrap_or_else(|| {
+        self.current = known.unwrap_or_else(|| {
             self.known.push(mode);
-            self.known.len() - 1
+            (self.known.len() - 1) as ModeNumber
         });
-        self.current = number as ModeNumber;
         true
     }
 }

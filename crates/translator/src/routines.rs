@@ -66,6 +66,7 @@ pub(crate) mod devices;
 pub(crate) mod far;
 pub(crate) mod privileges;
 pub(crate) mod system;
+pub(crate) mod virtual_8086;
 
 use std::arch::naked_asm;
 use std::mem::offset_of;

@@ -12,6 +12,7 @@ mod quiet;
 mod state;
 mod system;
 mod users;
+mod virtual_8086;
 
 use std::fs::File;
 use std::io;
@@ -360,6 +361,7 @@ impl Translator {
         self.allow_transfers(cpu);
         let table = self.context.table;
         self.allow_far_transfers(cpu, memory, table);
+        self.allow_virtual_8086_mode(cpu);
         Ok(true)
     }
 

@@ -18,6 +18,7 @@ mod segmented_branches;
 mod site;
 mod source;
 mod transfers;
+mod virtual_8086;
 mod walk;
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};

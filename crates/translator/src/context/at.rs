@@ -64,8 +64,13 @@ fields! {
         FAR_FLAGS: far_flags,
         REAL_VECTORS: real_vectors,
         FAR_FIND: far_find,
+        FAR_FIND_DESCRIPTOR: far_find_descriptor,
         FAR_FIND_VECTOR: far_find_vector,
         FAR_FIND_RETURN: far_find_return,
+        FAR_FIND_RETURN_DESCRIPTOR: far_find_return_descriptor,
+        ENTER_MONITOR: enter_monitor,
+        CHECK_RETURN_TO_PROGRAM: check_return_to_program,
+        ENTER_PROGRAM: enter_program,
         FAR_GATE: far_gate,
         FAR_GO: far_go,
         CPU: cpu,
@@ -96,6 +101,11 @@ fields! {
     ]
 }
 
+pub(crate) const INTERRUPT_PROGRAM: [u32; 2] = {
+    let first = offset_of!(Context, interrupt_program) as u32;
+    [first, first + 8]
+};
+pub(crate) const POPPED: u32 = offset_of!(Context, virtual_8086.popped) as u32;
 pub(crate) const POINTER: u32 =
     (offset_of!(Context, transfer) + offset_of!(Transfer, pointer)) as u32;
 pub(crate) const VIEW_SIZE: u32 = size_of::<View>() as u32;

@@ -44,32 +44,27 @@ impl FarMode {
     }
 }
 
-/// The far transfers of segmented code that translated code may execute.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AllowedFar {
-    /// Whether they find their segments by descriptors, as in protected mode.
-    pub(crate) by_descriptors: bool,
-    /// Whether INT n may find its vector and its handler.
-    pub(crate) interrupts: bool,
-    /// Whether IRET may return.
-    pub(crate) returns: bool,
+impl Context {
+    /// Sets whether translated code may execute INT n of real mode. Otherwise the interpreter does.
+    pub(crate) fn allow_vectors(&mut self, is_allowed: bool) {
+        let find = if is_allowed { far::far_find as *const () } else { ask() };
+        self.far_find_vector = find as u64;
+    }
+
+    /// Sets whether translated code may execute IRET of segmented code that finds its segment by a
+    /// descriptor, as in protected mode, or without one.
+    pub(crate) fn allow_far_returns(&mut self, by_descriptor: bool, is_allowed: bool) {
+        if by_descriptor {
+            let find = if is_allowed { far::far_find_descriptor as *const () } else { ask() };
+            self.far_find_return_descriptor = find as u64;
+        } else {
+            let find = if is_allowed { far::far_find as *const () } else { ask() };
+            self.far_find_return = find as u64;
+        }
+    }
 }
 
-impl Context {
-    /// Sets the routines by which far transfers of segmented code find their targets. For those that are not
-    /// `allowed`, the routine leaves the instruction to the interpreter.
-    pub(crate) fn allow_far_transfers(&mut self, allowed: AllowedFar) {
-        let find = if allowed.by_descriptors {
-            far::far_find_descriptor as *const ()
-        } else {
-            far::far_find as *const ()
-        };
-        let or_ask = |is_allowed| {
-            let ask = routines::ask_interpreter as *const ();
-            if is_allowed { find as u64 } else { ask as u64 }
-        };
-        self.far_find = find as u64;
-        self.far_find_vector = or_ask(allowed.interrupts);
-        self.far_find_return = or_ask(allowed.returns);
-    }
+/// Returns the address of the routine that leaves an instruction to the interpreter.
+fn ask() -> *const () {
+    routines::ask_interpreter as *const ()
 }

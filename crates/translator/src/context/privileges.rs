@@ -62,6 +62,10 @@ pub(crate) mod crossed_to {
     pub(crate) const SUPERVISOR: u32 = 1;
     /// SYSEXIT or IRET was the last instruction that changed the privilege.
     pub(crate) const USER: u32 = 2;
+    /// An interrupt or exception of virtual-8086 mode was the last one.
+    pub(crate) const MONITOR: u32 = 3;
+    /// IRET to virtual-8086 mode was the last one.
+    pub(crate) const PROGRAM: u32 = 4;
 }
 
 /// Which of the instructions that change the privilege, or may do so, can stay in translated code.

@@ -132,6 +132,11 @@ impl Space {
         }
     }
 
+    /// Returns the address of the jump table of `mode`, that of segmented code.
+    pub(crate) fn segmented_table(&mut self, mode: ModeNumber) -> u64 {
+        self.segmented.table(mode)
+    }
+
     /// Returns a number that changes when jump tables of segmented code are dropped.
     pub(crate) fn tables_generation(&self) -> u64 {
         self.segmented.generation()

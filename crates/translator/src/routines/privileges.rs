@@ -14,6 +14,7 @@ use ring3_x86::segment::sreg;
 
 use super::descriptors::{DESCRIPTOR_NUMBER_SHIFT, known_descriptor};
 use super::far::{far_check_call, far_check_flat};
+use super::virtual_8086::find_program;
 use super::{ask_interpreter, jump_by_table, leave_to_step};
 use crate::context::{
     Context, HOST_FLAGS, PrivilegeState, STATUS_AND_DIRECTION, Tables, Transfer, View, crossed_to,
@@ -225,9 +226,9 @@ unsafe extern "sysv64" fn read_flat_gate() {
 
 /// Reads SS0 and ESP0 (SDM vol. 3, figure 9-2) and stores them in the context. Sets CF if the interpreter
 /// must execute the instruction: if the TSS is not known, or if SS0 is not known to be a flat stack of the
-/// supervisor. Uses RAX and R8 to R10.
+/// supervisor; otherwise R10 is the address of the [`KnownDescriptor`] of that stack. Uses RAX, R8 and R9.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn read_inner_stack() {
+pub(super) unsafe extern "sysv64" fn read_inner_stack() {
     naked_asm!(
         "mov rax, [r14 + {inner_stack}]",
         "test rax, rax",
@@ -479,14 +480,16 @@ pub(crate) unsafe extern "sysv64" fn enter_handler_within() {
 }
 
 /// Executes IRET at privilege 0 (SDM vol. 2) to the address in [`Context::branch_target`], with the selector
-/// in R9D and EFLAGS in R10D. If it leads to user code, continues in the block after its jump to this
-/// routine.
+/// in R9D and EFLAGS in R10D. If it leads to user code or to virtual-8086 mode, continues in the block after
+/// its jump to this routine; R9D is then 0 or 1.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn interrupt_return() {
     naked_asm!(
         "pushfq",
         "push r8",
         "push rax",
+        "test r10d, {vm}",
+        "jnz 5f",
         "mov eax, r10d",
         "xor eax, [r14 + {system_flags}]",
         "test eax, {unusual}",
@@ -537,11 +540,27 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "call {known_descriptor_of_user}",
         "jc {give_up}",
         "mov [r14 + {code}], r8w",
+        "xor r9d, r9d",
+        "6:",
         "pop rax",
         "pop r8",
         "popfq",
         "lea r8, [r8 + {leave_data}]",
         "jmp r8",
+        "5:",
+        "mov [r14 + {far_flags}], r10d",
+        "mov [r14 + {far_selector}], r9w",
+        "mov r9d, [r14 + {branch_target}]",
+        "mov [r14 + {far_offset}], r9d",
+        "call {find_program}",
+        "jc {give_up}",
+        "mov r9d, 1",
+        "jmp 6b",
+        vm = const Eflags::VM.bits(),
+        far_flags = const offset_of!(Context, far_flags),
+        far_selector = const offset_of!(Context, far_selector),
+        far_offset = const offset_of!(Context, far_offset),
+        find_program = sym find_program,
         system_flags = const offset_of!(Context, system_flags),
         unusual = const UNUSUAL,
         nested_task = const NT,

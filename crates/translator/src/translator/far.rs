@@ -7,8 +7,8 @@ use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Segment, sreg};
 
 use super::Translator;
-use crate::context::{AllowedFar, FAR_MODES, FarMode};
-use crate::mode::{Loading, Segmented};
+use crate::context::{FAR_MODES, FarMode};
+use crate::mode::{Loading, Mode, Segmented};
 
 /// What all code segments that far transfers lead to and from have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,25 @@ impl Far {
     pub(super) fn new() -> Far {
         Far { families: [None; 2], segments: [Segment::null(0); FAR_MODES] }
     }
+
+    /// Returns whether IOPL is 3 in the virtual-8086 mode whose code segments are known, or None if none are.
+    pub(super) fn virtual_8086_privilege(&self) -> Option<bool> {
+        match self.families[0]?.segmented.loading {
+            Loading::Virtual8086 { is_privileged } => Some(is_privileged),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the segments that are known without descriptors are those of users with CR3 = `cr3`
+    /// and these [jump tables](Family::tables).
+    pub(super) fn is_program_of(&self, cr3: u64, tables: u64) -> bool {
+        self.families[0].is_some_and(|family| family.cr3 == Some(cr3) && family.tables == tables)
+    }
+
+    /// Returns the contents of CS for the segment of protected mode at `place`.
+    pub(super) fn segment(&self, place: usize) -> Segment {
+        self.segments[place]
+    }
 }
 
 /// Offset of the last byte of the interrupt vectors of real mode.
@@ -48,34 +67,46 @@ impl Translator {
         let mode = self.modes.current().1;
         let Some(segmented) = mode.segmented else { return };
         let is_protected = segmented.loading == Loading::Protected;
+        self.prepare_far_transfers(cpu, &mode, true);
+        self.context.no_returns = self.spaces.current(mode.is_user).returns().empty();
+        self.note_far_mode(cpu, memory, table, is_protected);
+        let is_real = !cpu.cr0().contains(Cr0::PE);
+        let has_vectors =
+            is_real && cpu.idtr.limit >= LAST_VECTOR_BYTE && !cpu.eflags().contains(Eflags::AC);
+        self.context.real_vectors = cpu.idtr.base as u32;
+        self.context.allow_vectors(has_vectors);
+        let may_return = mode.changes_interrupt_flag()
+            && !cpu.nmi_is_blocked()
+            && !(is_protected && cpu.eflags().contains(Eflags::NT));
+        self.context.allow_far_returns(is_protected, may_return);
+    }
+
+    /// Makes far transfers of code of `mode` find the code segments that are known for such code. If those of
+    /// other code are known, forgets them, or returns false unless it `may_replace` them.
+    pub(super) fn prepare_far_transfers(
+        &mut self,
+        cpu: &Cpu,
+        mode: &Mode,
+        may_replace: bool,
+    ) -> bool {
+        let Some(segmented) = mode.segmented else { return false };
+        let is_protected = segmented.loading == Loading::Protected;
         let is_user = mode.is_user;
-        let space = self.spaces.current(is_user);
         let limit = if is_protected { 0 } else { segmented.limit };
         let is_32_bit = !is_protected && segmented.is_32_bit;
         let family = Family {
             is_user,
             segmented: Segmented { base: 0, limit, is_32_bit, ..segmented },
             cr3: is_user.then(|| cpu.cr3()),
-            tables: space.tables_generation(),
+            tables: self.spaces.current(is_user).tables_generation(),
         };
         let which = usize::from(is_protected);
-        if self.far.families[which] != Some(family) {
+        let is_same = self.far.families[which] == Some(family);
+        if !is_same && may_replace {
             self.far.families[which] = Some(family);
             self.context.far_modes[which] = [FarMode::NONE; FAR_MODES];
         }
-        self.context.no_returns = space.returns().empty();
-        self.note_far_mode(cpu, memory, table, is_protected);
-        let is_real = !cpu.cr0().contains(Cr0::PE);
-        let has_vectors =
-            is_real && cpu.idtr.limit >= LAST_VECTOR_BYTE && !cpu.eflags().contains(Eflags::AC);
-        self.context.real_vectors = cpu.idtr.base as u32;
-        self.context.allow_far_transfers(AllowedFar {
-            by_descriptors: is_protected,
-            interrupts: has_vectors || is_protected,
-            returns: mode.changes_interrupt_flag()
-                && !cpu.nmi_is_blocked()
-                && !(is_protected && cpu.eflags().contains(Eflags::NT)),
-        });
+        is_same || may_replace
     }
 
     /// Makes the code segment that is about to be entered one that far transfers find.

@@ -94,6 +94,8 @@ impl Translator {
                 returns.set_top(self.context.returns);
                 return self.take_far_transfers(cpu);
             }
+            crossed_to::MONITOR => return self.come_back_from_program_or_monitor(cpu, false),
+            crossed_to::PROGRAM => return self.come_back_from_program_or_monitor(cpu, true),
             privilege => privilege == crossed_to::USER,
         };
         let [_, has_loaded_stack] = self.context.transferred;

@@ -64,7 +64,7 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
             code.push(0x68);
             code.extend(&number.to_le_bytes()[..word]);
         };
-        match random.below(20) {
+        match random.below(21) {
             // MOV AX, selector; MOV Sreg, AX. The next instructions are in the same block.
             0..=3 => {
                 code.extend_from_slice(if is_32_bit { &[0x66, 0xb8] } else { &[0xb8] });
@@ -189,6 +189,31 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
             // PUSH and POP of any register, and memory by any segment.
             17 => code.extend([0x50 | random.below(8) as u8, 0x58 | random.below(4) as u8]),
             18 => code.push(random.pick(&[0x06, 0x0e, 0x16, 0x1e])),
+            // IRETD to virtual-8086 mode.
+            19 if is_32_bit && !is_user => {
+                let selector = (BASE >> 4) as u16;
+                let mut push = |number: u32| {
+                    code.push(0x68);
+                    code.extend(number.to_le_bytes());
+                };
+                for _ in [sreg::GS, sreg::FS, sreg::DS, sreg::ES] {
+                    push(random.pick(&[selector.into(), u32::from(selector) + 1, 0x5_1000]));
+                }
+                push(selector.into());
+                push(random.pick(&[0xe000, 0xe001, 0xe100, 0x1_e000, 2, 0xffff]));
+                let iopl = random.pick(&[0, 0x1000, 0x3000, 0x3000]);
+                let others =
+                    random.pick(&[1, 0x400, 0x4000, 0x1_0000, 0x4_0000, 0x8_0000, 0x20_0000]);
+                let others =
+                    if random.percent(15) { others } else { random.pick(&[0, 0x200, 0x8d5]) };
+                push(0x2_0002 | iopl | others);
+                push(selector.into());
+                code.push(0x68);
+                let segment = CodeSegment { selector, base: BASE, is_32_bit: false };
+                made.targets.push((code.len(), segment, 4));
+                code.extend([0; 4]);
+                code.push(0xcf);
+            }
             _ => {
                 code.push(random.pick(&[0x26, 0x36, 0x3e, 0x64, 0x65]));
                 code.extend([random.pick(&[0x01, 0x03]), if is_32_bit { 0x03 } else { 0x07 }]); // add [bx], ax

@@ -132,9 +132,11 @@ pub(crate) fn fill(
             memory.write(address.into(), &entry.to_le_bytes());
         }
     }
-    // Exceptions halt: their handlers are at the beginning of the 32-bit code.
+    // Exceptions halt: their handlers are at the beginning of the 32-bit code. #GP may do more.
+    let of_protection = if random.percent(60) { at(random, supervisors[0]) } else { CODE[0] };
     for vector in 0..0x20 {
-        let entry = gate(0x08, CODE[0], 0x8e, 0);
+        let handler = if vector == 13 { of_protection } else { CODE[0] };
+        let entry = gate(0x08, handler, 0x8e, 0);
         memory.write(u64::from(IDT + vector * 8), &entry.to_le_bytes());
     }
     let kinds = [

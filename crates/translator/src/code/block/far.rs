@@ -8,7 +8,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
-use super::BlockBuilder;
+use super::{BlockBuilder, virtual_8086};
 use crate::code::emitter::Emitter;
 use crate::code::flags;
 use crate::code::segments::selector;
@@ -38,10 +38,19 @@ pub(super) fn is_translated(instruction: &Instruction, mode: &Mode, segmented: &
         | Code::Call_m1632
         | Code::Retfd
         | Code::Retfd_imm16 => true,
-        Code::Int_imm8 => segmented.loading == Loading::Real || is_protected && !mode.is_user,
-        Code::Iretw => mode.changes_interrupt_flag(),
-        Code::Iretd => is_protected && !mode.is_user,
-        _ => false,
+        Code::Int_imm8 if segmented.loading == Loading::Real => true,
+        Code::Int_imm8 if is_protected => !mode.is_user,
+        Code::Iretw if mode.changes_interrupt_flag() => true,
+        Code::Iretd if is_protected && !mode.is_user => true,
+        _ => virtual_8086::is_translated(instruction, segmented),
+    }
+}
+
+/// Returns the field of the context with the routine that finds the code segment of a far transfer.
+fn find_routine(segmented: &Segmented) -> u32 {
+    match segmented.loading {
+        Loading::Protected => at::FAR_FIND_DESCRIPTOR,
+        Loading::Real | Loading::Virtual8086 { .. } => at::FAR_FIND,
     }
 }
 
@@ -107,6 +116,10 @@ impl BlockBuilder<'_> {
     /// Translates `transfer`, which ends a block.
     pub(super) fn far(&mut self, transfer: &Instruction, segmented: &Segmented) {
         let size = size(transfer);
+        if virtual_8086::is_translated(transfer, segmented) {
+            return self.call_monitor(transfer, segmented);
+        }
+        let routine = find_routine(segmented);
         match transfer.code() {
             Code::Int_imm8 if segmented.loading == Loading::Protected => {
                 self.interrupt_by_gate(transfer, segmented);
@@ -117,14 +130,14 @@ impl BlockBuilder<'_> {
                 let has_immediate = transfer.op_count() > 0;
                 let more = if has_immediate { transfer.immediate16() } else { 0 };
                 self.keep_from_stack(segmented, size);
-                find(&mut self.emitter, at::FAR_FIND);
+                find(&mut self.emitter, routine);
                 check_limit(&mut self.emitter, segmented, size);
                 release(&mut self.emitter, segmented, 2 * size + u32::from(more));
                 go(&mut self.emitter);
             }
             code => {
                 self.keep_target(transfer, size);
-                find(&mut self.emitter, at::FAR_FIND);
+                find(&mut self.emitter, routine);
                 check_limit(&mut self.emitter, segmented, size);
                 let is_jump = matches!(
                     code,
@@ -133,7 +146,7 @@ impl BlockBuilder<'_> {
                 if !is_jump {
                     // Where `find` leaves the transfer to the interpreter, nothing has been pushed yet.
                     self.store_return(transfer, segmented, 0, size);
-                    find(&mut self.emitter, at::FAR_FIND);
+                    find(&mut self.emitter, routine);
                     release(&mut self.emitter, segmented, (2 * size).wrapping_neg());
                 }
                 go(&mut self.emitter);
@@ -222,26 +235,38 @@ impl BlockBuilder<'_> {
         // A gate has 8 bytes.
         emitter.load_number(Register::R10D, u32::from(transfer.immediate8()) * 8);
         emitter.call(at::FAR_GATE);
-        find(emitter, at::FAR_FIND_VECTOR);
+        find(emitter, at::FAR_FIND_DESCRIPTOR);
         check_limit(emitter, segmented, DWORD);
         flags::load(emitter, Register::R10);
         store_above(emitter, segmented, Register::R10D, -(DWORD as i32));
         self.store_return(transfer, segmented, DWORD, DWORD);
         let emitter = &mut self.emitter;
-        find(emitter, at::FAR_FIND_VECTOR);
+        find(emitter, at::FAR_FIND_DESCRIPTOR);
         release(emitter, segmented, (3 * DWORD).wrapping_neg());
         emitter.copy_field(at::SYSTEM_FLAGS, at::FAR_FLAGS);
         go(emitter);
     }
 
     /// Translates IRET. The routine for POPF is the last step that may leave the instruction to the
-    /// interpreter, so nothing has changed before it.
+    /// interpreter, so nothing has changed before it. With 32-bit operands IRET may lead to virtual-8086
+    /// mode.
     fn interrupt_return(&mut self, segmented: &Segmented, size: u32) {
         self.keep_from_stack(segmented, size);
         let emitter = &mut self.emitter;
         load_stack_above(emitter, segmented, 2 * size as i32, size);
         keep(emitter, at::FAR_FLAGS);
-        find(emitter, at::FAR_FIND_RETURN);
+        let is_protected = segmented.loading == Loading::Protected;
+        if is_protected && size == DWORD {
+            emitter.call(at::CHECK_RETURN_TO_PROGRAM);
+            let stays = emitter.jump_if_zero();
+            virtual_8086::pop_program(emitter, |emitter, above| {
+                load_stack_above(emitter, segmented, above as i32, DWORD);
+            });
+            emitter.land(stays);
+        }
+        let routine =
+            if is_protected { at::FAR_FIND_RETURN_DESCRIPTOR } else { at::FAR_FIND_RETURN };
+        find(emitter, routine);
         check_limit(emitter, segmented, size);
         if size == WORD {
             emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));

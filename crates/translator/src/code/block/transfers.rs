@@ -4,6 +4,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::exception::vector;
 
+use super::virtual_8086::pop_program;
 use crate::code::emitter::{Emitter, in_window};
 use crate::code::segments::selector;
 use crate::context::at;
@@ -57,8 +58,8 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     emitter.jump_through(at::ENTER_HANDLER[privilege]);
 }
 
-/// Translates IRET. SS and ESP are popped only on the way to user code, so they are read when the routine has
-/// found out that it leads there.
+/// Translates IRET. More than EIP, CS and EFLAGS is popped only on the way to user code or to virtual-8086
+/// mode, so it is read when the routine has found out that it leads there.
 fn interrupt_return(emitter: &mut Emitter, eip: u32, info: u32) {
     let [to_any, to_user] = at::INTERRUPT_RETURN;
     emitter.load(Register::R9D, emitter.top_of_stack(0));
@@ -69,6 +70,11 @@ fn interrupt_return(emitter: &mut Emitter, eip: u32, info: u32) {
     emitter.load(Register::R9D, emitter.top_of_stack(4));
     emitter.load(Register::R10D, emitter.top_of_stack(8));
     emitter.leave(to_any, eip, info);
+    let to_user_code = emitter.jump_if_zero();
+    pop_program(emitter, |emitter, above| {
+        emitter.load(Register::R10D, emitter.top_of_stack(above as i32));
+    });
+    emitter.land(to_user_code);
     emitter.load(Register::R10D, emitter.top_of_stack(12));
     emitter.load(Register::R9D, emitter.top_of_stack(16));
     emitter.leave(to_user, eip, info);

@@ -25,6 +25,39 @@ macro_rules! restore_flags {
     };
 }
 
+/// Loads the status flags from `$flags`, whose low byte is `$low`. Uses EAX and `$flags`.
+///
+/// Operand: `overflow`, the number of OF.
+macro_rules! load_status {
+    ($flags:literal, $low:literal) => {
+        concat!(
+            concat!("mov eax, ", $flags, "\n"),
+            concat!("shr ", $flags, ", {overflow}\n"),
+            concat!("and ", $flags, ", 1\n"),
+            "shl eax, 8\n",
+            concat!("mov al, ", $low, "\n"),
+            "add al, 0x7f\n",
+            "sahf",
+        )
+    };
+}
+
+/// Loads R10 with the address of the entry for the selector in R9D in a table of
+/// [`FarMode`](crate::context::FarMode)s. Uses R8, and changes no flags.
+///
+/// Operands: `bits` ([`FAR_BITS`](crate::context::FAR_BITS)), `size_shift`, and `modes`, the offset of the
+/// table in the context.
+macro_rules! locate_far_mode {
+    () => {
+        "rorx r10d, r9d, 8
+        lea r10d, [r10 + r9]
+        mov r8d, {bits}
+        pext r10d, r10d, r8d
+        rorx r10, r10, 64 - {size_shift}
+        lea r10, [r14 + r10 + {modes}]"
+    };
+}
+
 /// Loads R10 with the address of the [`KnownDescriptor`](crate::descriptors::KnownDescriptor) for the
 /// selector in R8D. Changes flags.
 ///
@@ -144,12 +177,8 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "test r8d, {direction}",
         "jnz 3f",
         "cld",
-        "mov eax, r8d",
-        "shr r8d, {overflow}",
-        "and r8d, 1",
-        "shl eax, 8",
-        "mov al, r8b",
-        restore_flags!(),
+        load_status!("r8d", "r8b"),
+        "mov rax, [r14 + {saved_rax}]",
         "ret",
         "3:",
         "and r8d, {status}",

@@ -19,25 +19,23 @@ use crate::routines::descriptors::DESCRIPTOR_NUMBER_SHIFT;
 /// `ask_interpreter`.
 macro_rules! find_far_mode {
     () => {
-        "rorx r10d, r9d, 8
-        lea r10d, [r10 + r9]
-        mov r8d, {bits}
-        pext r10d, r10d, r8d
-        rorx r10, r10, 64 - {size_shift}
-        lea r10, [r14 + r10 + {modes}]
-        mov r8, rcx
-        mov ecx, [r14 + {numeric_is_live}]
-        jrcxz 2f
-        jmp 3f
-        2:
-        mov ecx, [r10 + {selector}]
-        not ecx
-        lea ecx, [rcx + r9 + 1]
-        jrcxz 4f
-        3:
-        mov rcx, r8
-        jmp {ask_interpreter}
-        4:"
+        concat!(
+            locate_far_mode!(),
+            "
+            mov r8, rcx
+            mov ecx, [r14 + {numeric_is_live}]
+            jrcxz 2f
+            jmp 3f
+            2:
+            mov ecx, [r10 + {selector}]
+            not ecx
+            lea ecx, [rcx + r9 + 1]
+            jrcxz 4f
+            3:
+            mov rcx, r8
+            jmp {ask_interpreter}
+            4:",
+        )
     };
 }
 

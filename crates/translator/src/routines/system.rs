@@ -14,21 +14,6 @@ use crate::translator::execute_system;
 /// The number of IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
 
-/// Loads the status flags from ECX. Uses EAX and ECX.
-///
-/// Operand: `overflow`, the number of OF.
-macro_rules! load_status {
-    () => {
-        "mov eax, ecx
-        shr ecx, {overflow}
-        and ecx, 1
-        shl eax, 8
-        mov al, cl
-        add al, 0x7f
-        sahf"
-    };
-}
-
 /// Loads the guest's general registers from the processor state ([`Cpu`]) at R9.
 ///
 /// Operand: `general`, the offset of the general registers in [`Cpu`].
@@ -80,7 +65,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov ecx, [rsp]",
         // POPF takes as long as this whole sequence.
         "1:",
-        load_status!(),
+        load_status!("ecx", "cl"),
         "mov r9, [r14 + {cpu}]",
         "mov r11d, [r14 + {index_mask}]",
         load_registers!(),
@@ -103,7 +88,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
         "mov [r14 + {fault_rip}], r8",
         "mov rsp, [r14 + {returns}]",
         "mov dword ptr [r14 + {reason}], {system_done}",
-        load_status!(),
+        load_status!("ecx", "cl"),
         "mov r9, [r14 + {cpu}]",
         load_registers!(),
         "jmp {leave}",

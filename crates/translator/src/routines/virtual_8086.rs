@@ -5,7 +5,7 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
-use ring3_x86::flags::Eflags;
+use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::segment::sreg;
 
 use super::descriptors::known_descriptor;
@@ -25,11 +25,67 @@ const FORBIDDEN: u32 =
     Eflags::TF.union(Eflags::NT).union(Eflags::AC).union(Eflags::VIF).union(Eflags::VIP).bits();
 /// Flags that IRET loads into [`Context::system_flags`].
 const LOADED: u32 = Eflags::IF.union(Eflags::IOPL).union(Eflags::ID).bits();
-/// The flag of EFLAGS that is always set.
-const ALWAYS_ONE: u32 = 1 << 1;
 /// [`Context::loaded`] after ES, DS, FS and GS were made null.
 const DATA_LOADED: u64 =
     1 << (8 * sreg::ES) | 1 << (8 * sreg::DS) | 1 << (8 * sreg::FS) | 1 << (8 * sreg::GS);
+
+/// Sets the limits of the view of the segment register `$register` to R9.
+///
+/// Operands: `views`, `view`, `read_limit`, `write_limit`, and the number of the register.
+macro_rules! set_limits {
+    ($register:literal) => {
+        concat!(
+            concat!("mov [r14 + {views} + {view} * {", $register, "} + {read_limit}], r9\n"),
+            concat!("mov [r14 + {views} + {view} * {", $register, "} + {write_limit}], r9"),
+        )
+    };
+}
+
+/// Makes the view of the segment register `$register` that of a null selector. R9 is the
+/// [closed limit](Context::closed_limit).
+///
+/// Operands: those of [`set_limits`], and `base`.
+macro_rules! close_view {
+    ($register:literal) => {
+        concat!(
+            set_limits!($register),
+            concat!("\nmov dword ptr [r14 + {views} + {view} * {", $register, "} + {base}], 0"),
+        )
+    };
+}
+
+/// Loads CS or SS, `$register`, from the [`KnownDescriptor`] at R10, whose segment begins at 0. Uses R9.
+///
+/// Operands: those of [`close_view`], `selectors`, `known_selector` and `known_view`.
+macro_rules! load_flat {
+    ($register:literal) => {
+        concat!(
+            "mov r9d, [r10 + {known_selector}]\n",
+            concat!("mov [r14 + {selectors} + 2 * {", $register, "}], r9w\n"),
+            "mov r9, [r10 + {known_view} + {read_limit}]\n",
+            concat!("mov [r14 + {views} + {view} * {", $register, "} + {read_limit}], r9\n"),
+            "mov r9, [r10 + {known_view} + {write_limit}]\n",
+            concat!("mov [r14 + {views} + {view} * {", $register, "} + {write_limit}], r9\n"),
+            concat!("mov dword ptr [r14 + {views} + {view} * {", $register, "} + {base}], 0"),
+        )
+    };
+}
+
+/// Loads the segment register `$register` of the program with the element of number `$element` that IRET has
+/// popped. R9 is the limit of all segments. Uses R8.
+///
+/// Operands: those of [`close_view`], `selectors` and `popped`.
+macro_rules! load_popped {
+    ($register:literal, $element:literal) => {
+        concat!(
+            concat!("movzx r8d, word ptr [r14 + {popped} + 4 * ", $element, "]\n"),
+            concat!("mov [r14 + {selectors} + 2 * {", $register, "}], r8w\n"),
+            "shl r8d, 4\n",
+            concat!("mov [r14 + {views} + {view} * {", $register, "} + {base}], r8d\n"),
+            set_limits!($register),
+        )
+    };
+}
 
 /// Executes INT n of the program, or raises the exception of an instruction that it may not execute
 /// (`IS_EXCEPTION`), by the gate at offset R10D of the IDT, up to its pushes on the monitor's stack. Then
@@ -102,37 +158,17 @@ pub(crate) unsafe extern "sysv64" fn enter_monitor() {
         "mov dword ptr [r14 + {selectors} + 2 * {fs}], 0",
         "mov word ptr [r14 + {selectors} + 2 * {es}], 0",
         "mov word ptr [r14 + {selectors} + 2 * {ds}], 0",
-        "mov [r14 + {views} + {view} * {es} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {es} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {es} + {base}], 0",
-        "mov [r14 + {views} + {view} * {ds} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {ds} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {ds} + {base}], 0",
-        "mov [r14 + {views} + {view} * {fs} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {fs} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {fs} + {base}], 0",
-        "mov [r14 + {views} + {view} * {gs} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {gs} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {gs} + {base}], 0",
+        close_view!("es"),
+        close_view!("ds"),
+        close_view!("fs"),
+        close_view!("gs"),
         "mov r9, {data_loaded}",
         "mov [r14 + {loaded}], r9",
         // Code and stack begin at 0.
         "mov r10, [r14 + {code_descriptor}]",
-        "mov r9d, [r10 + {known_selector}]",
-        "mov [r14 + {selectors} + 2 * {cs}], r9w",
-        "mov r9, [r10 + {known_view} + {read_limit}]",
-        "mov [r14 + {views} + {view} * {cs} + {read_limit}], r9",
-        "mov r9, [r10 + {known_view} + {write_limit}]",
-        "mov [r14 + {views} + {view} * {cs} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {cs} + {base}], 0",
+        load_flat!("cs"),
         "mov r10, [r14 + {stack_descriptor}]",
-        "mov r9d, [r10 + {known_selector}]",
-        "mov [r14 + {selectors} + 2 * {ss}], r9w",
-        "mov r9, [r10 + {known_view} + {read_limit}]",
-        "mov [r14 + {views} + {view} * {ss} + {read_limit}], r9",
-        "mov r9, [r10 + {known_view} + {write_limit}]",
-        "mov [r14 + {views} + {view} * {ss} + {write_limit}], r9",
-        "mov dword ptr [r14 + {views} + {view} * {ss} + {base}], 0",
+        load_flat!("ss"),
         "mov word ptr [r14 + {transferred}], 0x101",
         "mov dword ptr [r14 + {has_gone_far}], 0",
         "mov dword ptr [r14 + {crossed_to}], {to_monitor}",
@@ -213,12 +249,7 @@ pub(super) unsafe extern "sysv64" fn find_program() {
         "cmp r8, [r14 + {awaited}]",
         "je 2f",
         "movzx r9d, word ptr [r14 + {far_selector}]",
-        "rorx r10d, r9d, 8",
-        "lea r10d, [r10 + r9]",
-        "mov r8d, {bits}",
-        "pext r10d, r10d, r8d",
-        "rorx r10, r10, 64 - {size_shift}",
-        "lea r10, [r14 + r10 + {modes}]",
+        locate_far_mode!(),
         "cmp [r10 + {selector}], r9d",
         "jne 2f",
         "mov [r14 + {far_mode}], r10",
@@ -289,38 +320,12 @@ pub(crate) unsafe extern "sysv64" fn enter_program() {
         // All segments have the same limit.
         "mov r9, [r10 + {mode_code_limit}]",
         "mov [r14 + {code_limit}], r9",
-        "mov [r14 + {views} + {view} * {cs} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {cs} + {write_limit}], r9",
-        "movzx r8d, word ptr [r14 + {popped} + 4]",
-        "mov [r14 + {selectors} + 2 * {ss}], r8w",
-        "shl r8d, 4",
-        "mov [r14 + {views} + {view} * {ss} + {base}], r8d",
-        "mov [r14 + {views} + {view} * {ss} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {ss} + {write_limit}], r9",
-        "movzx r8d, word ptr [r14 + {popped} + 8]",
-        "mov [r14 + {selectors} + 2 * {es}], r8w",
-        "shl r8d, 4",
-        "mov [r14 + {views} + {view} * {es} + {base}], r8d",
-        "mov [r14 + {views} + {view} * {es} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {es} + {write_limit}], r9",
-        "movzx r8d, word ptr [r14 + {popped} + 12]",
-        "mov [r14 + {selectors} + 2 * {ds}], r8w",
-        "shl r8d, 4",
-        "mov [r14 + {views} + {view} * {ds} + {base}], r8d",
-        "mov [r14 + {views} + {view} * {ds} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {ds} + {write_limit}], r9",
-        "movzx r8d, word ptr [r14 + {popped} + 16]",
-        "mov [r14 + {selectors} + 2 * {fs}], r8w",
-        "shl r8d, 4",
-        "mov [r14 + {views} + {view} * {fs} + {base}], r8d",
-        "mov [r14 + {views} + {view} * {fs} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {fs} + {write_limit}], r9",
-        "movzx r8d, word ptr [r14 + {popped} + 20]",
-        "mov [r14 + {selectors} + 2 * {gs}], r8w",
-        "shl r8d, 4",
-        "mov [r14 + {views} + {view} * {gs} + {base}], r8d",
-        "mov [r14 + {views} + {view} * {gs} + {read_limit}], r9",
-        "mov [r14 + {views} + {view} * {gs} + {write_limit}], r9",
+        set_limits!("cs"),
+        load_popped!("ss", "1"),
+        load_popped!("es", "2"),
+        load_popped!("ds", "3"),
+        load_popped!("fs", "4"),
+        load_popped!("gs", "5"),
         "mov r15d, [r14 + {popped}]",
         "mov qword ptr [r14 + {loaded}], 0",
         "mov word ptr [r14 + {transferred}], 0",
@@ -348,12 +353,8 @@ pub(crate) unsafe extern "sysv64" fn enter_program() {
         "jnz 3f",
         "cld",
         "mov [r14 + {saved_rax}], rax",
-        "mov eax, r8d",
-        "shr r8d, {overflow}",
-        "and r8d, 1",
-        "shl eax, 8",
-        "mov al, r8b",
-        restore_flags!(),
+        load_status!("r8d", "r8b"),
+        "mov rax, [r14 + {saved_rax}]",
         "2:",
         "movzx r8d, word ptr [r14 + {far_offset}]",
         "mov rsp, [r14 + {returns}]",

@@ -276,11 +276,11 @@ impl Translator {
             if exit != Exit::Deadline || cpu.instructions >= deadline || !cpu.is_user() {
                 break;
             }
-            let point = PageFault::at(cpu, 0, false);
+            let fault = PageFault::at(cpu, 0, false);
             exit = self.interpreter.run(cpu, memory, 1);
             if let Some(code) = self.interpreter.take_page_fault() {
                 let writes = u64::from(code) & WRITE_FAULT != 0;
-                self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..point });
+                self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..fault });
                 break;
             }
         }

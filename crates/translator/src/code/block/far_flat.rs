@@ -110,15 +110,15 @@ impl BlockBuilder<'_> {
     fn call_inward(&mut self, next: u32) {
         let emitter = &mut self.emitter;
         let stays = emitter.jump_if_zero();
-        let slot = |number: i64| in_window(Register::R10D, -4 * number);
+        let element = |number: i64| in_window(Register::R10D, -4 * number);
         let pointer = MemoryOperand::with_base_displ(Register::R14, at::POINTER.into());
         emitter.load(Register::R10D, pointer);
         emitter.load_word(Register::R8D, selector(Register::SS));
-        emitter.store(slot(1), Register::R8D);
-        emitter.store(slot(2), Register::R15D);
+        emitter.store(element(1), Register::R8D);
+        emitter.store(element(2), Register::R15D);
         emitter.load_word(Register::R8D, selector(Register::CS));
-        emitter.store(slot(3), Register::R8D);
-        emitter.store_number(slot(4), next);
+        emitter.store(element(3), Register::R8D);
+        emitter.store_number(element(4), next);
         // INT n pushes five elements.
         emitter.add(Register::R10D, Register::R10, 4);
         emitter.jump_through(at::ENTER_HANDLER[1]);

@@ -42,19 +42,19 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     emitter.load_number(Register::R10D, u32::from(vector) * 8);
     emitter.leave(at::INTERRUPT[privilege], instruction.ip32(), info);
     let mut offset = 0;
-    let mut slot = || {
+    let mut element = || {
         offset -= 4;
         in_window(Register::R10D, offset)
     };
     if is_user {
         emitter.load_word(Register::R8D, selector(Register::SS));
-        emitter.store(slot(), Register::R8D);
-        emitter.store(slot(), Register::R15D);
+        emitter.store(element(), Register::R8D);
+        emitter.store(element(), Register::R15D);
     }
-    emitter.store(slot(), Register::R9D);
+    emitter.store(element(), Register::R9D);
     emitter.load_word(Register::R8D, selector(Register::CS));
-    emitter.store(slot(), Register::R8D);
-    emitter.store_number(slot(), instruction.next_ip32());
+    emitter.store(element(), Register::R8D);
+    emitter.store_number(element(), instruction.next_ip32());
     emitter.jump_through(at::ENTER_HANDLER[privilege]);
 }
 

@@ -527,7 +527,7 @@ impl Device for Vga {
         let window_fits = state.window.is_none_or(|offset| {
             offset.is_multiple_of(LINEAR_WINDOW_LEN) && offset < self.video.size()
         });
-        let text_fits = state.text.is_none_or(|text| matches!(text, 0xb_0000 | 0xb_8000));
+        let text_fits = state.text.is_none_or(|text| planar::TEXT_STARTS.contains(&text));
         if !state.registers.is_possible()
             || !state.dispi.is_possible(self.video.size())
             || !state.mapped.is_possible(&function)

@@ -5,7 +5,6 @@
 //! Reference, "Graphics Controller".)
 
 use ring3_core::memory::{Area, Memory};
-use serde::{Deserialize, Serialize};
 
 use super::registers::{Function, Registers};
 
@@ -16,11 +15,10 @@ const OPEN_BUS: u8 = 0xff;
 
 /// Where in video memory the bytes of the planes are. Each arrangement suits one kind of addressing: what the
 /// processor reaches by it is then in order, and can be mapped for the processor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrangement {
     /// The four bytes of a plane offset stand side by side, and offsets whose low two bits are 0 come first.
     /// Chain 4 reaches these.
-    #[default]
     Chain4,
     /// The same, but for even offsets below [`TEXT_LEN`]: planes 0 and 1 of these come first, and planes 2 and
     /// 3 are [`UPPER_PLANES`] further on. Odd/even addressing reaches planes 0 and 1 of these in text modes.
@@ -29,6 +27,8 @@ pub(super) enum Arrangement {
 
 /// Size of the part of the window that text modes use.
 pub(super) const TEXT_LEN: u64 = 0x8000;
+/// The guest-physical addresses at which that part begins, for monochrome and for colour text.
+pub(super) const TEXT_STARTS: [u64; 2] = [0xb_0000, 0xb_8000];
 /// Where [`Arrangement::OddEven`] has planes 2 and 3 of plane offset 0. Here [`Arrangement::Chain4`] has the
 /// planes of offset 2.
 const UPPER_PLANES: u64 = 0x2_0000;
@@ -190,8 +190,8 @@ pub(super) fn is_plain_chain_4(registers: &Registers) -> bool {
 /// [`Arrangement::OddEven`].
 pub(super) fn plain_text(registers: &Registers) -> Option<u64> {
     let start = match registers.memory_map() {
-        2 => 0xb_0000,
-        3 => 0xb_8000,
+        2 => TEXT_STARTS[0],
+        3 => TEXT_STARTS[1],
         _ => return None,
     };
     let is_odd_even = !registers.is_chain_4()

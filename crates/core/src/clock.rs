@@ -54,7 +54,7 @@ impl Time {
 
     /// Returns the first time at which [`Time::ticks`] of `hertz` is at least `ticks`. `hertz` must not be 0.
     pub const fn of_tick(ticks: u64, hertz: u64) -> Time {
-        let nanos = (ticks as u128 * 1_000_000_000).div_ceil(hertz as u128);
+        let nanos = (ticks as u128 * NANOS_PER_SECOND as u128).div_ceil(hertz as u128);
         Time(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 }

@@ -68,6 +68,8 @@ struct Board {
     timer: Option<u64>,
     line: bool,
     looks_around: bool,
+    /// Whether the engine must return because of an access that is complete.
+    ends_run: bool,
     /// The number of instructions at which the run ends.
     end: u64,
     /// Each access: the number of instructions before it, and the value that was read.
@@ -118,20 +120,31 @@ impl Board {
         let end = self.end.min(self.timer.unwrap_or(u64::MAX));
         let room = end.saturating_sub(cpu.instructions);
         if std::mem::take(&mut self.looks_around) || room == 0 {
+            self.ends_run = true;
             return None;
         }
         cpu.interrupt_pin = self.line;
         Some(room)
     }
 
+    /// Raises the line if the timer is due after so many `instructions`.
+    fn expire(&mut self, instructions: u64) {
+        if self.timer.take_if(|at| *at <= instructions).is_some() {
+            self.line = true;
+        }
+    }
+
+    /// Gives the processor the interrupt of the line.
+    fn take_interrupt(&mut self, cpu: &mut Cpu) {
+        self.line = false;
+        cpu.inject(EXTERNAL);
+    }
+
     /// Runs `machine` to [`Board::end`], or until it halts.
     fn run(&mut self, machine: &mut Machine) -> Exit {
         let Machine { cpu, memory, engine, .. } = machine;
         loop {
-            if self.timer.is_some_and(|at| at <= cpu.instructions) {
-                self.timer = None;
-                self.line = true;
-            }
+            self.expire(cpu.instructions);
             cpu.interrupt_pin = self.line;
             if cpu.instructions >= self.end && !cpu.has_answers() {
                 return Exit::Deadline;
@@ -140,14 +153,21 @@ impl Board {
             let end = self.end.min(self.timer.unwrap_or(u64::MAX)).max(cpu.instructions + rest);
             let executed = cpu.instructions;
             let exit = engine.run_with(cpu, memory, end - executed, self);
+            let is_access = exit.is_access();
             match exit {
                 Exit::Deadline => {}
-                Exit::InterruptWindow => {
-                    self.line = false;
-                    cpu.inject(EXTERNAL);
-                }
-                _ if exit.is_access() => self.finish(cpu, memory, &exit),
+                Exit::InterruptWindow => self.take_interrupt(cpu),
+                _ if is_access => self.finish(cpu, memory, &exit),
                 _ => return exit,
+            }
+            // The engine has looked for an interrupt after the last instruction, but not if that was an access
+            // which the board has finished.
+            let is_finished = std::mem::take(&mut self.ends_run) || is_access;
+            if is_finished && !cpu.has_answers() {
+                self.expire(cpu.instructions - 1);
+                if self.line && cpu.is_interruptible() {
+                    self.take_interrupt(cpu);
+                }
             }
             self.looks_around = false;
         }

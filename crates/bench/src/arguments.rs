@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::{BenchError, net};
 
-/// What `ring3 bench` is told.
+/// The arguments of `ring3 bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
@@ -15,113 +15,114 @@ pub struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Boots Linux from a disc by GRUB, up to a shell's prompt, here and in QEMU
+    /// Boot Linux from a CD by firmware and GRUB, up to a shell's prompt, in ring3 and in QEMU
     Boot(Settings),
-    /// A shell, sort, awk and gzip in a booted Linux, here and in QEMU, and on the host itself
+    /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
-    /// Small programs in a booted Linux, each for one thing that processors and systems do, here and in QEMU, and
-    /// on the host itself
+    /// Run small programs, each of which tests one operation of a processor or an operating system, under
+    /// Linux in ring3 and in QEMU, and directly on the host
     Cpu(CpuArguments),
-    /// What leaves ordinary execution, one thing at a time: device registers, privileged instructions, far transfers,
-    /// interrupts and exceptions, in a small kernel, here and in QEMU
+    /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
+    /// registers, privileged instructions, far transfers, interrupts and exceptions
     Exits(ExitsArguments),
-    /// Requests to disks by IDE and virtio, with raw and qcow2 images, here and in QEMU
+    /// Read and write disks, by IDE, virtio and vblock, with raw and qcow2 images, in ring3 and in QEMU
     Disk(DiskArguments),
-    /// Streams and packets between two guests, here and in QEMU
+    /// Send streams and packets between two guests, in ring3 and in QEMU
     Net(NetArguments),
 }
 
-/// What `ring3 bench net` is told.
+/// The arguments of `ring3 bench net`.
 #[derive(Debug, Args)]
 pub(crate) struct NetArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// Only with this card, virtio, e1000 or ne2k_pci; may be given again
+    /// Measure this card only: virtio, e1000 or ne2k_pci; may be given several times
     #[arg(long = "card", value_name = "NAME", value_parser = net::named)]
     pub(crate) cards: Vec<&'static net::Card>,
 
-    /// Show what the model of "ring3 netmodel" predicts for each card on this host, beside what is measured, and which of its terms is off
+    /// Compare the prediction of "ring3 netmodel" for each card on this host with measurements, and name the
+    /// terms of the model that differ most
     #[arg(long, conflicts_with = "plot")]
     pub(crate) model: bool,
 
-    /// Measure other sizes too, and write plots of them, an SVG file
+    /// Measure packets and records of other sizes as well, and write plots of the results to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What `ring3 bench disk` is told.
+/// The arguments of `ring3 bench disk`.
 #[derive(Debug, Args)]
 pub(crate) struct DiskArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// Measure requests of other sizes too, and write a plot of them, an SVG file
+    /// Measure requests of other sizes as well, and write plots of the results to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What `ring3 bench work` is told.
+/// The arguments of `ring3 bench work`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// In Bochs, v86 and User Mode Linux, too
+    /// Measure Bochs, v86 and User Mode Linux as well
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// What `ring3 bench cpu` is told.
+/// The arguments of `ring3 bench cpu`.
 #[derive(Debug, Args)]
 pub(crate) struct CpuArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// Only this benchmark; may be given again
+    /// Run this benchmark only; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<String>,
 
-    /// In a deterministic run, too
+    /// Measure a deterministic run as well ("ring3 run --deterministic")
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// In Bochs, too
+    /// Measure Bochs as well
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Write a plot of the ratios, an SVG file
+    /// Write a plot of the ratios to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What `ring3 bench exits` is told.
+/// The arguments of `ring3 bench exits`.
 #[derive(Debug, Args)]
 pub(crate) struct ExitsArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// Only this row; may be given again
+    /// Perform this operation only; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<String>,
 
-    /// In a deterministic run, too
+    /// Measure a deterministic run as well ("ring3 run --deterministic")
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// In the interpreter, too
+    /// Measure the interpreter as well
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// How it is measured.
+/// The arguments of all measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// Where the guests are: `make guests` gets them
+    /// The directory of the guests, which `make guests` fills
     #[arg(long, value_name = "DIRECTORY", env = "RING3_GUESTS", default_value = "guests")]
     pub(crate) guests: PathBuf,
 
-    /// How often everything is measured; the medians are shown
+    /// The number of times to measure everything; the medians are shown
     #[arg(long, value_name = "TIMES", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,

@@ -27,7 +27,7 @@ const TIME_TO_CONNECT: Duration = Duration::from_secs(60);
 /// Boots a machine of 128 MiB from `disc`, with a hard disk. Its files are in `directory`.
 pub(super) fn boot(disc: &Path, disk: &Path, directory: &Path) -> Result<Peer, BenchError> {
     if !is_installed(PROGRAM) {
-        return Err(BenchError::NoBochs("its program"));
+        return Err(BenchError::NoBochs("the program bochs"));
     }
     for firmware in [BIOS, VGA_BIOS] {
         if !Path::new(firmware).exists() {
@@ -136,7 +136,7 @@ fn connection(listener: &TcpListener, child: &mut Child) -> io::Result<TcpStream
             Err(error) => return Err(error),
         }
         if let Some(status) = child.try_wait()? {
-            return Err(io::Error::other(format!("it has ended, {status}")));
+            return Err(io::Error::other(format!("it ended with {status}")));
         }
         if Instant::now() >= deadline {
             return Err(io::ErrorKind::TimedOut.into());

@@ -20,11 +20,11 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
             memory.push(f64::from(peer.memory()?) / 1024.0);
         }
     }
-    show(
-        "From the power switch to a shell's prompt, by firmware and GRUB from a disc, and the host's",
-    )?;
-    show(&format!("memory that the process has then, with the guest's {MEMORY} MiB:"))?;
-    show("             seconds   processor's   ratio       MiB")?;
+    show("Time from power-on to a shell's prompt, by firmware and GRUB from a CD: elapsed time")?;
+    show("and processor time in seconds; then the memory that the process has used on the host")?;
+    show("by then.")?;
+    show(&format!("The guest itself has {MEMORY} MiB."))?;
+    show("             elapsed     processor   ratio       MiB")?;
     let mut ours = None;
     for (kind, [waited, worked, memory]) in kinds.iter().zip(figures) {
         let (waited, worked, memory) = (median(waited), median(worked), median(memory));

@@ -35,11 +35,11 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         systems.push(System::boot(*kind, settings, &disk, directory.path())?);
     }
 
-    show("Milliseconds of processor's time, and how many times the host's own. What the same")?;
-    show("program takes that has nothing to do (count 0) is subtracted; see the last line.")?;
-    show("Times are medians, and so are the ratios to the host's time in the same turn.")?;
+    show("Processor time in milliseconds, and its ratio to the host's own time in the same turn")?;
+    show("(medians). The time of the same program with nothing to do (count 0), which the last")?;
+    show("line shows, has been subtracted.")?;
     show(&format!(
-        "Interpreters do 1/{SLOW_SHARE} of the work; their times are those of all of it."
+        "Interpreters do 1/{SLOW_SHARE} of the work; their times are multiplied by {SLOW_SHARE}."
     ))?;
     let table = Table::new(&kinds);
     show(&table.header())?;
@@ -208,7 +208,7 @@ fn median_row(rows: &[Row]) -> Row {
     let kinds = rows.first().map_or(0, |row| row.times.len());
     let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
     Row::of_times(
-        "(nothing, the median)",
+        "(count 0, median)",
         "",
         some(rows.iter().filter_map(|row| row.native).collect()),
         (0..kinds)

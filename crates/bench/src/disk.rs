@@ -225,9 +225,8 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
             }
         }
     }
-    show(
-        "Microseconds for a request, as they pass on the host; medians. The images are in the host's cache.",
-    )?;
+    show("Elapsed time for a request, in microseconds by the host's clock (medians). The images")?;
+    show("are in the host's page cache.")?;
     let names: Vec<_> =
         kinds.iter().map(|kind| format!("{:>12}{:>10}", kind.name(), "MB/s")).collect();
     show(&format!("{:<38}{:<15}{}{:>12}", "", "", names.concat(), "QEMU/ring3"))?;
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_say_all_of_it() {
+    fn commands_describe_the_requests_completely() {
         let command = TABLE[1].command("/dev/vda", 7);
         assert_eq!(command, "suite --requests /dev/vda write random 4096 1 7");
     }

@@ -62,13 +62,12 @@ pub(super) fn measure(arguments: &ExitsArguments) -> Result<(), BenchError> {
         systems.push(System::boot(*kind, &kernel, &directory.path().join(number.to_string()))?);
     }
     let rows = choose(&systems[0].rows, &arguments.only)?;
-    show(
-        "Nanoseconds of processor's time that each takes, with the loop around it; and how often the translator left its code",
-    )?;
-    show("for it, and for a signal of the host.")?;
+    show("Processor time of each operation in nanoseconds, with the loop around it. The last")?;
+    show("columns show how often each makes the translator leave its code, and how many signals")?;
+    show("of the host it causes.")?;
     let names: Vec<_> = kinds.iter().map(|kind| format!("{:>15}", kind.name())).collect();
     let compared = if kinds.contains(&Kind::Qemu) { "   QEMU/ring3" } else { "" };
-    show(&format!("{:<27}{}{compared}    left  signals", "", names.concat()))?;
+    show(&format!("{:<27}{}{compared}  leaves  signals", "", names.concat()))?;
     for row in &rows {
         let mut taken = Vec::new();
         for system in &mut systems {
@@ -193,11 +192,11 @@ mod tests {
         let chosen = choose(&rows, &["far_call".into()]).unwrap();
         assert_eq!(chosen, [Row { name: "far_call".into(), count: 10 }]);
         let error = choose(&rows, &["hlt".into()]).unwrap_err().to_string();
-        assert_eq!(error, "there is no benchmark hlt; there are cpuid, far_call");
+        assert_eq!(error, "there is no benchmark hlt; choose from cpuid, far_call");
     }
 
     #[test]
-    fn what_a_system_has_not_got_is_a_dash() {
+    fn a_row_that_a_system_does_not_have_is_a_dash() {
         let row = Row { name: "hpet".into(), count: 1 };
         let taken = Taken { nanos: 40.0, leavings: 1.0, signals: 0.0 };
         let kinds = [Kind::Translator, Kind::Qemu];

@@ -51,18 +51,20 @@ pub use net::calibration::{CalibrationError, calibrate, options};
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// A guest's file is missing.
-    #[error("{0} is missing: run make guests in the tree, or say where it is with --guests")]
+    #[error(
+        "{0} is missing: run `make guests` in ring3's source tree, or give the guests' directory with --guests"
+    )]
     NoGuest(PathBuf),
     /// A system cannot be started.
     #[error("{0} cannot be started: {1}")]
     Start(&'static str, io::Error),
     /// A system does not behave as expected.
     #[error(
-        "{0} has ended, or was silent for {1} seconds, before it showed {2:?}; its last words: {3:?}"
+        "{0} ended, or printed nothing for {1} seconds, before it printed {2:?}; its last output: {3:?}"
     )]
     Silent(&'static str, u64, &'static str, String),
     /// The host does not report a process's time.
-    #[error("the time of {0} cannot be read from /proc: {1}")]
+    #[error("the processor time of {0} cannot be read from /proc: {1}")]
     Time(&'static str, io::Error),
     /// The host does not report a process's memory.
     #[error("the memory of {0} cannot be read from /proc: {1}")]
@@ -71,30 +73,30 @@ pub enum BenchError {
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
     /// There is no benchmark with this name.
-    #[error("there is no benchmark {0}; there are {1}")]
+    #[error("there is no benchmark {0}; choose from {1}")]
     NoBenchmark(String, String),
     /// A benchmark has returned no result.
-    #[error("{0} has not run: {1}; it has shown {2:?}")]
+    #[error("{1} did not run {0} to its end; it printed {2:?}")]
     NotRun(String, &'static str, String),
     /// A benchmark has returned a wrong result.
-    #[error("{0} has computed {1:08x} in {2}, where {3:08x} is right")]
+    #[error("{0} has computed {1:08x} in {2}; the right result is {3:08x}")]
     Differs(String, u32, &'static str, u32),
     /// A part of Bochs is missing.
     #[error(
-        "Bochs needs {0}: install bochs, bochs-term, bochsbios and vgabios, or go without --all"
+        "Bochs needs {0}: install Debian's packages bochs, bochs-term, bochsbios and vgabios, or leave out --all"
     )]
     NoBochs(&'static str),
     /// Another system is missing.
-    #[error("{0} is missing: {1}, or go without --all")]
+    #[error("{0} is missing: install it with `{1}`, or leave out --all")]
     NotInstalled(&'static str, &'static str),
     /// One of our own machines does not report its counters.
-    #[error("a machine does not tell what it counts: {0}")]
+    #[error("the counters of a machine cannot be read: {0}")]
     Monitor(io::Error),
     /// The model's figures cannot be measured.
     #[error("the host cannot be calibrated: {0}")]
     Calibration(#[from] net::calibration::CalibrationError),
-    /// A disk image cannot be made.
-    #[error("a file for the guests' disks cannot be made: {0}")]
+    /// A disk image or another temporary file cannot be made.
+    #[error("a temporary file for the measurement cannot be made: {0}")]
     Disk(io::Error),
     /// A picture cannot be written.
     #[error("{0} cannot be written: {1}")]

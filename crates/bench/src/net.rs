@@ -30,9 +30,8 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let installed = Kind::installed();
     let ways: Vec<_> = WAYS.into_iter().filter(|way| installed.contains(&way.kind)).collect();
-    show(
-        "Two guests, joined by a socket or a switch; medians. What is said of others is relative to the first column.",
-    )?;
+    show("Two guests, joined by a socket or by a switch (medians). A factor is the time in its")?;
+    show("column, divided by the time in the first column.")?;
     let names: Vec<_> = ways.iter().map(|way| format!("{:>22}", way.name())).collect();
     show(&format!("{:<36}{:<14}{}", "", "", names.concat()))?;
     let mut charts = figures::empty();

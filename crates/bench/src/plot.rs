@@ -46,7 +46,7 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
     let top = rows.len() as i32 * bars_of_one;
     let top_of = |row: usize| top - row as i32 * bars_of_one;
     let mut chart = ChartBuilder::on(root)
-        .caption("Processor's time, times the host's own", ("sans-serif", 18))
+        .caption("Processor time as a multiple of the host's own", ("sans-serif", 18))
         .margin(10)
         .margin_right(30)
         .x_label_area_size(30)

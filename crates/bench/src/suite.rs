@@ -53,7 +53,7 @@ impl Native {
         text.lines()
             .map(|line| {
                 parse_benchmark(line)
-                    .ok_or_else(|| BenchError::Native(format!("the suite has listed {line:?}")))
+                    .ok_or_else(|| BenchError::Native(format!("the suite lists {line:?}")))
             })
             .collect()
     }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_deterministic_run_takes_is_over_all_groups() {
+    fn the_ratio_of_a_deterministic_run_covers_all_groups() {
         let table = Table::new(&[Kind::Translator, Kind::Deterministic]);
         let other = Row { group: "io".into(), ..row("b", None, [0.010, 0.020]) };
         let means = table.means(&[row("a", Some(0.010), [0.020, 0.010]), other]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_native_time_has_no_ratio_to_it() {
+    fn a_row_without_a_native_time_has_no_ratio_to_it() {
         let table = Table::new(&[Kind::Translator, Kind::Qemu]);
         let row = row("a", None, [0.020, 0.1]);
         let line = table.line(&row);

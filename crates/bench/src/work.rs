@@ -83,11 +83,13 @@ pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
         match Worker::new(Kind::Uml, uml::boot(host_of_uml.directory())?, &host_of_uml, "/mnt") {
             Ok(worker) => workers.push(worker),
             // Older UML kernels end at once if the host's processor has more registers than they know.
-            Err(BenchError::Silent(..)) => show("UML has not reached a shell on this host.")?,
+            Err(BenchError::Silent(..)) => {
+                show("User Mode Linux does not start a shell on this host, so it is left out.")?;
+            }
             Err(error) => return Err(error),
         }
     }
-    show("Milliseconds of processor's time, and how many times the host's own:")?;
+    show("Processor time in milliseconds, and its ratio to the same work's time on the host:")?;
     let names: Vec<_> =
         workers.iter().map(|worker| format!("{:>20}", worker.kind.name())).collect();
     show(&format!("{:<8}{:>9}{}", "", "host", names.concat()))?;

@@ -44,5 +44,5 @@ fn the_model_is_compared_with_what_two_guests_do() {
     for [design, counted] in [wake_ups[0], wake_ups[2]] {
         assert!(counted < 2.0 * design, "{text}");
     }
-    assert_eq!(text.matches("off by most: ").count(), 4, "{text}");
+    assert_eq!(text.matches("largest difference: ").count(), 4, "{text}");
 }

@@ -27,10 +27,10 @@ pub enum CalibrationError {
     #[error(transparent)]
     Machine(#[from] VmError),
     /// The guest did not switch its machine off.
-    #[error("the guest that measures has ended by {0:?}")]
+    #[error("the guest that measures the host ended early ({0:?})")]
     Ended(Ending),
     /// Some of the guest's interrupts were lost.
-    #[error("of {wanted} interrupts the guest that measures has had {had}")]
+    #[error("the guest that measures the host received only {had} of {wanted} interrupts")]
     Interrupts {
         /// How many interrupts were requested.
         wanted: u32,
@@ -38,7 +38,7 @@ pub enum CalibrationError {
         had: u32,
     },
     /// The host refuses a socket.
-    #[error("a Unix socket cannot be measured: {0}")]
+    #[error("the speed of a Unix socket cannot be measured: {0}")]
     Socket(#[from] io::Error),
 }
 

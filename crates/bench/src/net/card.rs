@@ -76,7 +76,7 @@ pub(super) const CARDS: [Card; 3] = [
 pub(in super::super) fn named(name: &str) -> Result<&'static Card, String> {
     let found = CARDS.iter().find(|card| card.name == name);
     let names = || CARDS.iter().map(|card| card.name).collect::<Vec<_>>().join(", ");
-    found.ok_or_else(|| format!("there is no such card to measure; there are {}", names()))
+    found.ok_or_else(|| format!("no such card is measured; choose from {}", names()))
 }
 
 #[cfg(test)]

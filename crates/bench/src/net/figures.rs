@@ -42,7 +42,7 @@ const FIGURES: [Figure; 4] = [
     },
     Figure {
         kind: Kind::StreamEcho,
-        title: "TCP: latency there and back by size (figure 5.2)",
+        title: "TCP: round-trip time by size (figure 5.2)",
         unit: "microseconds",
         value: microseconds,
         sizes: &PACKETS,

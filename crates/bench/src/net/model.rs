@@ -109,7 +109,7 @@ impl Comparison {
         let own = (counted.work - steps).max(0.0);
         terms.push(Term { name: OWN_WORK, counts: None, times: [0.0, own] });
         let left = counted.time - sum(&terms, 1);
-        let name = if left < 0.0 { AT_ONCE } else { LEFT };
+        let name = if left < 0.0 { AT_ONCE } else { UNEXPLAINED };
         terms.push(Term { name, counts: None, times: [0.0, left] });
         Comparison { predicted, measured: counted.time, terms }
     }
@@ -142,14 +142,18 @@ impl Comparison {
             let most = self.most(of_counted);
             format!("{}, {:+.1} us", most.name, us(most.off()))
         };
-        lines.push(format!("    off by most: {}; of what is counted: {}", off(false), off(true)));
+        lines.push(format!(
+            "    largest difference: {}; among the counted steps: {}",
+            off(false),
+            off(true)
+        ));
         lines
     }
 }
 
-const OWN_WORK: &str = "guests' own work";
-const LEFT: &str = "left unexplained";
-const AT_ONCE: &str = "done at the same time";
+const OWN_WORK: &str = "work outside the model";
+const UNEXPLAINED: &str = "unexplained";
+const AT_ONCE: &str = "work at the same time";
 
 fn line(name: &str, counts: Option<String>, values: [f64; 2]) -> String {
     let counts = counts.unwrap_or_default();
@@ -202,11 +206,11 @@ mod tests {
         assert_eq!(found.most(false).name, "exits");
         let text = found.lines("ping", &TRAFFIC[0]).join("\n");
         assert!(text.contains("2.0 by design, 52.0 counted"), "{text}");
-        assert!(text.contains("off by most: exits, +100.0 us"), "{text}");
+        assert!(text.contains("largest difference: exits, +100.0 us"), "{text}");
         let own_work = Counted { time: 434e-6, work: 354e-6, ..AS_DESIGNED };
         assert_eq!(comparison(own_work).most(false).name, OWN_WORK);
         let slow_wake_ups = Counted { time: 434e-6, ..AS_DESIGNED };
-        assert_eq!(comparison(slow_wake_ups).most(false).name, LEFT);
+        assert_eq!(comparison(slow_wake_ups).most(false).name, UNEXPLAINED);
         let more_wake_ups = Counted { wake_ups: 6.0, ..slow_wake_ups };
         assert_eq!(comparison(more_wake_ups).most(true).name, "wake-ups");
         let parallel = Counted { time: 34e-6, ..AS_DESIGNED };

@@ -56,9 +56,9 @@ impl Traffic {
 
     pub(super) fn name(&self) -> String {
         let what = match self.kind {
-            Kind::Stream => "TCP, MB/s, by",
-            Kind::StreamEcho => "TCP, us there and back,",
-            Kind::DatagramEcho => "UDP, us there and back,",
+            Kind::Stream => "TCP stream, MB/s,",
+            Kind::StreamEcho => "TCP round trip, us,",
+            Kind::DatagramEcho => "UDP round trip, us,",
             Kind::Ping => "ping, us,",
             Kind::Flood => "flood ping, echoes/s,",
         };

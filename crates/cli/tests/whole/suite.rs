@@ -84,7 +84,7 @@ fn the_suite_computes_in_the_interpreter_what_it_computes_on_the_host() {
 }
 
 #[test]
-fn a_benchmark_that_does_not_exist_is_told_of_with_those_that_do() {
+fn an_unknown_benchmark_is_an_error_that_lists_the_known_ones() {
     let guests = file("suite");
     let output = ring3()
         .args(["bench", "cpu", "--only", "nonsense", "--guests"])

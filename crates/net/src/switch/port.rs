@@ -5,7 +5,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ring3_core::net::{MacAddress, Packet};
@@ -211,11 +211,15 @@ impl Switch {
         let pending = Mutex::default();
         let unheard = Mutex::new(admitted.clone());
         let has_spoken = AtomicBool::new(false);
-        let port = Port { shared: self.shared.clone(), id, pending, unheard, has_spoken };
-        let network = match open(Arc::new(port)) {
+        let opened = OnceLock::new();
+        let port = Port { shared: self.shared.clone(), id, opened, pending, unheard, has_spoken };
+        let port = Arc::new(port);
+        let network = match open(Arc::clone(&port)) {
             Ok(network) => Mutex::new(network),
             Err(error) => {
                 self.shared.remove(id);
+                // Its threads find that it is gone.
+                let _ = port.opened.set(());
                 return Err(error);
             }
         };
@@ -230,6 +234,7 @@ impl Switch {
             changed,
         });
         self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
+        let _ = port.opened.set(());
         // The guest may have left before its port was complete.
         if lock(&self.shared.fabric).counters(id).is_none() {
             self.shared.remove(id);
@@ -265,6 +270,9 @@ impl Switch {
 pub(super) struct Port {
     shared: Arc<Shared>,
     id: PortId,
+    /// Set when others can send to this port. Before, nothing that its machine sends is taken: an answer
+    /// would be lost.
+    opened: OnceLock<()>,
     /// Ports to which something was sent, each with whether the sender waits for it.
     pending: Mutex<Vec<(Arc<Way>, bool)>>,
     /// The guest's place, which is to be told when the machine first sends something.
@@ -273,8 +281,9 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Notes that the machine has sent something.
+    /// Notes that the machine has sent something, once answers can reach it.
     fn hear(&self) {
+        self.opened.wait();
         if !self.has_spoken.swap(true, Ordering::Relaxed)
             && let Some(admitted) = lock(&self.unheard).take()
         {

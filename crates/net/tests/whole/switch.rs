@@ -2,7 +2,7 @@
 //! doors of others.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -339,6 +339,46 @@ fn an_uplink_leads_outside() {
     }
     let ports = running.wait_until(|ports| ports.iter().any(|port| !port.refused.is_empty()));
     assert!(ports[1].uplink && ports[1].refused.get("spoofed") == Some(&1), "{ports:?}");
+}
+
+#[test]
+fn an_answer_to_the_first_packet_of_a_port_is_not_lost() {
+    let running = Running::start(SwitchOptions::default());
+    let mut first = running.machine(1);
+    let outside = running.directory.path().join("outside");
+    let listener = UnixListener::bind(&outside).unwrap();
+    let hello = [&BROADCAST[..], &address(77).0, &[8, 0], &[0; 46]].concat();
+    let sending = thread::spawn(move || {
+        let (mut router, _) = listener.accept().unwrap();
+        router.set_read_timeout(Some(PATIENCE)).unwrap();
+        router.write_all(&[&60_u32.to_be_bytes()[..], &hello].concat()).unwrap();
+        router
+    });
+    let address_of_outside = StreamAddress::Unix(outside);
+    let options = StreamOptions {
+        address: address_of_outside,
+        is_server: false,
+        reconnect: None,
+        headers: false,
+    };
+    let answering = thread::spawn(move || {
+        assert_eq!(first.packet().source(), Some(address(77)));
+        let answer = first.frame(address(77).0, 7, 60);
+        first.send(answer.clone());
+        (first, answer)
+    });
+    let uplink = running.switch.add_uplink("out", |card| {
+        let network = ring3_net::open(&Backend::Stream(options), &card);
+        // The packet comes before the switch has the network.
+        thread::sleep(Duration::from_millis(100));
+        network
+    });
+    uplink.unwrap();
+    let mut router = sending.join().unwrap();
+    let (_first, answer) = answering.join().unwrap();
+    let mut received = [0; 64];
+    router.read_exact(&mut received).unwrap();
+    assert_eq!(received[4..], answer.bytes);
 }
 
 #[test]

@@ -43,12 +43,12 @@ impl Bochs {
         let mut head = vec![0; HEADER_LEN];
         read_padded(&*storage, &mut head, 0)?;
         if !is_one(&head) {
-            return Err(Fault::refused("it is no image of Bochs"));
+            return Err(Fault::refused("it is not an image of Bochs"));
         }
         let version = le32(&head, 64);
         if !head[48..].starts_with(SUBKIND) || ![VERSION_1, VERSION_2].contains(&version) {
             return Err(Fault::unsupported(
-                "only growing images of Bochs are understood, of versions 1 and 2",
+                "only growing images of Bochs of versions 1 and 2 are supported",
             ));
         }
         let (header, entries) = (u64::from(le32(&head, 68)), u64::from(le32(&head, 72)));
@@ -57,19 +57,19 @@ impl Bochs {
         let is_extent = extent.is_power_of_two() && (512..=EXTENT_MAX).contains(&extent);
         if !is_extent || bitmap < extent.div_ceil(512 * 8) || bitmap > extent.max(512) {
             return Err(Fault::damaged(format!(
-                "extents of {extent} bytes, with {bitmap} bytes that say what is in them"
+                "an extent of {extent} bytes cannot have a bitmap of {bitmap} bytes"
             )));
         }
         let needed = size.div_ceil(extent);
         if header < HEADER_LEN as u64 || entries > ENTRIES_MAX || needed > entries {
             return Err(Fault::damaged(format!(
-                "a catalog of {entries} extents at {header:#x} for {size} bytes"
+                "a catalog of {entries} extents at {header:#x} does not fit a disk of {size} bytes"
             )));
         }
         let end = storage.size()?;
         let data = header + entries * 4;
         if data > end {
-            return Err(Fault::damaged("the file ends in the catalog"));
+            return Err(Fault::damaged("the file ends within the catalog"));
         }
         let mut bytes = vec![0; needed as usize * 4];
         storage.read_at(&mut bytes, header)?;

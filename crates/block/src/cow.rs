@@ -69,7 +69,7 @@ impl Cow {
         let mut head = vec![0; LAYOUTS[0].1];
         read_padded(&*storage, &mut head, 0)?;
         if !is_one(&head) {
-            return Err(Fault::refused("it is no cow image"));
+            return Err(Fault::refused("it is not a cow image"));
         }
         let layout =
             LAYOUTS.into_iter().find(|(size_at, _)| u64::from(be32(&head, size_at + 8)) == SECTOR);
@@ -78,11 +78,11 @@ impl Cow {
         let size = be64(&head, size_at) / SECTOR * SECTOR;
         let len = (size / SECTOR).div_ceil(8);
         if len > BITS_MAX {
-            return Err(Fault::damaged(format!("a disk of {size} bytes")));
+            return Err(Fault::damaged(format!("its header says that the disk has {size} bytes")));
         }
         let bits_at = header as u64;
         if storage.size()? < bits_at + len {
-            return Err(Fault::damaged("the file ends in the bits that say which sectors it has"));
+            return Err(Fault::damaged("the file ends within the bitmap of its sectors"));
         }
         let mut bits = vec![0; len as usize];
         storage.read_at(&mut bits, bits_at)?;

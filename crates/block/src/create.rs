@@ -120,7 +120,7 @@ pub fn create_in(
     let refuse_backing = || match &options.backing {
         None => Ok(()),
         Some(_) => Err(Fault::refused(format!(
-            "{} images are not made on backing files; qcow2 images are",
+            "{} images cannot have a backing file here; make a qcow2 image",
             options.format
         ))),
     };
@@ -144,7 +144,7 @@ pub fn create_in(
             Cow::create(&*storage, size, options.backing.as_ref())
         }
         Format::Vhdx | Format::Parallels | Format::Luks => Err(Fault::unsupported(format!(
-            "{} images are read, and not made; qcow2 images are",
+            "{} images can only be read; make a qcow2 image",
             options.format
         ))),
         Format::Bochs => {
@@ -195,7 +195,7 @@ fn switch(specific: &[(String, String)], option: &str, values: [&str; 2]) -> Res
 
 fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
     if options.backing.is_some() {
-        return Err(Fault::refused("raw images have no backing files"));
+        return Err(Fault::refused("raw images cannot have a backing file"));
     }
     let mut mode = Preallocation::Off;
     for (name, value) in &options.specific {
@@ -210,9 +210,10 @@ fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
         }
     }
     storage.set_size(options.size).map_err(|error| match error.kind() {
-        ErrorKind::InvalidInput | ErrorKind::FileTooLarge => {
-            Fault::refused(format!("the file system has no files of {} bytes", options.size))
-        }
+        ErrorKind::InvalidInput | ErrorKind::FileTooLarge => Fault::refused(format!(
+            "the file system does not support files of {} bytes",
+            options.size
+        )),
         _ => error.into(),
     })?;
     if mode != Preallocation::Off {
@@ -222,7 +223,7 @@ fn create_raw(storage: &dyn Storage, options: &CreateOptions) -> Result<()> {
 }
 
 fn unknown_option(name: &str, value: &str, known: &str) -> Fault {
-    Fault::refused(format!("\"{name}={value}\" is not understood; there are {known}"))
+    Fault::refused(format!("\"{name}={value}\" is not supported; give {known}"))
 }
 
 fn qcow2_options(options: &CreateOptions) -> Result<Qcow2Options> {
@@ -253,7 +254,7 @@ fn qcow2_options(options: &CreateOptions) -> Result<Qcow2Options> {
 /// Returns the size that an option's value states, with a suffix as in qemu-img: 64k, 2M.
 fn size_of_option(name: &str, value: &str) -> Result<u64> {
     parse_size(value).ok_or_else(|| {
-        Fault::refused(format!("\"{name}={value}\" is no size such as 65536 or 64k"))
+        Fault::refused(format!("\"{name}={value}\" is not a size such as 65536 or 64k"))
     })
 }
 

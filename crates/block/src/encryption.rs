@@ -95,7 +95,7 @@ impl Encryption {
         offset: u64,
         inside: u64,
     ) -> Result<()> {
-        let damaged = || Fault::damaged(format!("a cluster at {at:#x}"));
+        let damaged = || Fault::damaged(format!("no cluster can be at {at:#x}"));
         let start = at.checked_add(inside).ok_or_else(damaged)?;
         let first = if self.by_place { start } else { offset } / SECTOR;
         read_sectors(storage, self.cipher.as_ref(), bytes, start, first)

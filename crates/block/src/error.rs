@@ -18,13 +18,13 @@ pub enum Fault {
     #[error("{0}")]
     Unsupported(String),
     /// Images of this kind can be read, but not written.
-    #[error("{0} are only read here: open it for reading, or convert it")]
+    #[error("{0} cannot be written: open it for reading only, or convert it")]
     OnlyRead(&'static str),
     /// The image was opened for reading only.
     #[error("it is open for reading only")]
     ReadOnly,
     /// The request reaches beyond the end of the disk.
-    #[error("bytes {offset} to {end} were asked for, and the image has {size}")]
+    #[error("a request for bytes {offset} to {end} exceeds the image's {size} bytes")]
     OutOfRange {
         /// Offset of the first byte.
         offset: u64,
@@ -81,8 +81,8 @@ pub enum Error {
     #[error(
         "{} is in use by another process, {}",
         .path.display(),
-        if *.writes { "and one that writes needs it alone; end the other one, or open it for reading" }
-        else { "which writes to it; end that, or read it as it is at the moment with -U (--force-share)" }
+        if *.writes { "so it cannot be opened for writing; end the other process, or open it for reading only" }
+        else { "which writes to it; end that process, or read the image in its present state with -U (--force-share)" }
     )]
     InUse {
         /// The file.
@@ -98,10 +98,10 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
-    /// The file system has no access past the host's cache.
+    /// The file system does not allow access without the host's cache.
     #[error(
-        "{} cannot be used past the host's cache, as cache=none and cache=directsync have it: its file system does not allow \
-         that; use cache=writeback, or another file system",
+        "{} cannot be opened with cache=none or cache=directsync: its file system does not allow access without the host's \
+         cache; use cache=writeback, or another file system",
         .path.display()
     )]
     Direct {
@@ -125,7 +125,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// A chain of backing images contains itself.
-    #[error("{} stands on itself: its chain of backing files comes back to it", .path.display())]
+    #[error("the chain of backing files of {} leads back to it", .path.display())]
     Loop {
         /// The file that occurs twice.
         path: PathBuf,

@@ -28,10 +28,10 @@ impl External<'_> {
     pub(crate) fn ask(&self, what: &str, name: &str) -> Result<()> {
         if !self.is_allowed || IS_FORBIDDEN.load(Ordering::Relaxed) {
             return Err(Fault::refused(format!(
-                "it names {what}, {name:?}, which is not opened, as --no-external-files (external-files=off) has it"
+                "it names {what}, {name:?}, which --no-external-files (external-files=off) forbids to open"
             )));
         }
-        tracing::info!("{} names {what}, {name:?}, which is opened", self.image.display());
+        tracing::info!("{} names {what}; opening {name:?}", self.image.display());
         Ok(())
     }
 }

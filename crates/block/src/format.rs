@@ -120,7 +120,7 @@ impl Display for Format {
 
 /// No format has this name.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("there is no image format \"{0}\"{hint}; there are {list}", hint = self.hint(),
+#[error("there is no image format \"{0}\"{hint}; choose from {list}", hint = self.hint(),
     list = Format::ALL.map(Format::name).join(", "))]
 pub struct UnknownFormat(String);
 
@@ -225,7 +225,9 @@ impl BackingName {
     /// Returns the path and the format in the name, if it is JSON.
     fn object(&self) -> Result<Option<(PathBuf, Option<Format>)>> {
         let named = spec::named(&self.name).transpose();
-        named.map_err(|error| Fault::unsupported(format!("the name of its backing file: {error}")))
+        named.map_err(|error| {
+            Fault::unsupported(format!("the name of its backing file is not valid: {error}"))
+        })
     }
 
     /// Returns the format, if the image states it. Fails if this format is unknown.
@@ -238,7 +240,9 @@ impl BackingName {
             // QEMU's names for a file or device without a format.
             Some("file" | "host_device") => Ok(Some(Format::Raw)),
             Some(name) => name.parse().map(Some).map_err(|error| {
-                Fault::unsupported(format!("the format of its backing file: {error}"))
+                Fault::unsupported(format!(
+                    "the format of its backing file is not supported: {error}"
+                ))
             }),
         }
     }
@@ -340,7 +344,7 @@ pub(crate) trait Driver: Debug + Send + Sync {
     /// the tables.
     fn preallocate(&self, _offset: u64, mode: Preallocation) -> Result<()> {
         Err(Fault::unsupported(format!(
-            "images of this format take no room before it is needed: preallocation={mode}"
+            "images of this format cannot be preallocated; leave out preallocation={mode}"
         )))
     }
 
@@ -351,13 +355,13 @@ pub(crate) trait Driver: Debug + Send + Sync {
 
     /// Looks for damage, and repairs it as far as `repair` allows.
     fn check(&self, _repair: Repair) -> Result<Report> {
-        Err(Fault::unsupported("this format has nothing that could be checked"))
+        Err(Fault::unsupported("images of this format cannot be checked"))
     }
 
     /// Writes a whole cluster, or the last part of the disk, in compressed form. Nothing may have been
     /// written there before.
     fn write_compressed(&self, _bytes: &[u8], _offset: u64) -> Result<()> {
-        Err(Fault::unsupported("this format cannot be written compressed"))
+        Err(Fault::unsupported("images of this format cannot be compressed"))
     }
 
     /// Returns the image's properties.
@@ -391,13 +395,13 @@ pub(crate) trait Driver: Debug + Send + Sync {
 
     /// Makes, applies or deletes a snapshot in the image.
     fn snapshot(&self, _act: &SnapshotAct) -> Result<()> {
-        Err(Fault::unsupported("images of this format keep no snapshots"))
+        Err(Fault::unsupported("images of this format cannot have snapshots"))
     }
 
     /// Shows the disk as it was in the snapshot with the name or id `which`. The image is open for reading
     /// only.
     fn show_snapshot(&self, _which: &str) -> Result<()> {
-        Err(Fault::unsupported("images of this format keep no snapshots"))
+        Err(Fault::unsupported("images of this format cannot have snapshots"))
     }
 
     /// Returns the number of bytes that the image's file takes on the host.

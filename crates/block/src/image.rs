@@ -278,8 +278,8 @@ impl Image {
         Err(Error::In {
             path: self.layer.path.clone(),
             fault: Fault::refused(format!(
-                "there is no room for its new size, nor for going back to the old one ({error}): its data are as they were; \
-                 make room, and then use ring3 img resize --shrink to give it {before} bytes, and check -r leaks"
+                "there is not enough space for the new size, nor for a return to the old one ({error}); no data are lost: \
+                 free some space, then use \"ring3 img resize --shrink\" to set {before} bytes, and \"ring3 img check -r leaks\""
             )),
         })
     }
@@ -322,7 +322,7 @@ impl Image {
     /// open for reading only.
     pub fn show_snapshot(&self, which: &str) -> Result<(), Error> {
         if self.writes {
-            return self.said(Err(Fault::refused("a snapshot is shown for reading only")));
+            return self.said(Err(Fault::refused("a snapshot can only be read")));
         }
         self.said(self.layer.driver.show_snapshot(which))
     }
@@ -342,7 +342,7 @@ impl Image {
             return Ok(());
         }
         Err(Fault::refused(format!(
-            "it was found to be raw, and this write would make a {other} image of it: say format=raw (-f raw)"
+            "its format was not given and it is used as raw, and this write would make it a {other} image; give format=raw (-f raw)"
         )))
     }
 
@@ -375,7 +375,7 @@ impl Drop for Image {
             return;
         }
         if let Err(error) = self.flush() {
-            tracing::error!("what was written last may be lost: {error}");
+            tracing::error!("the last writes may be lost: {error}");
         }
     }
 }

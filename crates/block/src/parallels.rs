@@ -51,13 +51,17 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     // In the older kind only the low 32 bits count.
     let sectors = le64(&header, 36) & if is_extended { u64::MAX } else { 0xffff_ffff };
     let size = sectors.checked_mul(SECTOR).filter(|size| i64::try_from(*size).is_ok());
-    let size = size.ok_or_else(|| Fault::damaged(format!("a disk of {sectors} sectors")))?;
+    let size = size.ok_or_else(|| {
+        Fault::damaged(format!("its header says that the disk has {sectors} sectors"))
+    })?;
     if block == 0 || block > BLOCK_MAX {
-        return Err(Fault::damaged(format!("blocks of {block} bytes")));
+        return Err(Fault::damaged(format!("its header says that a block has {block} bytes")));
     }
     let (needed, file) = (size.div_ceil(block), storage.size()?);
     if entries > ENTRIES_MAX || needed > entries || HEADER_LEN + entries * 4 > file {
-        return Err(Fault::damaged(format!("a table of {entries} blocks for {size} bytes")));
+        return Err(Fault::damaged(format!(
+            "a table of {entries} blocks does not fit a disk of {size} bytes"
+        )));
     }
     let mut bytes = vec![0; needed as usize * 4];
     storage.read_at(&mut bytes, HEADER_LEN)?;

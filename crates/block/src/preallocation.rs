@@ -43,7 +43,7 @@ impl Display for Preallocation {
 
 /// No value has this name.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("preallocation is off, metadata, falloc or full, not \"{0}\"")]
+#[error("preallocation must be off, metadata, falloc or full, not \"{0}\"")]
 pub struct BadPreallocation(String);
 
 impl FromStr for Preallocation {

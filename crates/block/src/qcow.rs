@@ -60,7 +60,7 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
 fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result<Vec<u64>> {
     let end = at.checked_add(entries * 8);
     if end.is_none_or(|end| end > storage.size().unwrap_or(0)) {
-        return Err(Fault::damaged(format!("a table at {at:#x}, which is not all in the file")));
+        return Err(Fault::damaged(format!("the table at {at:#x} is not completely in the file")));
     }
     let mut bytes = vec![0; entries as usize * 8];
     storage.read_at(&mut bytes, at)?;
@@ -81,7 +81,7 @@ impl Qcow {
         let mut head = vec![0; HEADER_LEN];
         read_padded(&*storage, &mut head, 0)?;
         if !is_one(&head) {
-            return Err(Fault::refused("it is no qcow image of version 1"));
+            return Err(Fault::refused("it is not a qcow image of version 1"));
         }
         let encryption = match be32(&head, 36) {
             0 => None,
@@ -89,7 +89,7 @@ impl Qcow {
             1 => Some(Encryption::aes(password)?),
             method => {
                 return Err(Fault::unsupported(format!(
-                    "it is encrypted by method {method}, which is not known"
+                    "it is encrypted by the unknown method {method}"
                 )));
             }
         };
@@ -97,12 +97,12 @@ impl Qcow {
             (be64(&head, 24) / 512 * 512, u32::from(head[32]), u32::from(head[33]));
         if !(9..=16).contains(&cluster_bits) || !(6..=13).contains(&l2_bits) {
             return Err(Fault::damaged(format!(
-                "clusters of 2 to the power of {cluster_bits} bytes, in tables of 2 to the power of {l2_bits}"
+                "clusters of 2 to the power of {cluster_bits} bytes in tables of 2 to the power of {l2_bits} entries are not valid"
             )));
         }
         let entries = size.div_ceil(1 << (cluster_bits + l2_bits));
         if entries > L1_ENTRIES_MAX {
-            return Err(Fault::damaged(format!("a disk of {size} bytes")));
+            return Err(Fault::damaged(format!("its header says that the disk has {size} bytes")));
         }
         let l1_at = be64(&head, 40);
         let l1 = read_table(&*storage, l1_at, entries)?;
@@ -232,7 +232,9 @@ impl Qcow {
         match status {
             Ok(_) if inflate.total_out() == self.cluster_size() => Ok(cluster),
             Ok(_) => Err(Fault::damaged("a compressed cluster is too short")),
-            Err(error) => Err(Fault::damaged(format!("a compressed cluster: {error}"))),
+            Err(error) => {
+                Err(Fault::damaged(format!("a compressed cluster cannot be read: {error}")))
+            }
         }
     }
 
@@ -265,7 +267,7 @@ impl Qcow {
         let is_inside = at.checked_add(self.cluster_size()).is_some_and(|end| end <= state.end);
         if at < header_end || !is_inside {
             return Err(Fault::damaged(format!(
-                "a cluster at {at:#x}, which is not where clusters are"
+                "a table has a cluster at {at:#x}, where no cluster can be"
             )));
         }
         Ok(())

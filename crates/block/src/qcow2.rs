@@ -72,7 +72,7 @@ impl Qcow2 {
         let mut header = Header::parse(&head)?;
         if writes && header.incompatible & incompatible::CORRUPT != 0 {
             return Err(Fault::damaged(
-                "it is marked as corrupt; \"ring3 img check -r all\" repairs it, or it can be read",
+                "it is marked as corrupt; repair it with \"ring3 img check -r all\", or open it for reading only",
             ));
         }
         if writes && header.has_subclusters() {
@@ -124,11 +124,11 @@ impl Qcow2 {
             luks,
         };
         if writes && is_dirty {
-            tracing::info!("the image was not closed; its references are counted anew");
+            tracing::info!("the image was not closed properly; counting its references again");
             let report = image.check(Repair::All)?;
             if !report.is_sound() {
                 return Err(Fault::damaged(
-                    "it was not closed, and not all of it can be repaired; \"ring3 img check\" tells more",
+                    "it was not closed properly and cannot be repaired completely; \"ring3 img check\" lists the errors",
                 ));
             }
         }
@@ -327,7 +327,7 @@ impl Driver for Qcow2 {
     fn resize(&self, size: u64) -> Result<()> {
         if !self.snapshots().is_empty() {
             return Err(Fault::refused(
-                "it has snapshots, which are of the present size; delete them first",
+                "it has snapshots, which have the present size; delete them first",
             ));
         }
         let old = self.size();
@@ -351,7 +351,7 @@ impl Driver for Qcow2 {
         let whole = bytes.len() as u64 == size || offset + bytes.len() as u64 == disk;
         if !offset.is_multiple_of(size) || bytes.len() as u64 > size || !whole {
             return Err(Fault::refused(format!(
-                "compressed data are written by clusters of {size} bytes"
+                "compressed data must be written in whole clusters of {size} bytes"
             )));
         }
         let mut cluster = bytes.to_vec();

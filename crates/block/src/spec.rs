@@ -62,10 +62,10 @@ pub enum BadSpec {
     )]
     NoFile(String),
     /// The option is unknown.
-    #[error("the option \"{0}\" of an image is not understood")]
+    #[error("there is no option \"{0}\" for an image")]
     Unknown(String),
     /// The option cannot have this value.
-    #[error("{key} is {expected}, not \"{value}\"")]
+    #[error("{key} must be {expected}, not \"{value}\"")]
     Value {
         /// The option's name.
         key: String,

@@ -70,7 +70,10 @@ pub fn remove_left(target: &Path) {
         });
         if is_ours && is_left(&entry.path()) {
             match fs::remove_file(entry.path()) {
-                Ok(()) => tracing::info!("removed {}, which was left", entry.path().display()),
+                Ok(()) => tracing::info!(
+                    "removed {}, which an earlier run left behind",
+                    entry.path().display()
+                ),
                 Err(error) => tracing::debug!("{}: {error}", entry.path().display()),
             }
         }

@@ -46,12 +46,12 @@ impl Vdi {
         let mut head = vec![0; HEADER_LEN];
         crate::storage::read_padded(&*storage, &mut head, 0)?;
         if !is_one(&head) {
-            return Err(Fault::refused("it is no VDI image"));
+            return Err(Fault::refused("it is not a VDI image"));
         }
         let version = le32(&head, 68);
         if version >> 16 != 1 {
             return Err(Fault::unsupported(format!(
-                "VDI of version {}.{} is not known",
+                "version {}.{} of VDI is not supported",
                 version >> 16,
                 version & 0xffff
             )));
@@ -59,7 +59,7 @@ impl Vdi {
         let kind = le32(&head, 76);
         if !(1..=2).contains(&kind) || head[440..456] != [0; 16] {
             return Err(Fault::unsupported(
-                "it stands on another VDI image, which is not understood; merge them with VBoxManage",
+                "it needs another VDI image, which is not supported; merge them with VBoxManage",
             ));
         }
         let (table, data) = (u64::from(le32(&head, 340)), u64::from(le32(&head, 344)));
@@ -71,7 +71,7 @@ impl Vdi {
             || le32(&head, 360) != 512
         {
             return Err(Fault::unsupported(format!(
-                "blocks of {block} bytes, with {extra} more, are not understood"
+                "blocks of {block} bytes and {extra} extra bytes are not supported"
             )));
         }
         let needed = size.div_ceil(block);
@@ -81,12 +81,12 @@ impl Vdi {
             && table + entries * 4 <= data;
         if entries > ENTRIES_MAX || needed > entries || !is_place {
             return Err(Fault::damaged(format!(
-                "a table of {entries} blocks at {table:#x}, and data at {data:#x}, for {size} bytes"
+                "a table of {entries} blocks at {table:#x} with data at {data:#x} does not fit a disk of {size} bytes"
             )));
         }
         let end = storage.size()?;
         if end < table + needed * 4 {
-            return Err(Fault::damaged("the file ends in the table of blocks"));
+            return Err(Fault::damaged("the file ends within the table of blocks"));
         }
         let mut bytes = vec![0; needed as usize * 4];
         storage.read_at(&mut bytes, table)?;

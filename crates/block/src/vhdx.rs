@@ -119,10 +119,10 @@ fn header(storage: &dyn Storage) -> Result<Vec<u8>> {
             found = Some(header);
         }
     }
-    let header = found.ok_or_else(|| Fault::damaged("no header is whole"))?;
+    let header = found.ok_or_else(|| Fault::damaged("neither of its headers is valid"))?;
     if le16(&header, 66) != 1 {
         let version = le16(&header, 66);
-        return Err(Fault::unsupported(format!("VHDX of version {version} is not known")));
+        return Err(Fault::unsupported(format!("version {version} of VHDX is not supported")));
     }
     Ok(header)
 }
@@ -146,19 +146,19 @@ fn regions(storage: &dyn Storage) -> Result<(Region, Region)> {
     }
     let count = le32(&table, 8) as usize;
     if !table.starts_with(b"regi") || count > ENTRIES_IN_TABLE {
-        return Err(Fault::damaged("no region table is whole"));
+        return Err(Fault::damaged("neither of its region tables is valid"));
     }
     let (mut bat, mut metadata) = (None, None);
     for entry in table[16..].chunks_exact(32).take(count) {
         let region = Region { at: le64(entry, 16), len: u64::from(le32(entry, 24)) };
         if region.at < MIB || !region.at.is_multiple_of(MIB) || region.at > i64::MAX as u64 {
-            return Err(Fault::damaged(format!("a region at {:#x}", region.at)));
+            return Err(Fault::damaged(format!("no region can be at {:#x}", region.at)));
         }
         match guid_at(entry, 0) {
             BAT => bat = Some(region),
             METADATA => metadata = Some(region),
             _ if le32(entry, 28) & 1 != 0 => {
-                return Err(Fault::unsupported("it has a region that is required and not known"));
+                return Err(Fault::unsupported("it has a required region of an unknown type"));
             }
             _ => {}
         }
@@ -189,23 +189,23 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
     read_padded(storage, &mut table, region.at)?;
     let count = usize::from(le16(&table, 10));
     if !table.starts_with(b"metadata") || count > ENTRIES_IN_TABLE {
-        return Err(Fault::damaged("its metadata are none"));
+        return Err(Fault::damaged("its metadata region has no valid header"));
     }
     let entries: Vec<&[u8]> = table[32..].chunks_exact(32).take(count).collect();
     for entry in &entries {
         // Bit 2: a program that does not know this item cannot use the image.
         if le32(entry, 24) & 4 != 0 && !KNOWN_ITEMS.contains(&guid_at(entry, 0)) {
-            return Err(Fault::unsupported("it has metadata that are required and not known"));
+            return Err(Fault::unsupported("it has required metadata of an unknown type"));
         }
     }
     // Returns an item of the given length, or of the length that the table states.
     let item = |id: Guid, len: Option<usize>| -> Result<Vec<u8>> {
         let entry = entries.iter().find(|entry| guid_at(entry, 0) == id);
-        let entry = entry.ok_or_else(|| Fault::damaged("metadata are missing"))?;
+        let entry = entry.ok_or_else(|| Fault::damaged("required metadata are missing"))?;
         let at = u64::from(le32(entry, 16));
         let len = len.unwrap_or((le32(entry, 20) as usize).min(ITEM_MAX));
         if at < METADATA_LEN as u64 || at + len as u64 > region.len {
-            return Err(Fault::damaged(format!("metadata at {at:#x}, outside of their region")));
+            return Err(Fault::damaged(format!("metadata at {at:#x} are outside of their region")));
         }
         let mut bytes = vec![0; len];
         read_padded(storage, &mut bytes, region.at + at)?;
@@ -214,14 +214,16 @@ fn metadata(storage: &dyn Storage, region: Region) -> Result<Metadata> {
     let parameters = item(FILE_PARAMETERS, Some(8))?;
     let block = u64::from(le32(&parameters, 0));
     if !block.is_power_of_two() || !(MIB..=256 * MIB).contains(&block) {
-        return Err(Fault::damaged(format!("blocks of {block} bytes")));
+        return Err(Fault::damaged(format!("its metadata say that a block has {block} bytes")));
     }
     let has_parent = le32(&parameters, 4) & 2 != 0;
     let parent = if has_parent { Some(Parent::of(&item(PARENT_LOCATOR, None)?)?) } else { None };
     let size = le64(&item(DISK_SIZE, Some(8))?, 0);
     let sector = u64::from(le32(&item(LOGICAL_SECTOR, Some(4))?, 0));
     if size > SIZE_MAX || !matches!(sector, 512 | 4096) || !size.is_multiple_of(sector) {
-        return Err(Fault::damaged(format!("a disk of {size} bytes in sectors of {sector}")));
+        return Err(Fault::damaged(format!(
+            "a disk cannot have {size} bytes in sectors of {sector}"
+        )));
     }
     Ok(Metadata { block, size, chunk: Chunk { blocks: BITS * sector / block, sector }, parent })
 }
@@ -235,7 +237,7 @@ fn table(
 ) -> Result<(Vec<u32>, Vec<Option<u32>>)> {
     let blocks = of.size.div_ceil(of.block);
     if blocks > ENTRIES_MAX {
-        return Err(Fault::damaged(format!("{blocks} blocks")));
+        return Err(Fault::damaged(format!("it cannot have {blocks} blocks")));
     }
     // The entries of a chunk's blocks are followed by the entry of its bits, except for the last chunk of an
     // image without a parent (2.5).
@@ -246,7 +248,10 @@ fn table(
     };
     let entries = if of.parent.is_some() { chunks * (ratio + 1) } else { blocks + chunks };
     if entries * 8 > region.len || region.at + entries * 8 > storage.size()? {
-        return Err(Fault::damaged(format!("a BAT of {} bytes for {blocks} blocks", region.len)));
+        return Err(Fault::damaged(format!(
+            "a BAT of {} bytes has no room for {blocks} blocks",
+            region.len
+        )));
     }
     let (mut table, mut bits) = (Vec::with_capacity(blocks as usize), Vec::new());
     let mut bytes = vec![0; (ratio + 1) as usize * 8];
@@ -261,7 +266,9 @@ fn table(
         for entry in chunk.chunks_exact(8).take(count as usize).map(|entry| le64(entry, 0)) {
             let entry = in_memory(entry, has_bits)?;
             if entry & PARTLY != 0 && bits_at.is_none() {
-                return Err(Fault::damaged("a block of which parts are here, and no bits"));
+                return Err(Fault::damaged(
+                    "a block that is partly in the parent has no sector bitmap",
+                ));
             }
             table.push(entry);
         }
@@ -276,7 +283,7 @@ fn mib(entry: u64) -> Result<u32> {
     u32::try_from(entry >> 20)
         .ok()
         .filter(|mib| u64::from(*mib) + FIRST < u64::from(PARTLY))
-        .ok_or_else(|| Fault::damaged(format!("a block at MiB {}", entry >> 20)))
+        .ok_or_else(|| Fault::damaged(format!("no block can be at MiB {}", entry >> 20)))
 }
 
 /// Returns the place of a chunk's bits in MiB, or None if there are none (2.5.1.2).
@@ -284,7 +291,7 @@ fn place_of_bits(entry: u64) -> Result<Option<u32>> {
     match entry & 7 {
         0 => Ok(None),
         6 => mib(entry).map(Some),
-        state => Err(Fault::damaged(format!("bits in state {state}"))),
+        state => Err(Fault::damaged(format!("a sector bitmap is in the unknown state {state}"))),
     }
 }
 
@@ -298,7 +305,7 @@ fn in_memory(entry: u64, has_parent: bool) -> Result<u32> {
         2 => Ok(ZERO),
         6 => Ok(mib(entry)? + FIRST as u32),
         7 if has_parent => Ok((mib(entry)? + FIRST as u32) | PARTLY),
-        state => Err(Fault::damaged(format!("a block in state {state}"))),
+        state => Err(Fault::damaged(format!("a block is in the unknown state {state}"))),
     }
 }
 
@@ -307,7 +314,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let mut head = [0; 8];
     read_padded(&*storage, &mut head, 0)?;
     if !is_one(&head) {
-        return Err(Fault::refused("it is no VHDX image"));
+        return Err(Fault::refused("it is not a VHDX image"));
     }
     let header = header(&*storage)?;
     let replayed = Replayed::open(storage, &header)?;

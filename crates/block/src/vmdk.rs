@@ -50,7 +50,7 @@ pub(crate) fn open(
         return sparse::open(storage, None, access.writes);
     }
     if !head.starts_with(TEXT) {
-        return Err(Fault::refused("it is no VMDK image"));
+        return Err(Fault::refused("it is not a VMDK image"));
     }
     let descriptor = Descriptor::parse(&head)?;
     let directory = storage.path().map(|path| path.parent().unwrap_or(Path::new("")).to_owned());
@@ -63,15 +63,18 @@ pub(crate) fn open(
     let mut parts: Vec<(u64, Option<Box<dyn Driver>>)> = Vec::new();
     for (sectors, part) in &descriptor.parts {
         let len = sectors.checked_mul(SECTOR).filter(|len| i64::try_from(*len).is_ok());
-        let len = len.ok_or_else(|| Fault::damaged(format!("a part of {sectors} sectors")))?;
+        let len = len.ok_or_else(|| {
+            Fault::damaged(format!("its descriptor has a part of {sectors} sectors"))
+        })?;
         let driver: Option<Box<dyn Driver>> = match part {
             Part::Zero => None,
             Part::Flat { name, start } => {
                 let file = open(name, access.writes)?;
                 let start =
                     start.checked_mul(SECTOR).filter(|start| *start <= i64::MAX as u64 - len);
-                let start =
-                    start.ok_or_else(|| Fault::damaged("a part that is behind all files"))?;
+                let start = start.ok_or_else(|| {
+                    Fault::damaged("a part begins too far from the start of its file")
+                })?;
                 if file.size()? < start + len {
                     return Err(Fault::damaged(format!(
                         "{name} is shorter than its part of the disk"

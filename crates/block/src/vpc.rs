@@ -78,7 +78,7 @@ fn read_footer(storage: &dyn Storage) -> Result<Vec<u8>> {
             return Ok(footer);
         }
     }
-    Err(Fault::refused("it is no VHD image"))
+    Err(Fault::refused("it is not a VHD image"))
 }
 
 /// Returns the "Unique Id" in the footer.
@@ -101,7 +101,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
     let footer = read_footer(&*storage)?;
     let size = disk_size(&footer);
     if size > SIZE_MAX {
-        return Err(Fault::damaged(format!("a disk of {size} bytes")));
+        return Err(Fault::damaged(format!("its footer says that the disk has {size} bytes")));
     }
     let kind = be32(&footer, 60);
     if kind == FIXED {
@@ -112,7 +112,7 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
         return Ok(Box::new(Flat::new(storage, 0, size, specific).known_as(identity(&footer))));
     }
     if kind != DYNAMIC && kind != DIFFERENCING {
-        return Err(Fault::unsupported(format!("VHD of type {kind} is not known")));
+        return Err(Fault::unsupported(format!("type {kind} of VHD is not supported")));
     }
     let at = be64(&footer, 16);
     let mut header = vec![0; HEADER_LEN];
@@ -123,19 +123,19 @@ pub(crate) fn open(storage: Box<dyn Storage>) -> Result<Box<dyn Driver>> {
         result => result?,
     }
     if !header.starts_with(HEADER_COOKIE) || be32(&header, 36) != checksum(&header, 36) {
-        return Err(Fault::damaged("its header is none, or has a wrong checksum"));
+        return Err(Fault::damaged("its header is not valid, or has a wrong checksum"));
     }
     let (table, entries, block) =
         (be64(&header, 16), u64::from(be32(&header, 28)), u64::from(be32(&header, 32)));
     if !block.is_power_of_two() || !(512 * 8..=256 << 20).contains(&block) {
-        return Err(Fault::damaged(format!("blocks of {block} bytes")));
+        return Err(Fault::damaged(format!("its header says that a block has {block} bytes")));
     }
     let needed = size.div_ceil(block);
     let end = storage.size()?;
     let is_there = table.checked_add(entries * 4).is_some_and(|table_end| table_end <= end);
     if needed > entries || entries > ENTRIES_MAX || !is_there || table % 512 != 0 {
         return Err(Fault::damaged(format!(
-            "a table of {entries} blocks at {table:#x} for {size} bytes"
+            "a table of {entries} blocks at {table:#x} does not fit a disk of {size} bytes"
         )));
     }
     let mut bytes = vec![0; needed as usize * 4];

@@ -43,7 +43,7 @@ impl ImageFile {
         let image = match Image::open(path, &image) {
             Err(Error::In { fault: Fault::OnlyRead(what), .. }) if writes => {
                 tracing::warn!(
-                    "{}: {what} are only read, so the guest cannot write to this disk; with snapshot=on it can, until the \
+                    "{}: {what} cannot be written, so the guest cannot write to this disk; with snapshot=on it can, until the \
                      run ends",
                     path.display()
                 );

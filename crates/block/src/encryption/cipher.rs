@@ -113,8 +113,8 @@ impl SectorCipher {
     pub(super) fn new(name: &str, mode: &str, key: &[u8]) -> Result<SectorCipher> {
         let unknown = || {
             Fault::unsupported(format!(
-                "it is encrypted by {name}-{mode} with a key of {} bits, which is not known; there is AES with xts or cbc, and plain, \
-                 plain64 or essiv:sha256",
+                "it is encrypted by {name}-{mode} with a key of {} bits, which is not supported; AES is, with xts or cbc, and with \
+                 plain, plain64 or essiv:sha256",
                 key.len() * 8
             ))
         };

@@ -62,7 +62,7 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
 fn text(bytes: &[u8], what: &str) -> Result<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).ok().filter(|text| text.is_ascii());
-    text.map(str::to_owned).ok_or_else(|| Fault::damaged(format!("{what} is no text")))
+    text.map(str::to_owned).ok_or_else(|| Fault::damaged(format!("{what} is not text")))
 }
 
 impl Header {
@@ -71,21 +71,21 @@ impl Header {
         let mut head = vec![0; LEN];
         read_padded(storage, &mut head, at)?;
         if !is_one(&head) {
-            return Err(Fault::refused("it is no LUKS image"));
+            return Err(Fault::refused("it is not a LUKS image"));
         }
         if head[..8] != MAGIC[..] {
             let version = be16(&head, 6);
             return Err(Fault::unsupported(format!(
-                "LUKS of version {version} is not known, and version 1 is; \"cryptsetup convert\" can change it"
+                "only version 1 of LUKS is supported, not version {version}; change it with \"cryptsetup convert\""
             )));
         }
         let hash_name = text(&head[72..104], "the name of its hash")?;
         let hash = Hash::of_name(&hash_name).ok_or_else(|| {
-            Fault::unsupported(format!("its key is hashed by {hash_name:?}, which is not known"))
+            Fault::unsupported(format!("its key is hashed by the unknown function {hash_name:?}"))
         })?;
         let key_len = be32(&head, 108) as usize;
         if !(16..=64).contains(&key_len) {
-            return Err(Fault::damaged(format!("a key of {key_len} bytes")));
+            return Err(Fault::damaged(format!("a key cannot have {key_len} bytes")));
         }
         let payload = u64::from(be32(&head, 104)) * SECTOR;
         let mut header = Header {
@@ -111,7 +111,7 @@ impl Header {
             let end = at + header.stripes_len() as u64;
             if be32(slot, 44) != STRIPES || at < LEN as u64 || end > payload.min(room) {
                 return Err(Fault::damaged(format!(
-                    "slot {number} with {} stripes at {at:#x}",
+                    "key slot {number} cannot have {} stripes at {at:#x}",
                     be32(slot, 44)
                 )));
             }
@@ -122,7 +122,7 @@ impl Header {
         let is_none = header.slots.iter().any(|slot| slot.iterations == 0);
         if iterations > ITERATIONS_MAX || header.digest_iterations == 0 || is_none {
             return Err(Fault::damaged(format!(
-                "passwords with {iterations} iterations, and {ITERATIONS_MAX} is the most that is done"
+                "its password needs {iterations} iterations; at most {ITERATIONS_MAX} are supported"
             )));
         }
         Ok(header)
@@ -147,7 +147,7 @@ impl Header {
             let mut digest = [0; 20];
             self.hash.derive(&key, &self.digest_salt, self.digest_iterations, &mut digest);
             if digest == self.digest {
-                tracing::debug!("the password is that of slot {}", slot.number);
+                tracing::debug!("the password opens key slot {}", slot.number);
                 return SectorCipher::new(&self.cipher, &self.mode, &key);
             }
         }
@@ -193,7 +193,10 @@ impl Luks {
         let secret = password.of("luks")?;
         let cipher = secret.map(|secret| header.unlock(&*storage, secret)).transpose()?;
         let size = file.checked_sub(header.payload).ok_or_else(|| {
-            Fault::damaged(format!("a disk at {:#x}, behind the end of the file", header.payload))
+            Fault::damaged(format!(
+                "its data begin at {:#x}, after the end of the file",
+                header.payload
+            ))
         })?;
         Ok(Luks { storage, header, cipher, size: size / SECTOR * SECTOR })
     }

@@ -136,8 +136,8 @@ fn open_layer(
     let guarded = options.format.is_none() && format == Format::Raw;
     if guarded && options.writes {
         tracing::info!(
-            "{}: its format was not given, and it begins like none that is known, so it is taken to be raw; writes that \
-             would make another format of it are refused",
+            "{}: its format was not given and is not recognized, so it is used as a raw image; writes that would make it \
+             look like another format are refused; give format=raw (-f raw) to allow them",
             path.display()
         );
     }
@@ -160,7 +160,7 @@ fn open_layer(
         let is_known = below.driver.identity().is_some_and(|identity| known.contains(&identity));
         if !known.is_empty() && !is_known {
             return Err(in_image(Fault::refused(format!(
-                "it was made on another image than the one that is at {} now, or that one has been written since",
+                "its parent at {} is not the image that it was made on, or has been changed since",
                 below.path.display()
             ))));
         }

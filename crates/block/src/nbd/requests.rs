@@ -234,7 +234,7 @@ impl Requests {
             woken: Arc::clone(&woken),
         };
         state.flights.insert(number, flight);
-        let stream = state.stream.as_ref().ok_or_else(|| refused("is not there"))?;
+        let stream = state.stream.as_ref().ok_or_else(|| refused("is not connected"))?;
         Ok((state.links, number, Arc::clone(stream), woken))
     }
 
@@ -350,7 +350,7 @@ impl Requests {
         } else {
             let (name, seconds) = (&self.address.place, delay.as_secs());
             tracing::warn!(
-                "the NBD server at {name} is lost: {why}; requests wait for it for {seconds} s"
+                "the connection to the NBD server at {name} is lost: {why}; requests wait {seconds} s for a new one"
             );
             Link::Down { since: Instant::now(), why }
         };
@@ -403,7 +403,7 @@ impl Requests {
         state.tries += 1;
         state.link = match made {
             Ok(wire) if !state.gave_up => {
-                tracing::info!("there is an NBD server at {} again", self.address.place);
+                tracing::info!("connected again to the NBD server at {}", self.address.place);
                 state.links += 1;
                 Link::Up(Some(wire))
             }
@@ -423,7 +423,7 @@ impl Requests {
         let keep = |stream: &Arc<Stream>| self.lock().stream = Some(Arc::clone(stream));
         let (mut wire, export) = connect(&self.address, &keep)?;
         if !export.can_replace(&self.export) {
-            return Err(refused("has another export of that name now"));
+            return Err(refused("has a different export of that name now"));
         }
         for (change, number) in changes.iter().zip(0..) {
             let Change { command, offset, len, data } = change;

@@ -101,7 +101,7 @@ impl Read for Incoming {
             match (&*self.stream).read(bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Ok(count) if was_told => {
-                    tracing::info!("the NBD server at {} goes on", self.name);
+                    tracing::info!("the NBD server at {} answers again", self.name);
                     return Ok(count);
                 }
                 result => return result,

@@ -47,7 +47,7 @@ impl State {
         let bits = self.header.cluster_bits;
         if self.metadata.range(first..first + clusters).next().is_some() || first == 0 {
             return Err(Fault::damaged(format!(
-                "cluster {first} holds a table and is called free; run \"ring3 img check -r all\""
+                "cluster {first} holds a table but is marked as free; run \"ring3 img check -r all\""
             )));
         }
         let at = first << bits;

@@ -55,7 +55,7 @@ impl State {
         }
         if self.header.has_bitmaps() {
             return Err(Fault::unsupported(
-                "it has bitmaps, which are not understood; check it with \"qemu-img check\"",
+                "it has bitmaps, which are not supported; check it with \"qemu-img check\"",
             ));
         }
         let size = self.header.cluster_size();

@@ -14,7 +14,8 @@ const WINDOW_MAX: u64 = 8 << 20;
 
 /// Fills `cluster` from `packed`. Anything may follow the compressed bytes.
 pub(super) fn unpack(kind: Compression, packed: &[u8], cluster: &mut [u8]) -> Result<()> {
-    let failed = |error: String| Fault::damaged(format!("a compressed cluster: {error}"));
+    let failed =
+        |error: String| Fault::damaged(format!("a compressed cluster cannot be read: {error}"));
     match kind {
         Compression::Zlib => {
             let mut inflate = Decompress::new(false);

@@ -54,12 +54,12 @@ pub(crate) fn create(
     }
     if options.preallocation != Preallocation::Off && options.backing.is_some() {
         return Err(Fault::refused(
-            "an image with a backing file has no room for data before it is written: preallocation=off",
+            "an image with a backing file cannot be preallocated; give preallocation=off",
         ));
     }
     if options.is_old && (options.refcount_bits != 16 || options.lazy_refcounts || options.zstd) {
         return Err(Fault::refused(
-            "compat=0.10 has 16 refcount bits, no lazy refcounts and no zstd; say compat=1.1",
+            "compat=0.10 allows only 16 refcount bits, no lazy refcounts and no zstd; give compat=1.1",
         ));
     }
     let compression = if options.zstd { Compression::Zstd } else { Compression::Zlib };

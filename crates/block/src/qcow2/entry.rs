@@ -43,7 +43,9 @@ impl Cluster {
         }
         let at = entry & OFFSET;
         if !at.is_multiple_of(header.cluster_size()) {
-            return Err(Fault::damaged(format!("a cluster at {at:#x}, where none begins")));
+            return Err(Fault::damaged(format!(
+                "a table has a cluster at {at:#x}, where no cluster begins"
+            )));
         }
         let (room, copied) = ((at != 0).then_some(at), entry & COPIED != 0);
         if header.has_subclusters() {

@@ -117,7 +117,7 @@ impl Header {
         }
         let version = be32(head, 4);
         if !(2..=3).contains(&version) {
-            return Err(Fault::unsupported(format!("qcow2 of version {version} is not known")));
+            return Err(Fault::unsupported(format!("version {version} of qcow2 is not supported")));
         }
         let v3 = version == 3;
         let mut header = Header {
@@ -169,14 +169,16 @@ impl Header {
                 let (at, len) = (be64(bytes, 0), be64(bytes, 8));
                 let is_place = at.is_multiple_of(self.cluster_size()) && at < 1 << 56;
                 if !is_place || len > 1 << 32 {
-                    return Err(Fault::damaged(format!("a LUKS header of {len} bytes at {at:#x}")));
+                    return Err(Fault::damaged(format!(
+                        "a LUKS header cannot have {len} bytes at {at:#x}"
+                    )));
                 }
                 Ok(Crypt::Luks { at, len })
             }
-            (2, _) => Err(Fault::damaged("it is encrypted, and has no LUKS header")),
-            (method, _) => Err(Fault::unsupported(format!(
-                "it is encrypted by method {method}, which is not known"
-            ))),
+            (2, _) => Err(Fault::damaged("it is encrypted but has no LUKS header")),
+            (method, _) => {
+                Err(Fault::unsupported(format!("it is encrypted by the unknown method {method}")))
+            }
         }
     }
 
@@ -184,28 +186,30 @@ impl Header {
         use incompatible::{COMPRESSION, CORRUPT, DATA_FILE, DIRTY, EXTENDED_L2};
         if !CLUSTER_BITS.contains(&self.cluster_bits) {
             let bits = self.cluster_bits;
-            return Err(Fault::damaged(format!("clusters of 2 to the power of {bits} bytes")));
+            return Err(Fault::damaged(format!(
+                "its header says that a cluster has 2 to the power of {bits} bytes"
+            )));
         }
         let cluster = self.cluster_size();
         if self.version == 3 {
             let length = self.length as u64;
             if length < V3_LEN as u64 || !length.is_multiple_of(8) || length > cluster {
-                return Err(Fault::damaged(format!("a header of {length} bytes")));
+                return Err(Fault::damaged(format!("its header cannot have {length} bytes")));
             }
         }
         if self.incompatible & DATA_FILE != 0 {
             return Err(Fault::unsupported(
-                "its data are in a file of their own, which is not understood; convert it with \"qemu-img convert\"",
+                "its data are in a separate file, which is not supported; convert it with \"qemu-img convert\"",
             ));
         }
         let unknown = self.incompatible & !(DIRTY | CORRUPT | COMPRESSION | EXTENDED_L2);
         if unknown != 0 {
             return Err(Fault::unsupported(format!(
-                "it uses features of qcow2 that are not known (bits {unknown:#x})"
+                "it uses unknown features of qcow2 (bits {unknown:#x})"
             )));
         }
         if self.incompatible & EXTENDED_L2 != 0 && self.cluster_bits < 14 {
-            return Err(Fault::damaged("extended L2 entries with clusters below 16 KiB"));
+            return Err(Fault::damaged("it has extended L2 entries with clusters below 16 KiB"));
         }
         if self.length as usize >= V3_LONG_LEN && self.incompatible & COMPRESSION != 0 {
             self.compression = match head[V3_LEN] {
@@ -213,14 +217,14 @@ impl Header {
                 1 => Compression::Zstd,
                 other => {
                     return Err(Fault::unsupported(format!(
-                        "it uses compression type {other}, which is not known"
+                        "it uses the unknown compression type {other}"
                     )));
                 }
             };
         }
         if self.refcount_order > 6 {
             return Err(Fault::damaged(format!(
-                "refcounts of 2 to the power of {} bits",
+                "its header says that a refcount has 2 to the power of {} bits",
                 self.refcount_order
             )));
         }
@@ -229,23 +233,26 @@ impl Header {
             || !aligned(self.refcount_offset)
             || !aligned(self.snapshots_offset)
         {
-            return Err(Fault::damaged("a table that does not begin at a cluster"));
+            return Err(Fault::damaged("a table does not begin at the start of a cluster"));
         }
         if u64::from(self.l1_entries) > L1_ENTRIES_MAX {
-            return Err(Fault::damaged(format!("an L1 table of {} entries", self.l1_entries)));
+            return Err(Fault::damaged(format!(
+                "its L1 table cannot have {} entries",
+                self.l1_entries
+            )));
         }
         if u64::from(self.refcount_clusters) > REFCOUNT_TABLE_MAX / cluster {
             return Err(Fault::damaged(format!(
-                "a refcount table of {} clusters",
+                "its refcount table cannot have {} clusters",
                 self.refcount_clusters
             )));
         }
         if self.snapshots > SNAPSHOTS_MAX {
-            return Err(Fault::damaged(format!("{} snapshots", self.snapshots)));
+            return Err(Fault::damaged(format!("it cannot have {} snapshots", self.snapshots)));
         }
         if self.size > i64::MAX as u64 || self.l1_needed(self.size) > u64::from(self.l1_entries) {
             return Err(Fault::damaged(format!(
-                "an L1 table of {} entries for {} bytes",
+                "an L1 table of {} entries does not fit a disk of {} bytes",
                 self.l1_entries, self.size
             )));
         }
@@ -255,7 +262,7 @@ impl Header {
     fn parse_extensions(&mut self, head: &[u8]) -> Result<()> {
         let limit = self.cluster_size().min(head.len() as u64) as usize;
         let mut at = self.length as usize;
-        let outside = || Fault::damaged("header extensions that leave the header");
+        let outside = || Fault::damaged("the header extensions do not end within the header");
         // No extension of type 0 is needed if the name of the backing file follows.
         let name = be64(head, 8);
         let end = if name != 0 && name < limit as u64 { name as usize } else { limit };

@@ -55,13 +55,13 @@ impl Refcounts {
             let inside = at.checked_add(header.cluster_size()).is_some_and(|end| end <= size);
             if !at.is_multiple_of(header.cluster_size()) || !inside {
                 return Err(Fault::damaged(format!(
-                    "a refcount block at {at:#x}, which is not in the file"
+                    "the refcount block at {at:#x} is not in the file"
                 )));
             }
         }
         places.sort_unstable();
         if let Some([at, _]) = places.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Fault::damaged(format!("a refcount block at {at:#x} that is there twice")));
+            return Err(Fault::damaged(format!("the refcount block at {at:#x} is used twice")));
         }
         Ok(Refcounts { table, table_at: header.refcount_offset, ..Refcounts::empty(header) })
     }
@@ -117,7 +117,7 @@ impl Refcounts {
     pub(super) fn set(&mut self, storage: &dyn Storage, cluster: u64, count: u64) -> Result<()> {
         if count > self.max() {
             return Err(Fault::refused(format!(
-                "a cluster would have {count} references, and {} is the most",
+                "a cluster would have {count} references, but {} is the maximum",
                 self.max()
             )));
         }
@@ -143,7 +143,11 @@ impl Refcounts {
     /// damage.
     pub(super) fn add(&mut self, storage: &dyn Storage, cluster: u64, change: i64) -> Result<u64> {
         let count = self.get(storage, cluster)?.checked_add_signed(change);
-        let count = count.ok_or_else(|| Fault::damaged(format!("cluster {cluster} has fewer references than are there; run \"ring3 img check -r all\"")))?;
+        let count = count.ok_or_else(|| {
+            Fault::damaged(format!(
+                "the refcount of cluster {cluster} is too low; run \"ring3 img check -r all\""
+            ))
+        })?;
         self.set(storage, cluster, count)?;
         if count == 0 {
             self.first_free = self.first_free.min(cluster);

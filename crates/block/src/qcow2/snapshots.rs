@@ -73,7 +73,7 @@ pub(super) fn load(storage: &dyn Storage, header: &Header) -> Result<Vec<Entry>>
         let (id_len, name_len) = ((be32(12) >> 16) as usize, (be32(12) & 0xffff) as usize);
         let extra_len = be32(36) as usize;
         if extra_len > EXTRA_MAX {
-            return Err(Fault::damaged(format!("a snapshot with {extra_len} bytes of extra data")));
+            return Err(Fault::damaged(format!("a snapshot has {extra_len} bytes of extra data")));
         }
         let mut rest = vec![0; extra_len + id_len + name_len];
         storage.read_at(&mut rest, at + ENTRY_LEN as u64)?;
@@ -97,11 +97,14 @@ pub(super) fn load(storage: &dyn Storage, header: &Header) -> Result<Vec<Entry>>
         let is_place =
             entry.l1_offset.is_multiple_of(header.cluster_size()) && entry.l1_offset < 1 << 56;
         if !is_place || u64::from(entry.l1_entries) > L1_ENTRIES_MAX {
-            return Err(Fault::damaged(format!("the L1 table of snapshot {:?}", entry.shown.id)));
+            return Err(Fault::damaged(format!(
+                "the L1 table of snapshot {:?} is not valid",
+                entry.shown.id
+            )));
         }
         at += ((ENTRY_LEN + rest.len()) as u64).next_multiple_of(8);
         if at - header.snapshots_offset > TABLE_MAX {
-            return Err(Fault::damaged("a snapshot table that is too large"));
+            return Err(Fault::damaged("its snapshot table is too large"));
         }
         entries.push(entry);
     }
@@ -168,7 +171,7 @@ impl State {
             || entries.iter().any(|entry| entry.shown.name == name)
         {
             return Err(Fault::refused(format!(
-                "a snapshot needs a name of its own, of at most {NAME_MAX} bytes"
+                "a snapshot needs a name that no other snapshot has, of at most {NAME_MAX} bytes"
             )));
         }
         let ids = entries.iter().filter_map(|entry| entry.shown.id.parse::<u64>().ok());

@@ -48,7 +48,7 @@ pub(super) struct State {
 
 /// Reads a table of big-endian numbers, which must be wholly in the file.
 pub(super) fn read_table(storage: &dyn Storage, at: u64, entries: u64) -> Result<Vec<u64>> {
-    let outside = || Fault::damaged(format!("a table at {at:#x}, which is not all in the file"));
+    let outside = || Fault::damaged(format!("the table at {at:#x} is not completely in the file"));
     let len = entries * 8;
     let end = at.checked_add(len).ok_or_else(outside)?;
     if end > storage.size()? {
@@ -117,7 +117,9 @@ impl State {
     pub(super) fn table_of(&self, entry: u64) -> Result<Option<u64>> {
         let at = entry & OFFSET;
         if !at.is_multiple_of(self.header.cluster_size()) {
-            return Err(Fault::damaged(format!("an L2 table at {at:#x}, where no cluster begins")));
+            return Err(Fault::damaged(format!(
+                "its L1 table has an L2 table at {at:#x}, where no cluster begins"
+            )));
         }
         Ok((at != 0).then_some(at))
     }
@@ -240,10 +242,14 @@ impl State {
                 let bit = 1_u32 << (inside / size);
                 let kind = match (data & bit != 0, zero & bit != 0) {
                     (true, true) => {
-                        return Err(Fault::damaged("a subcluster that is both data and zeros"));
+                        return Err(Fault::damaged(
+                            "a subcluster is marked both as data and as zeros",
+                        ));
                     }
                     (true, false) if at.is_none() => {
-                        return Err(Fault::damaged("a subcluster with data nowhere"));
+                        return Err(Fault::damaged(
+                            "a subcluster has data, but its cluster has no place in the file",
+                        ));
                     }
                     (true, false) => Kind::Data { at: behind(at) },
                     (false, true) => Kind::Zero { at: behind(at) },
@@ -262,13 +268,11 @@ impl State {
             (at >> self.header.cluster_bits, (at + len - 1) >> self.header.cluster_bits);
         if at + len > self.end {
             return Err(Fault::damaged(format!(
-                "a cluster at {at:#x}, behind the end of the file"
+                "the cluster at {at:#x} is after the end of the file"
             )));
         }
         if self.metadata.range(first..=last).next().is_some() {
-            return Err(Fault::damaged(format!(
-                "a cluster of data at {at:#x}, where there is a table"
-            )));
+            return Err(Fault::damaged(format!("the data cluster at {at:#x} overlaps a table")));
         }
         Ok(())
     }

@@ -72,7 +72,10 @@ pub(super) fn take(file: &File, path: &Path, writes: bool) -> Result<(), Error> 
 
 /// Logs that a file system has no locks. The image is used nevertheless.
 fn unlockable(path: &Path, error: &dyn Display) {
-    tracing::warn!("{} cannot be locked against a second user: {error}", path.display());
+    tracing::warn!(
+        "{} cannot be locked, so other programs may change it at the same time: {error}",
+        path.display()
+    );
 }
 
 fn lock_of(byte: i64, kind: i32) -> libc::flock {

@@ -22,7 +22,7 @@ impl Slice {
         match left.map(|left| (left, len.unwrap_or(left))) {
             Some((left, len)) if len <= left => Ok(Slice { storage, start, len }),
             _ => Err(Fault::refused(format!(
-                "the part of it from byte {start} on is not all in its {there} bytes"
+                "the part from byte {start} on does not fit into its {there} bytes"
             ))),
         }
     }

@@ -73,7 +73,8 @@ impl Log {
             return Ok(None);
         }
         let left = self.budget.checked_sub(len);
-        self.budget = left.ok_or_else(|| Fault::damaged("its log has entries within entries"))?;
+        self.budget =
+            left.ok_or_else(|| Fault::damaged("entries of its log contain each other"))?;
         let is_whole = le32(&header, 4) == checksum(&self.copy(at, len), 4);
         let (sequence, last_file_offset) = (le64(&header, 16), le64(&header, 56));
         let entry = Entry { at, len, tail, sequence, descriptors, last_file_offset };
@@ -134,7 +135,7 @@ impl Replayed {
         let (len, at) = (u64::from(le32(header, 68)), le64(header, 72));
         let is_there = at.checked_add(len).is_some_and(|log_end| log_end <= end);
         if le16(header, 64) != 0 || len == 0 || len > LOG_MAX || !is_there || len % (1 << 20) != 0 {
-            return Err(Fault::damaged(format!("a log of {len} bytes at {at:#x}")));
+            return Err(Fault::damaged(format!("its log cannot have {len} bytes at {at:#x}")));
         }
         let mut bytes = vec![0; len as usize];
         read_padded(&*replayed.storage, &mut bytes, at)?;
@@ -144,7 +145,7 @@ impl Replayed {
             replayed.apply(&log, entry)?;
         }
         if !replayed.pages.is_empty() {
-            tracing::info!("its log has {} entries, which are applied in memory", entries.len());
+            tracing::info!("applying the {} entries of its log in memory", entries.len());
         }
         Ok(replayed)
     }
@@ -160,7 +161,7 @@ impl Replayed {
         let head = (HEADER_LEN + entry.descriptors * DESCRIPTOR_LEN).next_multiple_of(PAGE);
         let mut data = bytes.get(head..).unwrap_or_default().chunks_exact(PAGE);
         let descriptors = bytes[HEADER_LEN..].chunks_exact(DESCRIPTOR_LEN).take(entry.descriptors);
-        let wrong = || Fault::damaged("an entry of its log that contradicts itself");
+        let wrong = || Fault::damaged("an entry of its log contradicts itself");
         for descriptor in descriptors {
             let (offset, sequence) = (le64(descriptor, 16), le64(descriptor, 24));
             let is_place = offset.is_multiple_of(PAGE as u64) && offset < i64::MAX as u64 / 2;
@@ -189,7 +190,7 @@ impl Replayed {
                 _ => return Err(wrong()),
             }
             if self.pages.len() > PAGES_MAX {
-                return Err(Fault::unsupported("its log changes too much to be applied in memory"));
+                return Err(Fault::unsupported("its log is too large to be applied in memory"));
             }
         }
         self.end = self.end.max(entry.last_file_offset.min(i64::MAX as u64));

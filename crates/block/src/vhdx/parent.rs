@@ -25,15 +25,15 @@ impl Parent {
     /// Reads the metadata item `locator`.
     pub(super) fn of(locator: &[u8]) -> Result<Parent> {
         if locator.len() < HEADER_LEN {
-            return Err(Fault::damaged("a parent locator that is cut short"));
+            return Err(Fault::damaged("its parent locator is cut short"));
         }
         if guid_at(locator, 0) != VHDX {
-            return Err(Fault::unsupported("it stands on something that is no VHDX image"));
+            return Err(Fault::unsupported("its parent is not a VHDX image"));
         }
         let entries = locator[HEADER_LEN..].chunks_exact(ENTRY_LEN);
         let count = usize::from(le16(locator, 18));
         if entries.len() < count {
-            return Err(Fault::damaged(format!("a parent locator with {count} entries")));
+            return Err(Fault::damaged(format!("its parent locator has {count} entries")));
         }
         let entries: Vec<_> = entries
             .take(count)
@@ -49,12 +49,13 @@ impl Parent {
             .into_iter()
             .filter_map(value)
             .map(|text| {
-                identity(text)
-                    .ok_or_else(|| Fault::damaged(format!("a parent that is called {text:?}")))
+                identity(text).ok_or_else(|| {
+                    Fault::damaged(format!("the identity of its parent, {text:?}, is not valid"))
+                })
             })
             .collect::<Result<_>>()?;
         if identities.is_empty() {
-            return Err(Fault::damaged("it does not say which image it stands on"));
+            return Err(Fault::damaged("its parent locator does not identify the parent"));
         }
         let absolute = || value("volume_path").or_else(|| value("absolute_win32_path"));
         let name = match value("relative_path") {
@@ -65,7 +66,7 @@ impl Parent {
             }
         };
         if name.is_empty() || name.ends_with('/') {
-            return Err(Fault::damaged("it does not name the image on which it stands"));
+            return Err(Fault::damaged("it does not name its parent"));
         }
         // Whatever the path is, it must name a file: no address, and nothing that begins at the root.
         Ok(Parent { name: format!("./{}", name.trim_start_matches("./")), identities })
@@ -74,7 +75,9 @@ impl Parent {
 
 /// Returns the UTF-16 text of `len` bytes at `at`.
 fn text(locator: &[u8], at: u32, len: u16) -> Result<String> {
-    let wrong = || Fault::damaged(format!("a parent locator with {len} bytes at {at:#x}"));
+    let wrong = || {
+        Fault::damaged(format!("its parent locator has no valid text of {len} bytes at {at:#x}"))
+    };
     let bytes = locator.get(at as usize..).and_then(|rest| rest.get(..usize::from(len)));
     let (units, rest) = bytes.filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)?.as_chunks();
     let units: Vec<u16> = units.iter().map(|unit| u16::from_le_bytes(*unit)).collect();

@@ -37,7 +37,9 @@ impl Descriptor {
             let first = line.split_whitespace().next().unwrap_or("");
             if ["RW", "RDONLY", "NOACCESS"].contains(&first) {
                 if descriptor.parts.len() == PARTS_MAX {
-                    return Err(Fault::damaged(format!("more than {PARTS_MAX} parts")));
+                    return Err(Fault::damaged(format!(
+                        "its descriptor has more than {PARTS_MAX} parts"
+                    )));
                 }
                 descriptor.parts.push(part(line)?);
             } else if let Some((name, value)) = line.split_once('=') {
@@ -59,7 +61,8 @@ impl Descriptor {
 
 /// Reads a line such as `RW 4192256 SPARSE "test-s001.vmdk"` or `RW 1048576 FLAT "test-f001.vmdk" 0`.
 fn part(line: &str) -> Result<(u64, Part)> {
-    let wrong = || Fault::damaged(format!("the part {line:?} of the descriptor"));
+    let wrong =
+        || Fault::damaged(format!("its descriptor has the line {line:?}, which is not valid"));
     let mut words = line.split_whitespace().skip(1);
     let sectors = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
     let kind = words.next().unwrap_or("ZERO");
@@ -76,7 +79,7 @@ fn part(line: &str) -> Result<(u64, Part)> {
         }
         "SPARSE" => Ok((sectors, Part::Sparse { name })),
         other => Err(Fault::unsupported(format!(
-            "parts of type {other} are not understood; convert it with \"qemu-img convert\""
+            "parts of type {other} are not supported; convert it with \"qemu-img convert\""
         ))),
     }
 }

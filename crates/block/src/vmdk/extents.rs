@@ -81,7 +81,7 @@ impl Extents {
 }
 
 fn zeros_only() -> Fault {
-    Fault::refused("a part of the disk is zeros and cannot be written")
+    Fault::refused("this part of the disk is always zero and cannot be written")
 }
 
 impl Driver for Extents {

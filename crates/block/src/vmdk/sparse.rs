@@ -52,7 +52,7 @@ pub(super) fn open(
     let mut header = vec![0; SECTOR as usize];
     read_padded(&*storage, &mut header, 0)?;
     if !header.starts_with(MAGIC) {
-        return Err(Fault::refused("a part of it is no sparse VMDK file"));
+        return Err(Fault::refused("a part of it is not a sparse VMDK file"));
     }
     let file = storage.size()?;
     let descriptor = descriptor(&*storage, &header)?;
@@ -60,18 +60,18 @@ pub(super) fn open(
         // The footer is followed by a marker for the end.
         read_padded(&*storage, &mut header, file.saturating_sub(2 * SECTOR))?;
         if !header.starts_with(MAGIC) {
-            return Err(Fault::damaged("it has no footer; it was not written to its end"));
+            return Err(Fault::damaged("it has no footer, so it was not written completely"));
         }
     }
     let (version, flags) = (le32(&header, 4), le32(&header, 8));
     if !(1..=3).contains(&version) {
-        return Err(Fault::unsupported(format!("VMDK of version {version} is not known")));
+        return Err(Fault::unsupported(format!("version {version} of VMDK is not supported")));
     }
     let (capacity, grain) = (le64(&header, 12), le64(&header, 20));
     let is_grain = grain.is_power_of_two() && (8..=4096).contains(&grain);
     if !is_grain || u64::from(le32(&header, 44)) != TABLE_ENTRIES {
         return Err(Fault::damaged(format!(
-            "grains of {grain} sectors, in tables of {} entries",
+            "grains of {grain} sectors in tables of {} entries are not valid",
             le32(&header, 44)
         )));
     }
@@ -81,14 +81,16 @@ pub(super) fn open(
         }
         if le16(&header, 77) != 1 {
             return Err(Fault::unsupported(format!(
-                "it is compressed by method {}, which is not known",
+                "it is compressed by the unknown method {}",
                 le16(&header, 77)
             )));
         }
     }
     let count = capacity.div_ceil(grain);
     if count > ENTRIES_MAX || part.is_some_and(|sectors| sectors > capacity) {
-        return Err(Fault::damaged(format!("a disk of {capacity} sectors with {count} grains")));
+        return Err(Fault::damaged(format!(
+            "its header says that it has {capacity} sectors in {count} grains"
+        )));
     }
     let tables = directory(&*storage, le64(&header, 56), count)?;
     let second_tables = if writes && flags & flag::SECOND_TABLES != 0 {
@@ -105,7 +107,7 @@ pub(super) fn open(
         let mut bytes = vec![0; part.len() * 4];
         if at + bytes.len() as u64 > file {
             return Err(Fault::damaged(format!(
-                "a grain table at {at:#x}, which is not all in the file"
+                "the grain table at {at:#x} is not completely in the file"
             )));
         }
         storage.read_at(&mut bytes, at)?;
@@ -132,7 +134,9 @@ fn descriptor(storage: &dyn Storage, header: &[u8]) -> Result<Option<Descriptor>
     }
     let is_place = at < 1 << 32 && len <= DESCRIPTOR_MAX / SECTOR;
     if !is_place {
-        return Err(Fault::damaged(format!("a descriptor of {len} sectors at sector {at}")));
+        return Err(Fault::damaged(format!(
+            "its descriptor cannot have {len} sectors at sector {at}"
+        )));
     }
     let mut bytes = vec![0; (len * SECTOR) as usize];
     read_padded(storage, &mut bytes, at * SECTOR)?;
@@ -146,7 +150,7 @@ fn directory(storage: &dyn Storage, at: u64, count: u64) -> Result<Vec<u32>> {
     let end = start.and_then(|start| start.checked_add(tables * 4));
     if end.is_none_or(|end| end > storage.size().unwrap_or(0)) {
         return Err(Fault::damaged(format!(
-            "a grain directory at sector {at}, which is not all in the file"
+            "the grain directory at sector {at} is not completely in the file"
         )));
     }
     let mut bytes = vec![0; tables as usize * 4];
@@ -187,7 +191,7 @@ impl Layout for Sparse {
                 None => {}
                 Some(0) => {
                     return Err(Fault::unsupported(
-                        "a grain table is not there; convert the image to write to it",
+                        "a grain table is missing; convert the image to write to it",
                     ));
                 }
                 Some(sector) => {
@@ -211,14 +215,17 @@ impl Layout for Sparse {
         if len > 2 * self.grain
             || at.checked_add(12 + len).is_none_or(|end| end > storage.size().unwrap_or(0))
         {
-            return Err(Fault::damaged(format!("a compressed grain of {len} bytes at {at:#x}")));
+            return Err(Fault::damaged(format!(
+                "a compressed grain cannot have {len} bytes at {at:#x}"
+            )));
         }
         let mut packed = vec![0; len as usize];
         storage.read_at(&mut packed, at + 12)?;
         let mut inflate = Decompress::new(true);
         let status = inflate.decompress(&packed, block, FlushDecompress::Finish);
-        status
-            .map_err(|error| Fault::damaged(format!("a compressed grain at {at:#x}: {error}")))?;
+        status.map_err(|error| {
+            Fault::damaged(format!("the compressed grain at {at:#x} cannot be read: {error}"))
+        })?;
         // The last grain of a disk may be shorter.
         block[inflate.total_out() as usize..].fill(0);
         Ok(())

@@ -53,7 +53,7 @@ pub(crate) fn create(storage: &dyn Storage, size: u64, subformat: &Subformat) ->
         Subformat::Dynamic => (DYNAMIC, false),
         Subformat::Differencing(parent) if parent.size != size => {
             return Err(Fault::refused(format!(
-                "a differencing VHD image is as large as the one below, which has {} bytes",
+                "a differencing VHD image must be as large as its parent, which has {} bytes",
                 parent.size
             )));
         }

@@ -53,7 +53,7 @@ pub(super) fn named(storage: &dyn Storage, header: &[u8]) -> Result<(String, Ide
     let name = text(name.map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect());
     let name = name.rsplit('/').next().unwrap_or_default().to_owned();
     if name.is_empty() {
-        Err(Fault::damaged("it does not name the image on which it stands"))
+        Err(Fault::damaged("it does not name its parent"))
     } else {
         Ok((name, identity))
     }
@@ -75,7 +75,7 @@ impl Parent {
     /// Returns the backing image that `backing` names, for an image at `image`.
     pub(crate) fn of(image: &Path, backing: &BackingName) -> Result<Parent> {
         if backing.format.as_deref().is_some_and(|format| format != "vpc") {
-            return Err(Fault::refused("a VHD image stands on a VHD image (vpc) alone"));
+            return Err(Fault::refused("the parent of a VHD image must be a VHD image (vpc)"));
         }
         let path = backing.path(image)?;
         let refused = |error: &dyn ToString| Fault::refused(error.to_string());
@@ -97,7 +97,7 @@ impl Parent {
         for (_, path) in &paths {
             if path.contains('\\') || path.len() * 2 > PATH_MAX {
                 return Err(Fault::refused(format!(
-                    "the name of the image below cannot be kept in a VHD image: {path}"
+                    "a VHD image cannot store the name of its parent: {path}"
                 )));
             }
         }

@@ -333,17 +333,20 @@ fn a_differencing_vhd_image_stands_on_no_other_image() {
     };
     refused(&vhd_on("base.vhd", 1 << 20), &format!("there is no image {}", base.display()));
     std::fs::write(&base, [0; 4096]).unwrap();
-    refused(&vhd_on("base.vhd", 1 << 20), "it is no VHD image");
+    refused(&vhd_on("base.vhd", 1 << 20), "it is not a VHD image");
     make_vhd(&base, &source(1 << 20), &[]);
-    let size = "a differencing VHD image is as large as the one below, which has 1048576 bytes";
+    let size = "a differencing VHD image must be as large as its parent, which has 1048576 bytes";
     refused(&vhd_on("base.vhd", 2 << 20), size);
     let mut raw = vhd_on("base.vhd", 1 << 20);
     raw.backing = Some(backing(&base, "raw"));
-    refused(&raw, "a VHD image stands on a VHD image (vpc) alone");
+    refused(&raw, "the parent of a VHD image must be a VHD image (vpc)");
     make(&path, &vhd_on("base.vhd", 1 << 20));
     make_vhd(&base, &source(1 << 20), &[]);
     let error = open_as(&path, &OpenOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("it was made on another image than the one that is at "), "{error}");
+    assert!(
+        error.contains("is not the image that it was made on, or has been changed since"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -355,12 +358,12 @@ fn what_a_format_cannot_do_is_said() {
     let error = image.resize(2 << 20).unwrap_err().to_string();
     assert!(error.ends_with("the size of images of this format cannot be changed"), "{error}");
     let error = image.write_compressed(&[0; 512], 0).unwrap_err().to_string();
-    assert!(error.ends_with("this format cannot be written compressed"), "{error}");
+    assert!(error.ends_with("images of this format cannot be compressed"), "{error}");
     let mut on = options(Format::Vdi, 1 << 20, &[]);
     on.backing = Some(backing(&path, "vdi"));
     let error = ring3_block::create(&directory.path().join("new"), &on).unwrap_err().to_string();
     assert!(
-        error.ends_with("vdi images are not made on backing files; qcow2 images are"),
+        error.ends_with("vdi images cannot have a backing file here; make a qcow2 image"),
         "{error}"
     );
 }

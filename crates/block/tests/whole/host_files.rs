@@ -67,7 +67,7 @@ fn a_raw_image_does_not_become_another_one_unasked() {
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
     let error = image.write_at(&header, 0).unwrap_err().to_string();
-    assert!(error.contains("would make a qcow2 image of it"), "{error}");
+    assert!(error.contains("would make it a qcow2 image"), "{error}");
     // The header cannot be written in two steps either.
     image.write_at(&header[..3], 0).unwrap();
     image.write_at(&header[3..], 3).unwrap_err();
@@ -91,7 +91,10 @@ fn what_is_no_image_is_refused_by_name() {
     let says = image.write_at(&[0], 0).unwrap_err().to_string();
     assert!(says.ends_with("it is open for reading only"), "{says}");
     let says = image.read_at(&mut [0; 2], 4095).unwrap_err().to_string();
-    assert!(says.ends_with("bytes 4095 to 4097 were asked for, and the image has 4096"), "{says}");
+    assert!(
+        says.ends_with("a request for bytes 4095 to 4097 exceeds the image's 4096 bytes"),
+        "{says}"
+    );
 }
 
 #[test]

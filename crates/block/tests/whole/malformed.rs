@@ -158,7 +158,7 @@ fn tables_that_are_too_large_are_refused() {
     );
     assert_eq!(
         image.unwrap_err().to_string(),
-        "image: the image is damaged: an L1 table of 5242880 entries"
+        "image: the image is damaged: its L1 table cannot have 5242880 entries"
     );
 }
 
@@ -178,7 +178,7 @@ fn chains_that_do_not_end_are_refused() {
     make(&path(1), &on(0));
     make(&path(2), &on(1));
     let error = open_as(&path(1), &OpenOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("stands on itself"), "{error}");
+    assert!(error.contains("leads back to it"), "{error}");
     for index in 3..80 {
         make(&path(index), &on(index + 1));
     }

@@ -404,7 +404,7 @@ fn who_does_not_come_back_is_told_of() {
         let mut server = start();
         server.open(&address, &raw(false));
         let error = image.read_at(&mut [0; 512], 0).unwrap_err().to_string();
-        assert!(error.contains("another export"), "{error}");
+        assert!(error.contains("a different export"), "{error}");
         drop(server);
         std::fs::remove_file(&socket).unwrap();
         make(&path, &options(Format::Raw, 1 << 20, &[]));

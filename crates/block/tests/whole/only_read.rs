@@ -89,7 +89,7 @@ fn they_are_not_written() {
             let options = OpenOptions { writes: true, ..with_password(given) };
             let error = Image::open(&path, &options).unwrap_err();
             let is_so = matches!(error, Error::In { fault: Fault::OnlyRead(_), .. });
-            assert!(is_so && error.to_string().contains("only read"), "{kind}: {error}");
+            assert!(is_so && error.to_string().contains("cannot be written"), "{kind}: {error}");
         }
         assert!(std::fs::read(&path).unwrap() == before, "{kind}");
     }

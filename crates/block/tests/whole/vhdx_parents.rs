@@ -238,7 +238,7 @@ fn another_parent_is_refused() {
     images(directory.path(), &[path, ("parent_linkage", OTHER), ("parent_linkage2", "KNOWN")]);
     open(&child, Format::Vhdx, false);
     images(directory.path(), &[path, ("parent_linkage", OTHER)]);
-    refused("it was made on another image");
+    refused("is not the image that it was made on");
     // A write to the parent gives it another identity.
     images(directory.path(), &[path, ("parent_linkage", "KNOWN")]);
     open(&child, Format::Vhdx, false);
@@ -246,18 +246,18 @@ fn another_parent_is_refused() {
     let write =
         Command::new("qemu-io").args(["-f", "vhdx", "-c", "write 0 512"]).arg(&parent).output();
     assert!(write.unwrap().status.success());
-    refused("it was made on another image");
+    refused("is not the image that it was made on");
     // A parent of another format is refused.
     std::fs::write(&parent, vec![0; SIZE]).unwrap();
-    refused("no VHDX image");
+    refused("not a VHDX image");
     std::fs::remove_file(&parent).unwrap();
     refused("parent.vhdx");
     // An image must not stand on itself, nor on an image that stands on it.
     images(directory.path(), &[("relative_path", "child.vhdx"), ("parent_linkage", OTHER)]);
-    refused("its chain of backing files comes back to it");
+    refused("leads back to it");
     images(directory.path(), &[path, ("parent_linkage", OTHER)]);
     differencing(&parent, &locator(&[("relative_path", "child.vhdx"), ("parent_linkage", OTHER)]));
-    refused("its chain of backing files comes back to it");
+    refused("leads back to it");
     // No path leads to an address, or to the root directory.
     for path in [
         "nbd://127.0.0.1:1/disk",

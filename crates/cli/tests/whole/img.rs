@@ -137,7 +137,10 @@ fn a_convert_that_fails_leaves_what_was_there() {
     assert_eq!(std::fs::read(place.path("old")).unwrap(), b"old");
     assert_eq!(place.files(), ["bad", "old"]);
     let says = place.img_status("create -f nonsense x 1M", 2);
-    assert!(says.contains("there is no image format \"nonsense\"; there are raw, qcow2"), "{says}");
+    assert!(
+        says.contains("there is no image format \"nonsense\"; choose from raw, qcow2"),
+        "{says}"
+    );
     assert!(place.img_status("create x", 1).contains("give the size of the disk"));
     assert!(place.img_status("info missing", 1).contains("'missing': No such file or directory"));
 }

@@ -278,14 +278,9 @@ const OTHERS: &[(&str, i32, i32, &str)] = &[
     // The format of a backing file is detected and kept.
     ("create -f qcow2 -b base.qcow2 new.qcow2", 0, 1, "backing_fmt=qcow2"),
     // Encrypted images can only be read, and images of some other formats cannot be created.
-    (
-        "create SECRET -f luks -o key-secret=s,iter-time=100 new.luks 10M",
-        1,
-        0,
-        "read, and not made",
-    ),
-    ("convert -O vhdx disk.raw new.vhdx", 1, 0, "read, and not made"),
-    ("resize disk.vhdx +1M", 1, 1, "VHDX images are only read"),
+    ("create SECRET -f luks -o key-secret=s,iter-time=100 new.luks 10M", 1, 0, "can only be read"),
+    ("convert -O vhdx disk.raw new.vhdx", 1, 0, "can only be read"),
+    ("resize disk.vhdx +1M", 1, 1, "VHDX images cannot be written"),
     // ring3 compares contents rather than allocation.
     ("compare -s disk.raw disk.qcow2", 0, 1, "Images are identical."),
 ];

@@ -110,7 +110,7 @@ pub(super) const CASES: &[(&str, i32, &str)] = &[
     ("img create new2 -1", 2, "negative numbers are not allowed"),
     ("img create -f vhd new2 1G", 2, "VHD images are vpc"),
     ("img convert -O iso disk.img new2", 2, "discs and diskettes are raw"),
-    ("img create -f vhdx new2 1G", 1, "qcow2 images are"),
+    ("img create -f vhdx new2 1G", 1, "make a qcow2 image"),
     ("img resize 10G empty.qcow2", 1, "ring3 img resize empty.qcow2 10G"),
     ("img convert -O qcow2 disk.img", 1, "and of the new one"),
     ("img check -r empty.qcow2", 2, "leaks, all"),

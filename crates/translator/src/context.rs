@@ -43,8 +43,10 @@ pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use entry::{enter, leave, leave_signal};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
-pub(crate) use privileges::{AllowedTransfers, PrivilegeState, Tables, Transfer, crossed_to};
-pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, outcome};
+pub(crate) use privileges::{
+    AllowedTransfers, Loaded, PrivilegeState, Tables, Transfer, crossed_to,
+};
+pub(crate) use system::{ANSWERS, Answers, CpuidAnswer, MsrAnswer, only_holds, outcome};
 pub(crate) use virtual_8086::Virtual;
 
 /// The reasons why translated code is left.
@@ -406,8 +408,11 @@ pub(crate) struct Context {
     system: u64,
     cpuid: u64,
     rdmsr: u64,
+    wrmsr: u64,
     lgdt: u64,
     lidt: u64,
+    lldt: u64,
+    ltr: u64,
     load_cr0: u64,
     load_cr4: u64,
     /// The addresses of the routines for far transfers of flat code: two of the supervisor and of users that
@@ -564,8 +569,11 @@ impl Context {
             system: routines::system::system as *const () as u64,
             cpuid: routines::system::cpuid as *const () as u64,
             rdmsr: routines::system::rdmsr as *const () as u64,
+            wrmsr: routines::system::wrmsr as *const () as u64,
             lgdt: routines::system::lgdt as *const () as u64,
             lidt: routines::system::lidt as *const () as u64,
+            lldt: routines::system::lldt as *const () as u64,
+            ltr: routines::system::ltr as *const () as u64,
             load_cr0: routines::system::load_cr0 as *const () as u64,
             load_cr4: routines::system::load_cr4 as *const () as u64,
             far_check_flat: [

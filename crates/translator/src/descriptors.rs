@@ -7,15 +7,15 @@
 //! [`Descriptors::store`] gives the segment registers to the processor.
 //!
 //! Gates of the IDT and the stack in the TSS are read where they are, so of those tables only the addresses
-//! are noted.
+//! are noted. The descriptors in LDTR and TR are noted like those of segments.
 
 use ring3_core::memory::{Memory, Target};
 use ring3_x86::cpu::invalidations::Invalidations;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
-use ring3_x86::paging::Access;
+use ring3_x86::paging::{Access, PageMapping};
 use ring3_x86::segment::{Descriptor, Segment, Selector, TableRegister, sreg, system};
 
-use crate::context::{Context, FAR_MODES, FarMode, NO_BASE, Tables, View};
+use crate::context::{Context, FAR_MODES, FarMode, Loaded, NO_BASE, Tables, View};
 use crate::routines::descriptors::DESCRIPTOR_NUMBER_SHIFT;
 use crate::segmented::limits::Limits;
 
@@ -62,6 +62,9 @@ pub(crate) mod allowed {
 pub(crate) const CALL: usize = 6;
 /// Index in [`KnownDescriptor::allowed`] of far calls by users through a call gate to code of the supervisor.
 pub(crate) const CALL_INWARD: usize = 7;
+
+/// The bit of a TSS descriptor that says that the task is busy (SDM vol. 3, figure 9-3).
+const BUSY: u64 = 1 << 41;
 
 /// Offset of ESP0 and SS0 in a 32-bit TSS (SDM vol. 3, figure 9-2), and their bytes.
 const INNER_STACK: u32 = 4;
@@ -130,6 +133,7 @@ impl Descriptors {
                 .iter_mut()
                 .filter(is_local)
                 .for_each(|known| *known = KnownDescriptor::default());
+            context.tables.local = Loaded::default();
             context.far_modes[FarMode::BY_DESCRIPTOR] = [FarMode::NONE; FAR_MODES];
         }
         (self.gdtr, self.ldtr, self.idtr, self.tr) = (cpu.gdtr, cpu.ldtr, cpu.idtr, cpu.tr);
@@ -312,6 +316,43 @@ impl Descriptors {
         }
     }
 
+    /// Notes the descriptors in LDTR and TR after LLDT or LTR.
+    pub(crate) fn note_system_registers(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        context: &mut Context,
+    ) {
+        let tables = context.tables;
+        for (register, known) in [(self.ldtr, tables.local), (self.tr, tables.task)] {
+            let selector = Selector(register.selector);
+            if known.selector == selector.0.into() || selector.is_null() || selector.is_local() {
+                continue;
+            }
+            let Some((host, descriptor)) = self.read(cpu, memory, selector) else { continue };
+            if Descriptor(descriptor).segment(selector.0) != register {
+                continue;
+            }
+            let loaded = Loaded { host, descriptor, selector: selector.0.into() };
+            if register.attributes.kind() == system::LDT {
+                context.tables.local = loaded;
+            } else if self.is_plain(cpu, memory, selector) {
+                context.tables.task = Loaded { descriptor: descriptor & !BUSY, ..loaded };
+            }
+        }
+    }
+
+    /// Returns whether the descriptor of `selector` in the GDT can be written to as ordinary memory.
+    fn is_plain(&self, cpu: &mut Cpu, memory: &mut Memory, selector: Selector) -> bool {
+        let linear = (self.gdtr.base as u32).wrapping_add(u32::from(selector.0 & !7));
+        let page = page(cpu, memory, linear).filter(|mapping| mapping.writable);
+        page.is_some_and(|mapping| {
+            let target = memory.write_target(mapping.address);
+            target == memory.read_target(mapping.address)
+                && matches!(target, Target::Place(place) if memory.is_plain(place))
+        })
+    }
+
     /// Notes the segment in `register`, which was just loaded.
     fn note_segment(
         &mut self,
@@ -373,11 +414,7 @@ impl Descriptors {
         linear: u32,
         len: usize,
     ) -> Option<&'a [u8]> {
-        let mapping = if cpu.cr0().contains(Cr0::PG) {
-            cpu.page_in_advance(memory, linear, Access::Read, false)?.0
-        } else {
-            cpu.map_page(memory, linear, Access::Read, false)?
-        };
+        let mapping = page(cpu, memory, linear)?;
         if mapping.user && cpu.cr4().contains(Cr4::SMAP) {
             // SMAP lets no implicit access to a table through, whatever AC is.
             return None;
@@ -415,6 +452,15 @@ impl Descriptors {
         } else {
             self.segments[number_of(selector)]
         }
+    }
+}
+
+/// Returns the page of `linear`, or None if nothing has accessed it yet.
+fn page(cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<PageMapping> {
+    if cpu.cr0().contains(Cr0::PG) {
+        cpu.page_in_advance(memory, linear, Access::Read, false).map(|(mapping, _)| mapping)
+    } else {
+        cpu.map_page(memory, linear, Access::Read, false)
     }
 }
 

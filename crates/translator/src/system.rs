@@ -75,10 +75,11 @@ pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: b
         Code::Cpuid => at::CPUID,
         _ if !is_plain => at::SYSTEM,
         Code::Rdmsr => at::RDMSR,
+        Code::Wrmsr => at::WRMSR,
         Code::Lgdt_m1632 if load_table(emitter, instruction) => at::LGDT,
         Code::Lidt_m1632 if load_table(emitter, instruction) => at::LIDT,
         _ => {
-            if let Some(routine) = load_control(emitter, instruction) {
+            if let Some(routine) = load_register(emitter, instruction) {
                 emitter.load_number(Register::R10D, number);
                 emitter.call(routine);
                 return;
@@ -90,10 +91,10 @@ pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: b
     emitter.call(routine);
 }
 
-/// Loads R8D with the value that `instruction` of flat code loads into CR0 or CR4, and returns the field of
-/// the context with the routine that loads it. Returns None for all other instructions, and then writes
-/// nothing.
-fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32> {
+/// Loads R8D with the value that `instruction` of flat code loads into CR0, CR4, LDTR or TR, and returns the
+/// field of the context with the routine that loads it. Returns None for all other instructions, and then
+/// writes nothing.
+fn load_register(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32> {
     match (instruction.code(), instruction.op0_register()) {
         (Code::Mov_cr_r32, Register::CR0) => {
             emitter.copy(Register::R8D, copy::rename(instruction.op1_register()));
@@ -108,15 +109,18 @@ fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32>
             emitter.load(Register::R8D, without);
             Some(at::LOAD_CR0)
         }
-        (Code::Lmsw_rm16 | Code::Lmsw_r32m16, from) => {
+        (Code::Lldt_rm16 | Code::Lldt_r32m16, _) => {
+            load_word_operand(emitter, instruction)?;
+            Some(at::LLDT)
+        }
+        (Code::Ltr_rm16 | Code::Ltr_r32m16, _) => {
+            load_word_operand(emitter, instruction)?;
+            Some(at::LTR)
+        }
+        (Code::Lmsw_rm16 | Code::Lmsw_r32m16, _) => {
             // PE is set in protected mode, and LMSW cannot clear it.
             const LOADED: u32 = Cr0::MP.union(Cr0::EM).union(Cr0::TS).bits();
-            if instruction.op0_kind() == OpKind::Register {
-                emitter.copy(Register::R8D, copy::rename(from.full_register32()));
-            } else {
-                let from = copy::plain_address(emitter, instruction)?;
-                emitter.load_word(Register::R8D, from);
-            }
+            load_word_operand(emitter, instruction)?;
             let cr0 = MemoryOperand::with_base_displ(Register::R14, at::CONTROL.into());
             emitter.select_bits(Register::R8D, LOADED);
             emitter.load(Register::R10D, cr0);
@@ -126,6 +130,21 @@ fn load_control(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32>
         }
         _ => None,
     }
+}
+
+/// Loads R8D with the first operand, a word. Returns None if its address is not plain, and then writes
+/// nothing.
+fn load_word_operand(emitter: &mut Emitter, instruction: &Instruction) -> Option<()> {
+    if instruction.op0_kind() == OpKind::Register {
+        let from = copy::rename(instruction.op0_register().full_register32());
+        emitter.copy(Register::R8D, from);
+        let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
+        emitter.instruction(word);
+    } else {
+        let from = copy::plain_address(emitter, instruction)?;
+        emitter.load_word(Register::R8D, from);
+    }
+    Some(())
 }
 
 /// Returns the operand at `offset` from the linear address in R8D.

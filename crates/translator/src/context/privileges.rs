@@ -25,7 +25,26 @@ pub(crate) struct PrivilegeState {
     pub(crate) known_code: u16,
 }
 
-/// Host addresses of the tables by which INT n finds its handler.
+/// The descriptor in the GDT from which LDTR or TR was loaded.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Loaded {
+    /// The host address of the descriptor.
+    pub(crate) host: u64,
+    /// The value with which the descriptor was loaded. While it has this value, loading the register once
+    /// more has the same result.
+    pub(crate) descriptor: u64,
+    /// The selector, or a number that is none.
+    pub(crate) selector: u32,
+}
+
+impl Default for Loaded {
+    fn default() -> Loaded {
+        Loaded { host: 0, descriptor: 0, selector: u32::MAX }
+    }
+}
+
+/// Host addresses of the tables by which INT n finds its handler, and of the descriptors in LDTR and TR.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Tables {
@@ -35,6 +54,11 @@ pub(crate) struct Tables {
     pub(crate) inner_stack: u64,
     /// The offset of the last byte of the IDT that is known; 0 if none is.
     pub(crate) idt_limit: u32,
+    /// The descriptor of the LDT.
+    pub(crate) local: Loaded,
+    /// The descriptor of the TSS, as LTR finds it: not busy. It is known only while translated code may write
+    /// to it.
+    pub(crate) task: Loaded,
 }
 
 /// The values that INT n or IRET is about to load.
@@ -84,6 +108,11 @@ pub(crate) struct AllowedTransfers {
 }
 
 impl Context {
+    /// Forgets the descriptor of the TSS, since writing to its memory may need more than a store now.
+    pub(crate) fn forget_task(&mut self) {
+        self.tables.task = Loaded::default();
+    }
+
     /// Sets the addresses at which instructions that may change the privilege go on: routines for those that
     /// are `allowed`, and the interpreter for the others.
     pub(crate) fn allow_transfers(&mut self, allowed: &AllowedTransfers) {

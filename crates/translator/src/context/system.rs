@@ -17,15 +17,27 @@ pub(crate) struct CpuidAnswer {
     pub(crate) sub_leaf_bits: u64,
 }
 
-/// A past answer of RDMSR.
+/// A past answer of RDMSR, or the one that it would give after WRMSR.
 #[derive(Debug, Clone, Copy)]
-#[repr(C)]
+#[repr(C, align(32))]
 pub(crate) struct MsrAnswer {
     /// The number of the model-specific register. In an empty entry it has 64 bits, which no register's
     /// number has.
     pub(crate) number: u64,
+    /// The same number if WRMSR with this value does nothing, or else one that no register has.
+    pub(crate) rewritten: u64,
     /// The values of EAX and EDX.
     pub(crate) registers: [u32; 2],
+}
+
+impl MsrAnswer {
+    const NONE: MsrAnswer = MsrAnswer { number: u64::MAX, rewritten: u64::MAX, registers: [0; 2] };
+}
+
+/// Returns whether the model-specific register `number` only holds what was written to it: IA32_SYSENTER_CS,
+/// IA32_SYSENTER_ESP, IA32_SYSENTER_EIP and IA32_TSC_AUX. Each of them has 32 bits.
+pub(crate) fn only_holds(number: u32) -> bool {
+    matches!(number, 0x174..=0x176 | 0xc000_0103)
 }
 
 /// Number of answers of each kind. The low bits of the leaf, or of the register's number, select the entry.
@@ -51,7 +63,7 @@ impl Answers {
         };
         Answers {
             cpuid: std::array::from_fn(nothing),
-            msr: [MsrAnswer { number: u64::MAX, registers: [0; 2] }; ANSWERS],
+            msr: [MsrAnswer::NONE; ANSWERS],
             are_there: false,
         }
     }
@@ -64,10 +76,11 @@ impl Answers {
         self.are_there = true;
     }
 
-    /// Notes that RDMSR has read EAX and EDX from the model-specific register `number`.
+    /// Notes that RDMSR reads EAX and EDX from the model-specific register `number`.
     pub(crate) fn note_msr(&mut self, number: u32, registers: [u32; 2]) {
-        let answer = MsrAnswer { number: number.into(), registers };
-        self.msr[number as usize % ANSWERS] = answer;
+        let rewritten = if only_holds(number) { number.into() } else { u64::MAX };
+        self.msr[number as usize % ANSWERS] =
+            MsrAnswer { number: number.into(), rewritten, registers };
         self.are_there = true;
     }
 

@@ -8,11 +8,37 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::Eflags;
 
 use super::{call_interpreter, numeric_ask};
-use crate::context::{ANSWERS, Answers, Context, CpuidAnswer, MsrAnswer, leave, outcome, reason};
+use crate::context::{
+    ANSWERS, Answers, Context, CpuidAnswer, Loaded, MsrAnswer, Tables, leave, outcome, reason,
+};
 use crate::translator::execute_system;
 
 /// The number of IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
+/// Offsets in the context of what is known of LDTR and of TR.
+const LOCAL: usize = offset_of!(Context, tables) + offset_of!(Tables, local);
+const TASK: usize = offset_of!(Context, tables) + offset_of!(Tables, task);
+/// Offset in a descriptor of the byte with its type, and the bit of that byte which says that a task is busy.
+const ATTRIBUTES: usize = 5;
+const BUSY: u32 = 2;
+
+/// Jumps to `$otherwise` unless the selector in R8D is that of a [`Loaded`] register, and its descriptor
+/// still has the value with which it was loaded. Loads R9 with the host address of the descriptor. Uses R8,
+/// and changes flags.
+///
+/// Operands: `selector`, `host` and `descriptor`, offsets in the context.
+macro_rules! check_loaded {
+    ($otherwise:literal) => {
+        concat!(
+            "cmp [r14 + {selector}], r8d\n",
+            concat!("jne ", $otherwise, "\n"),
+            "mov r9, [r14 + {host}]\n",
+            "mov r8, [r9]\n",
+            "cmp r8, [r14 + {descriptor}]\n",
+            concat!("jne ", $otherwise),
+        )
+    };
+}
 
 /// Loads the guest's general registers from the processor state ([`Cpu`]) at R9.
 ///
@@ -211,6 +237,47 @@ pub(crate) unsafe extern "sysv64" fn rdmsr() {
 
 const _: () = assert!(size_of::<MsrAnswer>().is_power_of_two());
 
+/// Executes WRMSR, as [`rdmsr`] executes RDMSR. If the register has this value already, and does nothing but
+/// hold it, the engine is not called.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn wrmsr() {
+    naked_asm!(
+        "mov [r14 + {system_number}], r8d",
+        "mov r9d, {answers} - 1",
+        "pext r9d, ecx, r9d",
+        "rorx r9, r9, 64 - {answer_shift}",
+        "lea r9, [r14 + r9 + {msr}]",
+        "mov r10, rcx",
+        // The comparisons must not change flags.
+        "mov r8, [r9 + {rewritten}]",
+        "not r8",
+        "lea rcx, [rcx + r8 + 1]",
+        "jrcxz 2f",
+        "1:",
+        "mov rcx, r10",
+        "mov r8d, [r14 + {system_number}]",
+        "jmp {system}",
+        "2:",
+        "mov rcx, [r9 + {registers}]",
+        "not rcx",
+        "rorx r8, rdx, 32",
+        "lea r8, [r8 + rax + 1]",
+        "lea rcx, [rcx + r8]",
+        "jrcxz 3f",
+        "jmp 1b",
+        "3:",
+        "mov rcx, r10",
+        "ret",
+        system_number = const offset_of!(Context, system_number),
+        answers = const ANSWERS,
+        answer_shift = const size_of::<MsrAnswer>().ilog2(),
+        msr = const offset_of!(Context, answers) + offset_of!(Answers, msr),
+        rewritten = const offset_of!(MsrAnswer, rewritten),
+        registers = const offset_of!(MsrAnswer, registers),
+        system = sym system,
+    )
+}
+
 /// Executes LGDT, whose index is R8D. R10 holds the value to load, in the format of
 /// [`Context::table_registers`]. If GDTR has this value already, the engine is not called.
 #[unsafe(naked)]
@@ -249,6 +316,50 @@ unsafe extern "sysv64" fn load_table() {
         "2:",
         "mov rcx, r9",
         "ret",
+        system = sym system,
+    )
+}
+
+/// Executes LLDT with the selector in R8D, in flat code. R10D is the index of the instruction. If LDTR was
+/// loaded from this descriptor already, the engine is not called.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn lldt() {
+    naked_asm!(
+        keep_flags!(),
+        check_loaded!("2f"),
+        restore_flags!(),
+        "ret",
+        "2:",
+        restore_flags!(),
+        "mov r8d, r10d",
+        "jmp {system}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        selector = const LOCAL + offset_of!(Loaded, selector),
+        host = const LOCAL + offset_of!(Loaded, host),
+        descriptor = const LOCAL + offset_of!(Loaded, descriptor),
+        system = sym system,
+    )
+}
+
+/// Executes LTR as [`lldt`] executes LLDT, and marks the task as busy.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn ltr() {
+    naked_asm!(
+        keep_flags!(),
+        check_loaded!("2f"),
+        "or byte ptr [r9 + {attributes}], {busy}",
+        restore_flags!(),
+        "ret",
+        "2:",
+        restore_flags!(),
+        "mov r8d, r10d",
+        "jmp {system}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        selector = const TASK + offset_of!(Loaded, selector),
+        host = const TASK + offset_of!(Loaded, host),
+        descriptor = const TASK + offset_of!(Loaded, descriptor),
+        attributes = const ATTRIBUTES,
+        busy = const BUSY,
         system = sym system,
     )
 }

@@ -89,6 +89,7 @@ impl Translator {
         match self.last_paging.replace(paging) {
             Some(before) if before == paging => Ok(()),
             Some(before) if before.is_but_for_protection(paging) => {
+                self.context.forget_task();
                 self.spaces.protect_from_supervisor(paging.write_protection)
             }
             _ => self.clear_spaces(),
@@ -159,6 +160,7 @@ impl Translator {
 
     /// Makes all writes to pages that have come to hold code fault.
     pub(super) fn protect_marked(&mut self, memory: &mut Memory) -> io::Result<()> {
+        self.context.forget_task();
         let MarkedCode::Pages(pages) = memory.take_marked_code() else {
             return self.clear_spaces();
         };

@@ -8,7 +8,7 @@ use ring3_x86::cpu::{Cpu, Cr0, Msrs, reg};
 use ring3_x86::flags::Eflags;
 
 use super::Translator;
-use crate::context::{Context, NumericEntry, outcome};
+use crate::context::{Context, NumericEntry, only_holds, outcome};
 use crate::mode;
 use crate::numeric::{self, Numeric};
 use crate::system::System;
@@ -145,9 +145,14 @@ impl Translator {
                 true
             }
             System::Wrmsr => {
+                let number = cpu.get::<u32>(reg::CX);
                 let before = known_msrs(&cpu.msrs);
                 execute(cpu, memory)?;
                 context.answers.forget();
+                let value = [reg::AX, reg::DX].map(|register| cpu.get(register));
+                if only_holds(number) && value[1] == 0 {
+                    context.answers.note_msr(number, value);
+                }
                 before == known_msrs(&cpu.msrs)
             }
             System::Tables => {
@@ -155,6 +160,7 @@ impl Translator {
                 if !self.descriptors.are_those_of(cpu) {
                     self.descriptors.look_at_registers(cpu, &mut self.context);
                 }
+                self.descriptors.note_system_registers(cpu, memory, &mut self.context);
                 // In real mode INT n reads its vector from the table, which may have moved.
                 mode::is_flat(self.modes.current().0)
             }

@@ -178,6 +178,14 @@ fn privileged() -> Vec<Vec<u8>> {
     for number in [0x10, 0x174, 0x175, 0x176, 0xc000_0103] {
         steps.extend([write(number), read(number), vec![0x0f, 0x31], vec![0x0f, 0x01, 0xf9]]); // RDTSC; RDTSCP
     }
+    // WRMSR of the same value twice, and of one with EDX set, which most of these registers ignore.
+    for number in [0x174, 0x175, 0x176, 0xc000_0103] {
+        let write = |high| [&load(2, high)[..], &[0x0f, 0x30]].concat();
+        let high = u32::from(number < 0x1000);
+        let number = [load(1, number), load(0, 0x1234_5678)].concat();
+        steps.push([&number[..], &write(0), &write(0), &write(high), &write(0)].concat());
+        steps.push([&number[..], &write(0), &[0x0f, 0x32]].concat());
+    }
     // WRMSR of a value that RDMSR has read.
     steps.extend(
         [0x1b, 0x277, 0x1a0, 0xc000_0080].map(|number| [&read(number)[..], &[0x0f, 0x30]].concat()),
@@ -285,6 +293,17 @@ fn privileged() -> Vec<Vec<u8>> {
     // AND BYTE [descriptor + 5], FDh; LTR AX
     let free = [&[0x80, 0x25][..], &(GDT + u32::from(TASK) + 5).to_le_bytes(), &[0xfd]].concat();
     steps.push([&load(0, TASK.into()), &free[..], &[0x0f, 0x00, 0xd8]].concat());
+    // The same with another limit: XOR BYTE [descriptor], 10h
+    let limit = |selector: u16| {
+        [&[0x80, 0x35][..], &(GDT + u32::from(selector)).to_le_bytes(), &[0x10]].concat()
+    };
+    for _ in 0..2 {
+        steps.push([&limit(TASK)[..], &load(0, TASK.into()), &free, &[0x0f, 0x00, 0xd8]].concat());
+    }
+    for change in [true, false, true] {
+        let change = if change { limit(LOCAL_TABLE) } else { Vec::new() };
+        steps.push([&change[..], &load(0, LOCAL_TABLE.into()), &[0x0f, 0x00, 0xd0]].concat());
+    }
     // XOR DWORD [descriptor + 4], 1 << 22; LAR EAX, EDX
     let change = [
         &[0x81, 0x35][..],
@@ -503,6 +522,62 @@ fn pages_that_are_elsewhere() {
             let expected = if is_there { 20 + 20 * 0x10 } else { 40 };
             assert_eq!(pair.right.get(reg::AX), expected);
             assert_eq!(pair.right.get(reg::BX), 20 * 0x101);
+        }
+    }
+}
+
+/// LTR marks as busy a TSS whose descriptor is also code: from its type on it is MOV [EAX], EAX, and with a
+/// busy task MOV EAX, [EAX].
+#[test]
+fn a_busy_task_is_other_code() {
+    let Some(mut pair) = Pair::new() else { return };
+    let kind = GDT + u32::from(TASK) + 5;
+    let call = |from: usize| kind.wrapping_sub(CODE + from as u32 + 5).to_le_bytes();
+    let mut code = [
+        &load(0, TASK.into())[..],
+        &[0x80, 0x25],
+        &kind.to_le_bytes(),
+        &[0xfd], // AND BYTE [kind], FDh
+    ]
+    .concat();
+    for what in [&[0x0f, 0x00, 0xd8][..], &[]] {
+        // LTR AX or nothing; MOV EAX, EBX; CALL kind; STOSD; MOV EAX, TASK
+        code.extend([what, &[0x89, 0xd8, 0xe8]].concat());
+        code.extend(call(code.len() - 1));
+        code.push(0xab);
+        code.extend(load(0, TASK.into()));
+    }
+    // The code is made when the task is free, and then it becomes busy.
+    let free = [&[0x80, 0x25][..], &kind.to_le_bytes(), &[0xfd, 0x89, 0xd8, 0xe8]].concat();
+    code.extend(free);
+    code.extend(call(code.len() - 1));
+    code.push(0xab);
+    code.extend([&load(0, TASK.into())[..], &[0x0f, 0x00, 0xd8, 0x89, 0xd8, 0xe8]].concat());
+    code.extend(call(code.len() - 1));
+    code.extend([0xab, 0x4d, 0x0f, 0x85]); // STOSD; DEC EBP; JNZ to the first one
+    let back = (code.len() as u32 + 4).wrapping_neg();
+    code.extend(back.to_le_bytes());
+    code.push(0xf4);
+    for is_paged in [false, true] {
+        for slice in [1, 3, 50, LIMIT, LIMIT] {
+            pair.each(|machine| {
+                machine.reset_processor();
+                if is_paged {
+                    machine.enable_paging();
+                }
+                machine.set_descriptor(TASK, 0x0000_8900_0000_0067 | u64::from(TSS) << 16);
+                machine.set_descriptor(TASK + 8, 0xc3c0); // With the byte before: ADD AL, AL; RET
+                put_code(machine, CODE, &code);
+                machine.put_dword(OPERAND, 0x1234_5678);
+                machine.cpu.set_gpr(reg::BX, OPERAND.into());
+                machine.cpu.set_gpr(reg::DI, LOG.into());
+                machine.cpu.set_gpr(reg::BP, 40);
+            });
+            while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
+                pair.compare_processors();
+            }
+            pair.compare();
+            assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
         }
     }
 }

@@ -35,6 +35,7 @@ use ring3_x86::segment::Segment;
 use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
+use crate::routines::exceptions::numeric_error;
 use crate::routines::far::{far_check_call, far_check_flat};
 use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, enter_program};
@@ -306,6 +307,10 @@ pub(crate) struct Context {
     pub(crate) interrupt: [u64; 2],
     /// The addresses at which it goes on after its pushes.
     enter_handler: [u64; 2],
+    /// The addresses at which an exception goes on, as INT n does. The DPL of its gate does not matter.
+    pub(crate) exception: [u64; 2],
+    /// The addresses of the routines that begin to deliver #MF, in code of the supervisor and of users.
+    numeric_error: [u64; 2],
     /// The addresses at which IRET goes on in code of the supervisor after its first pops, and after those of
     /// a return to user code: a routine, or the interpreter.
     pub(crate) interrupt_return: [u64; 2],
@@ -520,6 +525,11 @@ impl Context {
             enter_handler: [
                 routines::privileges::enter_handler_within as *const () as u64,
                 routines::privileges::enter_handler_inward as *const () as u64,
+            ],
+            exception: [routines::privileges::leave_to_call as *const () as u64; 2],
+            numeric_error: [
+                numeric_error::<0> as *const () as u64,
+                numeric_error::<1> as *const () as u64,
             ],
             interrupt_return: [routines::privileges::leave_to_call as *const () as u64; 2],
             outward_without_ac: [routines::privileges::leave_to_call as *const () as u64; 2],

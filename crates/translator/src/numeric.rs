@@ -234,7 +234,28 @@ pub(crate) fn reads_first_operand(instruction: &Instruction) -> bool {
 fn needed(instruction: &Instruction) -> Checked {
     use CpuidFeature as F;
     let is_old = |feature: &F| matches!(feature, F::FPU | F::FPU287 | F::FPU387 | F::MMX);
-    if instruction.cpuid_features().iter().all(is_old) { Checked::X87 } else { Checked::Sse }
+    let is_x87 =
+        instruction.mnemonic() == Mnemonic::Wait || instruction.cpuid_features().iter().all(is_old);
+    if is_x87 { Checked::X87 } else { Checked::Sse }
+}
+
+/// Returns whether `instruction`, for which [`is_numeric`] holds, raises #MF if an exception is pending: x87
+/// and MMX instructions do, except those that control the x87 without waiting (SDM vol. 1, 8.3.12).
+pub(crate) fn waits(instruction: &Instruction) -> bool {
+    use Mnemonic as M;
+    needed(instruction) == Checked::X87
+        && !matches!(
+            instruction.mnemonic(),
+            M::Fninit
+                | M::Fnclex
+                | M::Fnstcw
+                | M::Fnstsw
+                | M::Fnstenv
+                | M::Fnsave
+                | M::Fneni
+                | M::Fndisi
+                | M::Fnsetpm
+        )
 }
 
 /// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that

@@ -96,6 +96,7 @@ macro_rules! check_descriptor {
 
 pub(crate) mod descriptors;
 pub(crate) mod devices;
+pub(crate) mod exceptions;
 pub(crate) mod far;
 pub(crate) mod privileges;
 pub(crate) mod system;

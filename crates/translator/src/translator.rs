@@ -140,6 +140,8 @@ pub struct Translator {
     /// The linear addresses of instructions that have read device registers for which a read has no effect on
     /// the device.
     device_reads: Set<u32>,
+    /// The linear addresses of numeric instructions that have met pending exceptions.
+    numeric_errors: Set<u32>,
     changing: Changing,
     /// The slots for direct branches of supervisor code, and of user code.
     branch_slots: [BranchSlots; 2],
@@ -222,6 +224,7 @@ impl Translator {
             ops: Vec::new(),
             device_pages: DevicePages::default(),
             device_reads: Set::default(),
+            numeric_errors: Set::default(),
             changing: Changing::default(),
             branch_slots: Default::default(),
             descriptors: Descriptors::new(),

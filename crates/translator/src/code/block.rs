@@ -13,6 +13,7 @@ mod far_flat;
 #[cfg(test)]
 mod golden;
 mod links;
+mod numeric_errors;
 mod quiet;
 mod segmented_branches;
 mod site;

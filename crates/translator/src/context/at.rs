@@ -97,6 +97,7 @@ fields! {
         LOAD_FLAT: load_flat,
         INTERRUPT: interrupt,
         ENTER_HANDLER: enter_handler,
+        NUMERIC_ERROR: numeric_error,
         INTERRUPT_RETURN: interrupt_return,
         FAR_CHECK_FLAT: far_check_flat,
         FAR_CHECK_CALL: far_check_call,

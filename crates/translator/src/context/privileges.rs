@@ -1,7 +1,7 @@
 //! The fields of the context by which translated code executes SYSENTER, SYSEXIT, INT n and IRET.
 
 use super::Context;
-use crate::routines::privileges;
+use crate::routines::privileges::{self, ANY_DPL, ONLY_DPL_3};
 
 /// The state that differs between supervisor code and user code, for translated code that goes from one to
 /// the other.
@@ -124,7 +124,17 @@ impl Context {
         self.sysexit = or_leave(allowed.fast_calls, privileges::sysexit as *const ());
         self.interrupt = [
             or_leave(allowed.interrupts_within, privileges::interrupt_within as *const ()),
-            or_leave(allowed.interrupts_inward, privileges::interrupt_inward as *const ()),
+            or_leave(
+                allowed.interrupts_inward,
+                privileges::interrupt_inward::<ONLY_DPL_3> as *const (),
+            ),
+        ];
+        self.exception = [
+            or_leave(allowed.interrupts_within, privileges::interrupt_within as *const ()),
+            or_leave(
+                allowed.interrupts_inward,
+                privileges::interrupt_inward::<ANY_DPL> as *const (),
+            ),
         ];
         self.interrupt_return = [
             or_leave(allowed.returns_within, privileges::interrupt_return as *const ()),

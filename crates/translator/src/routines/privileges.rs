@@ -38,6 +38,9 @@ const UNUSUAL: u32 = Eflags::TF
 /// NT and IF in the second byte of EFLAGS.
 const NT: u32 = Eflags::NT.bits() >> 8;
 const IF: u32 = Eflags::IF.bits() >> 8;
+/// Values that say which DPL a gate must have: each sets those bits of the DPL that need not be set.
+pub(crate) const ANY_DPL: u32 = 0x60;
+pub(crate) const ONLY_DPL_3: u32 = 0;
 /// Bytes that follow a jump to a routine which may leave translated code by [`leave_to_call`].
 const LEAVE_DATA: usize = 8;
 /// Bytes that INT n pushes: EFLAGS, CS and EIP; and with SS and ESP before them where the privilege changes.
@@ -152,10 +155,10 @@ unsafe extern "sysv64" fn change_privilege() {
 }
 
 /// Reads the gate at offset R10D of the IDT (SDM vol. 3, 7.12.1), stores its target and the new flags in the
-/// context, and loads R8D with its selector. R9D says which DPL the gate must have: with 60h any, with 0
-/// only 3. Sets CF if the interpreter must execute the instruction: if the gate is not a present 32-bit
-/// interrupt or trap gate, if its DPL is another one, or if NT is set, which would have to be cleared. Uses
-/// RAX, R9 and R10.
+/// context, and loads R8D with its selector. R9D says which DPL the gate must have: [`ANY_DPL`] or
+/// [`ONLY_DPL_3`]. Sets CF if the interpreter must execute the instruction: if the gate is not a present
+/// 32-bit interrupt or trap gate, if its DPL is another one, or if NT is set, which would have to be cleared.
+/// Uses RAX, R9 and R10.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn read_gate() {
     naked_asm!(
@@ -253,14 +256,15 @@ pub(super) unsafe extern "sysv64" fn read_inner_stack() {
 }
 
 /// Executes INT n at privilege 3, by the gate at offset R10D of the IDT, up to its pushes on the supervisor's
-/// stack. Then R10D is the stack pointer, R9D is EFLAGS as it is pushed, and GS is the supervisor's window.
+/// stack. `DPL` is [`ONLY_DPL_3`], or [`ANY_DPL`] for an exception. Then R10D is the stack pointer, R9D is
+/// EFLAGS as it is pushed, and GS is the supervisor's window.
 #[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
+pub(crate) unsafe extern "sysv64" fn interrupt_inward<const DPL: u32>() {
     naked_asm!(
         "pushfq",
         "push r8",
         "push rax",
-        "xor r9d, r9d",
+        "mov r9d, {dpl}",
         "call {read_gate}",
         "jc {give_up}",
         "call {read_inner_stack}",
@@ -269,6 +273,7 @@ pub(crate) unsafe extern "sysv64" fn interrupt_inward() {
         "wrgsbase r9",
         "mov r10d, [r14 + {pointer}]",
         "jmp {begin_to_push}",
+        dpl = const DPL,
         read_gate = sym read_flat_gate,
         give_up = sym give_up,
         read_inner_stack = sym read_inner_stack,
@@ -287,11 +292,12 @@ pub(crate) unsafe extern "sysv64" fn interrupt_within() {
         "pushfq",
         "push r8",
         "push rax",
-        "mov r9d, 0x60",
+        "mov r9d, {any_dpl}",
         "call {read_gate}",
         "jc {give_up}",
         "mov r10d, r15d",
         "jmp {begin_to_push}",
+        any_dpl = const ANY_DPL,
         read_gate = sym read_flat_gate,
         give_up = sym give_up,
         begin_to_push = sym begin_to_push,

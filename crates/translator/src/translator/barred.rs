@@ -82,6 +82,16 @@ impl Translator {
         is_often
     }
 
+    /// Notes a signal for a numeric error of the instruction at EIP. Returns true if there were several, and
+    /// then makes the instruction look for pending exceptions.
+    pub(super) fn note_numeric_error(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
+        let looks = self.note_leaving() && self.numeric_errors.insert(self.linear_of_instruction());
+        if looks {
+            self.drop_block(cpu, memory);
+        }
+        looks
+    }
+
     /// Leaves the instruction at EIP to the interpreter from now on, if the interpreter has often executed it
     /// after signals. `written` is the page with code that the instruction writes to, if it does.
     pub(super) fn bar_if_often(

@@ -188,6 +188,7 @@ impl Translator {
         self.for_user.clear();
         self.signals.clear();
         self.device_reads.clear();
+        self.numeric_errors.clear();
         self.ops.clear();
         self.branch_slots.iter_mut().for_each(BranchSlots::clear);
         self.changing.clear();

@@ -95,6 +95,7 @@ impl Translator {
             barred: &self.barred,
             for_user: &self.for_user,
             device_reads: &self.device_reads,
+            numeric_errors: &self.numeric_errors,
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
                 let place = self.spaces.get(is_user)?.fetched(linear)?;

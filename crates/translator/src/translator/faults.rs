@@ -156,6 +156,10 @@ impl Translator {
             self.spaces.current(is_user).returns().clear();
             return Ok(point.go_on(cpu, deadline));
         }
+        let is_numeric_error = site.is_numeric && self.context.fault_signal == libc::SIGFPE as u64;
+        if is_numeric_error && self.note_numeric_error(cpu, memory) {
+            return Ok(STEP);
+        }
         if self.note_signal(cpu, memory) || !is_access {
             return Ok(STEP);
         }

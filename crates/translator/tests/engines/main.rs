@@ -37,6 +37,7 @@ mod hosts;
 mod interrupts;
 mod loops;
 mod neighbours;
+mod numeric_errors;
 mod paging;
 mod pair;
 mod repeats;

@@ -190,6 +190,7 @@ fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
         barred: &none,
         for_user: &none,
         device_reads: &none,
+        numeric_errors: &none,
         next_op: 0,
         known_code: &|_| None,
         changing: None,

@@ -51,6 +51,8 @@ pub(crate) struct Source<'a> {
     /// The linear addresses of instructions that have read device registers for which a read has no effect on
     /// the device.
     pub(crate) device_reads: &'a Set<u32>,
+    /// The linear addresses of numeric instructions that have met pending exceptions.
+    pub(crate) numeric_errors: &'a Set<u32>,
     /// The index that the next instruction which a block leaves to the interpreter gets in
     /// [`Translator`](crate::Translator)'s list of them.
     pub(crate) next_op: u32,

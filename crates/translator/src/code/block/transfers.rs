@@ -1,8 +1,9 @@
-//! INT n, INT3 and IRET of flat code. Routines check everything that may raise an exception, except the
-//! accesses to the stack. These are made here, before anything of the guest's state changes.
+//! INT n, INT3 and IRET of flat code, and #MF. Routines check everything that may raise an exception, except
+//! the accesses to the stack. These are made here, before anything of the guest's state changes.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::exception::vector;
+use ring3_x86::flags::Eflags;
 
 use super::virtual_8086::pop_program;
 use crate::code::emitter::{Emitter, in_window};
@@ -38,9 +39,35 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     let privilege = usize::from(is_user);
     let is_breakpoint = instruction.code() == Code::Int3;
     let vector = if is_breakpoint { vector::BP } else { instruction.immediate8() };
-    // A gate has 8 bytes.
-    emitter.load_number(Register::R10D, u32::from(vector) * 8);
+    load_gate(emitter, vector);
     emitter.leave(at::INTERRUPT[privilege], instruction.ip32(), info);
+    enter_handler(emitter, instruction.next_ip32(), is_user);
+}
+
+/// Translates the delivery of #MF before `instruction`, which has met a pending exception. `info` describes
+/// the instruction for the case that it is left to the interpreter.
+pub(super) fn numeric_error(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    is_user: bool,
+    info: u32,
+) {
+    load_gate(emitter, vector::MF);
+    emitter.leave(at::NUMERIC_ERROR[usize::from(is_user)], instruction.ip32(), info);
+    // A fault pushes RF (SDM vol. 3, 19.3.1.1).
+    emitter.add(Register::R9D, Register::R9, Eflags::RF.bits() as i32);
+    enter_handler(emitter, instruction.ip32(), is_user);
+}
+
+/// Loads R10D with the offset in the IDT of the gate of `vector`.
+fn load_gate(emitter: &mut Emitter, vector: u8) {
+    const GATE: u32 = 8;
+    emitter.load_number(Register::R10D, u32::from(vector) * GATE);
+}
+
+/// Pushes what an interrupt pushes on the stack at R10D, with EFLAGS in R9D and the return address `eip`, and
+/// enters the handler.
+fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool) {
     let mut offset = 0;
     let mut element = || {
         offset -= 4;
@@ -54,8 +81,8 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     emitter.store(element(), Register::R9D);
     emitter.load_word(Register::R8D, selector(Register::CS));
     emitter.store(element(), Register::R8D);
-    emitter.store_number(element(), instruction.next_ip32());
-    emitter.jump_through(at::ENTER_HANDLER[privilege]);
+    emitter.store_number(element(), eip);
+    emitter.jump_through(at::ENTER_HANDLER[usize::from(is_user)]);
 }
 
 /// Translates IRET. More than EIP, CS and EFLAGS is popped only on the way to user code or to virtual-8086

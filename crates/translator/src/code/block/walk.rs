@@ -147,6 +147,12 @@ impl BlockBuilder<'_> {
             return Step::Next;
         }
         let start = self.start();
+        if may_go_on {
+            if self.looks_for_errors(instruction, source) {
+                return Step::Next;
+            }
+            self.go_back(&start);
+        }
         if instruction.flow_control() == FlowControl::Next && self.plain(instruction, source) {
             return Step::NextAfter(start);
         }

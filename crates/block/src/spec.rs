@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_name_the_same() {
+    fn json_objects_name_the_same_images() {
         let text = r#"{"driver":"qcow2","file":{"driver":"file","filename":"a,b"},"backing":null}"#;
         let spec = json(text).unwrap();
         assert_eq!((spec.path.to_str(), spec.backing), (Some("a,b"), Some(Backing::Ignore)));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn a_specification_without_a_file_is_refused() {
         for bad in [
             "driver=qcow2",
             "driver=nonsense,file.filename=a",

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_removed_and_what_is_in_use_stays() {
+    fn files_left_behind_are_removed_and_those_in_use_stay() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("disk");
         let others = [".disk.new", ".disk.1x.new", ".disk2.1.0.new", ".disk.1.0.old"];

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_without_an_end_does_not_grow_for_ever() {
+    fn a_message_without_an_end_takes_bounded_memory() {
         let mut output = DebugOutput::log();
         for _ in 0..3 * LINE_MAX {
             output.write(b'x').unwrap();

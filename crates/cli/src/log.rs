@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_looked_at() {
+    fn filters_are_checked() {
         for good in ["warn", "off", "ring3_vm=debug,info", "ring3::firmware=trace"] {
             assert!(good.parse::<LogFilter>().is_ok(), "{good}");
         }

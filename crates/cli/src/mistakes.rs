@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_there_twice_or_an_option_here() {
+    fn no_name_occurs_twice_or_is_an_option_of_the_command() {
         let mut seen = HashSet::new();
         for name in OPTIONS.iter().flat_map(|(names, _)| *names) {
             assert!(seen.insert(name), "{name} is there twice");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plot_has_all_ways() {
+    fn the_plot_has_all_designs() {
         let arguments = arguments(&["--remap", "500"]);
         let chart = plot(&arguments, &arguments.host.host().unwrap());
         let names: Vec<_> = chart.curves.iter().map(|(name, _)| name.as_str()).collect();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cost_is_refused() {
+    fn impossible_costs_are_refused() {
         for words in [["--exit", "-1"], ["--exit", "nan"], ["--memory", "0"], ["--broadcast", "1"]]
         {
             Line::try_parse_from([&["netmodel"], &words[..]].concat()).unwrap_err();

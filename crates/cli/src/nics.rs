@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_that_cannot_be_are_told() {
+    fn impossible_cards_are_refused_with_a_reason() {
         assert!(refused("").contains("user"));
         assert!(refused("vde").contains("user"));
         assert!(refused("none,model=virtio").contains("model"));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_seen_again_from_the_recording_that_there_is() {
+    fn a_difference_is_found_again_with_the_given_recording() {
         let recording = || Some(PathBuf::from("a recording"));
         let recorded = RepetitionArguments { record: recording(), ..Default::default() };
         let replayed = RepetitionArguments { replay: recording(), ..Default::default() };

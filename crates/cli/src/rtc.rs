@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_what_it_says_and_local_time_is_near() {
+    fn a_given_date_is_exact_and_local_time_is_near() {
         assert_eq!(RtcBase::At(5).seconds(), 5);
         let apart = RtcBase::Utc.seconds().abs_diff(RtcBase::LocalTime.seconds());
         assert!(apart < 27 * 3600, "no zone is {apart} s from UTC");

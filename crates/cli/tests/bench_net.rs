@@ -18,7 +18,7 @@ fn counts(line: &str) -> Option<[f64; 2]> {
 /// A packet of an NE2000 takes many accesses to its registers, while the paper's design has three. The counts
 /// show that, whatever the time is.
 #[test]
-fn the_model_is_compared_with_what_two_guests_do() {
+fn the_model_is_compared_with_two_real_guests() {
     let suite = file("suite.cpio.gz");
     let guests = suite.parent().expect("it is in a directory");
     let words = ["bench", "net", "--model", "--card", "ne2k_pci", "--runs", "1", "--guests"];

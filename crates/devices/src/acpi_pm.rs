@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_puts_the_ports_where_it_likes() {
+    fn firmware_chooses_the_addresses_of_the_ports() {
         let (mut bench, mut acpi) = (TestBench::default(), AcpiPm::new(false));
         acpi.reset(&mut bench.context());
         let claimed = |bench: &mut TestBench| bench.claims.drain(..).next_back().unwrap().decoded;

@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_is_survived(blows in blows(&[0x402, 0xf4, 0xf5])) {
+        fn any_accesses_are_handled_without_a_panic(blows in blows(&[0x402, 0xf4, 0xf5])) {
             hammer(&mut DebugConsole, &mut DebugConsole, blows.clone());
             hammer(&mut DebugExit::new(0xf4), &mut DebugExit::new(0xf4), blows);
         }

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_an_error() {
+    fn impossible_operations_are_errors() {
         let (mut bench, mut fw_cfg) = machine();
         assert_eq!(dma(&mut bench, &mut fw_cfg, 0x20 << 16 | DMA_SELECT | DMA_WRITE, 1), DMA_ERROR);
         assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_READ, u32::MAX), DMA_ERROR);
@@ -462,7 +462,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_leaves_a_state_that_can_be_saved(
+        fn any_accesses_leave_a_state_that_can_be_saved(
             blows in blows(&[0x510, 0x511, 0x514, 0x515, 0x518]),
         ) {
             let (_, mut fw_cfg) = machine();

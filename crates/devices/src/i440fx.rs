@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn locked_smram_stays_as_it_is() {
+    fn locked_smram_does_not_change() {
         let (mut bench, mut bridge, _) = machine();
         write_config(&mut bench, &mut bridge, SMRAM, 0x48);
         assert_eq!(bridge.register(SMRAM), 0x4a);
@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_leaves_a_state_that_can_be_saved(blows in config_blows()) {
+        fn any_accesses_leave_a_state_that_can_be_saved(blows in config_blows()) {
             let (mut bench, mut bridge, rom) = machine();
             hammer_config(&mut bridge, &mut bench, 0, blows);
             let state = bridge.save();

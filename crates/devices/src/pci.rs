@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn without_enable_or_on_another_bus_nobody_answers() {
+    fn without_enable_or_on_another_bus_no_function_answers() {
         let mut address = ConfigAddress::default();
         assert_eq!(address.cycle(DATA_PORT, Width::Dword), None);
         address.write(ADDRESS_PORT, Width::Dword, ADDRESS_ENABLE | 1 << 16);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_decide_what_software_changes() {
+    fn masks_decide_which_bits_software_changes() {
         let identity = Identity { vendor: 1, device: 2, revision: 3, class: 0x040506 };
         let mut space = ConfigSpace::new(identity);
         space.set(0x40, &[0xff, 0xff]);

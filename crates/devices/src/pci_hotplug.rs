@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_told_once_and_asked_for_until_it_is_given() {
+    fn a_new_card_is_announced_once_and_a_removal_is_requested_until_it_is_done() {
         let (mut bench, mut device) = (TestBench::default(), PciHotplug::default());
         let (status, enable) = (EVENT_BLOCK.first, EVENT_BLOCK.first + 2);
         device.input(&mut bench.context(), DeviceInput::CardAdded { slot: 5 });
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_takes_what_is_wanted() {
+    fn a_reset_removes_the_requested_cards() {
         let (mut bench, mut device) = (TestBench::default(), PciHotplug::default());
         device.input(&mut bench.context(), DeviceInput::CardWanted { slot: 31 });
         device.input(&mut bench.context(), DeviceInput::CardAdded { slot: 4 });
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_is_survived(
+        fn any_accesses_are_handled_without_a_panic(
             blows in blows(&[0xae00, 0xae01, 0xae04, 0xae08, 0xae0c, 0xae10, 0xae13, 0xafe0, 0xafe2, 0xafe3])
         ) {
             hammer(&mut PciHotplug::default(), &mut PciHotplug::default(), blows);

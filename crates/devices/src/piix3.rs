@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_leaves_a_state_that_can_be_saved(
+        fn any_accesses_leave_a_state_that_can_be_saved(
             config in config_blows(),
             ports in blows(&[0xb2, 0xb3, 0xcf9]),
         ) {

@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_leaves_a_state_that_can_be_saved(blows in blows(&[PORT])) {
+        fn any_accesses_leave_a_state_that_can_be_saved(blows in blows(&[PORT])) {
             hammer(&mut Port92::default(), &mut Port92::default(), blows);
         }
     }

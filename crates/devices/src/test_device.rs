@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_treatment_leaves_a_state_that_can_be_saved(
+        fn any_accesses_leave_a_state_that_can_be_saved(
             blows in blows(&[0xe0, 0xe2, 0xe4, 0xe8, 0xeb, 0x2000, 0x2017]),
             memory in memory_blows(&[0, 1, 0xfffd, 0xffff]),
         ) {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_read_is_opened_for_that() {
+    fn read_only_formats_are_opened_for_reading() {
         let directory = tempfile::tempdir().unwrap();
         let raw = image(&directory, 1 << 20);
         let path = directory.path().join("disk");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_written_with_room_and_without() {
+    fn zeros_are_written_with_and_without_allocation() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
         let drive = ImageFile::open(&path, with_discard(true)).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_takes_no_room() {
+    fn discarded_sectors_take_no_space() {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_for_reading_stays_as_it_is() {
+    fn an_image_for_reading_does_not_change() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 512);
         let drive =
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused_by_name() {
+    fn a_file_that_is_not_an_image_is_named_and_refused() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");
         let says = message(&missing, Access::ReadOnly, BlockSize::Disk);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_refuses_is_an_error_for_the_guest() {
+    fn an_operation_that_an_image_refuses_is_an_error_for_the_guest() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 4096);
         let mut header = vec![0; 512];
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_kept_is_not_written_at_once() {
+    fn writes_that_must_be_kept_are_not_written_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = image(&directory, 1 << 20);
         let access = Access::ReadWrite;
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_room_as_the_user_says() {
+    fn zeros_take_space_as_the_user_chooses() {
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         for (detect_zeroes, gives_back) in
             [(DetectZeroes::Off, false), (DetectZeroes::On, false), (DetectZeroes::Unmap, true)]
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_is_in_the_file_even_where_nothing_is_certain() {
+    fn flushed_data_are_in_the_file_even_with_cache_unsafe() {
         let directory = tempfile::tempdir().unwrap();
         let (path, qcow2) = (directory.path().join("image"), Format::Qcow2);
         let new = ring3_block::CreateOptions {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_hide_what_is_below_and_what_is_discarded_stays() {
+    fn zeros_hide_the_image_and_discarded_sectors_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         let mut expected = vec![7; 200 * 512];
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_image_cannot_be_written() {
+    fn sectors_after_the_end_of_the_image_cannot_be_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, [0; 1024]).unwrap();

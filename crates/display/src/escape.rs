@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_after_the_escape_key_is_ours() {
+    fn the_key_after_the_escape_key_is_a_command() {
         assert_eq!(typed(b"\x01x"), [Key::Quit]);
         assert_eq!(typed(b"\x01h\x01h"), [Key::Help, Key::Help]);
         assert_eq!(typed(b"\x01"), []);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_after_it_is_not_for_the_guest() {
+    fn an_unknown_key_after_the_escape_key_does_not_reach_the_guest() {
         assert_eq!(typed(b"\x01zx"), [Key::Other(b'z'), Key::Guest(b'x')]);
     }
 }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unchanging_screen_is_looked_at_more_and_more_seldom() {
+    fn an_unchanging_screen_is_compared_less_and_less_often() {
         let mut rate = Rate::default();
         assert_eq!(rate.interval(), SHORTEST);
         rate.looked(false);

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_stand_behind_headers() {
+    fn each_packet_follows_a_header() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pcap");
         let capture = Capture::create(&path, None).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_is_told() {
+    fn a_file_that_cannot_be_made_is_an_error() {
         let error = Capture::create("/no/such/directory/pcap".as_ref(), None).unwrap_err();
         assert!(error.to_string().contains("/no/such/directory/pcap"), "{error}");
     }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_their_length_before_them() {
+    fn a_frame_follows_its_length() {
         let messages = [Message::frame(vec![9; 258]), Message::frame(vec![8])];
         let stream = bytes(&messages);
         assert_eq!(stream, [&[0, 0, 1, 2][..], &[9; 258], &[0, 0, 0, 1, 8]].concat());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_packets_go_between_those_that_know_each_other() {
+    fn unfinished_packets_are_sent_once_both_sides_accept_them() {
         let checksum = Some(PartialChecksum { start: 34, offset: 6 });
         let packet = Packet { bytes: vec![3; 64], checksum, segmentation: None };
         let failed = Notice::Failed("why".into());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_ends_the_connection() {
+    fn an_invalid_frame_ends_the_connection() {
         let mut too_long = vec![0, 1, 16, 1];
         too_long.resize(70_000, 0);
         assert_eq!(all(&too_long).unwrap_err().kind(), io::ErrorKind::InvalidData);
@@ -404,7 +404,7 @@ mod tests {
     proptest! {
         /// Whatever arrives, it is read in time, or refused.
         #[test]
-        fn any_bytes_can_come(bytes_of_peer: Vec<u8>, with_headers: bool) {
+        fn any_bytes_are_accepted_without_a_panic(bytes_of_peer: Vec<u8>, with_headers: bool) {
             let mut stream = Vec::new();
             if with_headers {
                 stream = bytes(&[Message::frame(Notice::Headers.to_frame())]);

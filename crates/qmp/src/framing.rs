@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_early() {
+    fn an_invalid_message_ends_early() {
         assert_eq!(messages(b"hello\n{}"), ["hello\n", "{}"]);
         assert_eq!(messages(b"}}{}"), ["}", "}", "{}"]);
         assert_eq!(messages(b"{\"a\n{}"), ["{\"a\n", "{}"]);

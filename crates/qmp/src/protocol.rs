@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_told_with_its_id() {
+    fn an_invalid_command_is_answered_with_its_id() {
         for (message, id, part) in [
             ("{", None, "JSON parse error"),
             ("[1]", None, "must be a JSON object"),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn events_say_who_did_it() {
+    fn events_state_their_cause() {
         let tell = |what: Event, asked: &Asked| {
             let message = event(&what, asked);
             assert!(message["timestamp"]["seconds"].is_u64());

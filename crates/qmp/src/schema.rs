@@ -184,7 +184,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_commands_and_events_are_told_of() {
+    fn all_commands_and_events_are_listed() {
         let all = by_name();
         let of_kind = |kind: &str| {
             let found = all.iter().filter(|(_, entity)| entity["meta-type"] == kind);
@@ -195,7 +195,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_types_are_explained() {
+    fn all_types_are_defined() {
         let all = by_name();
         let check = |name: &Value| {
             let name = name.as_str().unwrap();
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_always_answered_is_of_its_type() {
+    fn fixed_answers_have_their_types() {
         let all = by_name();
         let (sender, _door) = ring3_vm::door();
         let screen = Some("127.0.0.1:5901".to_owned());

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_typed_is_bounded() {
+    fn waiting_keys_are_bounded() {
         let (sender, _door) = ring3_vm::door();
         let typist = Typist::new(sender.control()).unwrap();
         typist.queue(vec![Step::Wait(Duration::from_secs(3600))]).unwrap();

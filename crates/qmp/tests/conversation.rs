@@ -216,7 +216,7 @@ fn negotiation_comes_first_and_once() {
 }
 
 #[test]
-fn commands_out_of_band_are_for_who_has_enabled_them() {
+fn commands_out_of_band_need_to_be_enabled() {
     let machine = Machine::new();
     let mut client = machine.connect();
     client.receive();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_and_not_put_back_is_done_again_in_its_order() {
+    fn unfinished_requests_are_repeated_in_their_order() {
         let file = Inflight::create(2, 8).unwrap();
         let mut first = trackers(&file, 2, 8);
         assert_eq!(first[1].recover(5), None);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_writes_there_harms_nobody() {
+    fn any_contents_that_a_client_writes_are_harmless() {
         let file = Inflight::create(1, 8).unwrap();
         let mut tracker = trackers(&file, 1, 8).remove(0);
         tracker.recover(0);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_go_to_all_parts_and_come_from_them() {
+    fn data_are_spread_over_all_parts_and_collected_from_them() {
         let ranges = [(GuestAddress(0), 0x1000), (GuestAddress(0x1000), 0x1000)];
         let memory = GuestMemoryMmap::from_ranges(&ranges).unwrap();
         let file = tempfile::tempfile().unwrap();

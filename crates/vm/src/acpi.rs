@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operating_system_finds_its_way_from_the_rsdp() {
+    fn all_tables_can_be_reached_from_the_rsdp() {
         let (memory, rsdp) = installed();
         assert_eq!(rsdp % 16, 0);
         assert_eq!(&memory.load::<8>(rsdp as usize), b"RSD PTR ");
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_apics_does_not_speak_of_them() {
+    fn a_machine_without_apics_does_not_describe_them() {
         let mut memory = Memory::new(1 << 20).unwrap();
         let config = Config { cpu: Model::I486, ..Config::default() };
         let rsdp = install(&mut memory, &config).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_comes_by_the_door_as_it_is() {
+    fn a_card_survives_saving_and_other_states_are_refused() {
         assert_eq!(Card::load(&disk().save()), Ok(disk()));
         assert!(Card::load(&SavedState::new("pit", 1, &())).is_err());
     }

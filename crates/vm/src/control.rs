@@ -484,7 +484,7 @@ mod tests {
     use crate::door::door;
 
     #[test]
-    fn a_machine_that_has_ended_answers_nothing() {
+    fn requests_to_a_machine_that_has_ended_fail() {
         let (sender, mut door) = door();
         let control = sender.control();
         let mut events = control.subscribe();
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_nobody_reads_do_not_pile_up() {
+    fn unread_events_take_bounded_memory() {
         let (sender, mut door) = door();
         let events = sender.control().subscribe();
         for _ in 0..=EVENTS_WAITING {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_without_firmware_learns_what_kvm_unit_tests_ask_for() {
+    fn a_guest_without_firmware_finds_the_items_of_kvm_unit_tests() {
         let mut fw_cfg = started_with(Kernel { image: vec![0xf4], ..Kernel::default() });
         assert_eq!(item(&mut fw_cfg, key::PROCESSORS, 2), [1, 0]);
         assert_eq!(item(&mut fw_cfg, key::MAX_PROCESSORS, 2), [1, 0]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_and_what_comes_with_it_are_items() {
+    fn the_kernel_and_its_files_are_items() {
         let image = crate::linux::tests::kernel_of(&[0xcc; 32]);
         let module = |contents: &[u8]| Module { name: "m".into(), contents: contents.to_vec() };
         let kernel = Kernel {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_person_outside_are_refused_where_they_cannot_be() {
+    fn files_of_the_user_with_impossible_names_are_refused() {
         let with = |names: &[&str]| {
             let file = |name: &&str| FwCfgFile { name: (*name).to_owned(), contents: vec![1] };
             let fw_cfg_files = names.iter().map(file).collect();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_is_told_of_drives_by_their_places() {
+    fn firmware_learns_the_boot_order_by_the_places_of_drives() {
         let order = [
             BootDevice::Ide(3),
             BootDevice::Virtio(12),

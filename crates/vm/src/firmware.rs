@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn a_file_that_is_not_firmware_is_refused() {
         let mut memory = Memory::new(1 << 20).unwrap();
         for len in [0, 4096, (64 << 10) + 1, (16 << 20) + 4096] {
             assert!(load(&mut memory, &vec![0; len]).is_err());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_variant_is_looked_for_everywhere_first() {
+    fn the_largest_variant_is_searched_for_in_all_directories_first() {
         let places = places(&NAMES, Some(Path::new("/home/me/share")), &[]);
         assert_eq!(places[0], Path::new("/home/me/share/seabios/bios-256k.bin"));
         assert!(places.contains(&PathBuf::from("/usr/share/seabios/bios-256k.bin")));

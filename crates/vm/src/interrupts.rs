@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_local_apic_the_processor_hears_the_8259a() {
+    fn without_a_local_apic_the_8259a_interrupts_the_processor() {
         let (mut all, _) = machine(false);
         assert_eq!(all.at_address(local_apic::DEFAULT_ADDRESS), None);
         all.set_line(9, true);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_apic_that_is_switched_off_is_as_none() {
+    fn a_disabled_local_apic_behaves_like_none() {
         let (mut all, mut bench) = machine(true);
         all.set_line(1, true);
         assert!(!all.requested(), "nothing passes before it is programmed");

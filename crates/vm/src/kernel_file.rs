@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_says_itself_how_many_bits_it_has() {
+    fn a_linux_kernel_states_whether_it_has_64_bits() {
         let linux = |version: u16, flags: u16| {
             let (version, flags) = (version.to_le_bytes(), flags.to_le_bytes());
             recognize(&file(&[(0x202, b"HdrS"), (0x206, &version), (0x236, &flags)]))
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn elf_files_are_told_apart() {
+    fn elf_files_are_classified() {
         let header = multiboot_header(3);
         for_64_bits(recognize(&elf(2, EM_X86_64, &[(0x200, &header)])));
         for_64_bits(recognize(&elf(2, EM_X86_64, &[])));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_said_so() {
+    fn unknown_files_are_reported_as_unknown() {
         for unknown in [&[][..], &[0x7f, b'E'], &[0; 0x1000], b"#!/bin/sh"] {
             assert_eq!(recognize(unknown), KernelFile::Unknown);
         }

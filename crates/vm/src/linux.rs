@@ -393,7 +393,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn everything_is_where_the_protocol_wants_it() {
+    fn all_parts_are_where_the_boot_protocol_requires_them() {
         let mut memory = Memory::new(RAM).unwrap();
         let kernel = kernel();
         let image =
@@ -474,7 +474,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn too_little_memory_is_said_with_what_is_needed() {
+    fn an_error_for_too_little_memory_states_the_needed_size() {
         assert!(load_with(&kernel(), None, 18 * MIB).is_ok());
         let error = load_with(&kernel(), None, 17 * MIB).unwrap_err();
         assert_eq!(

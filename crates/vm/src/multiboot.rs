@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_told_of_the_text_screen() {
+    fn a_kernel_learns_of_the_text_screen() {
         let mut memory = Memory::new(RAM).unwrap();
         for has_display in [true, false] {
             let entry = load(&mut memory, &addressed_file(), &[], "", has_display).unwrap();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_told() {
+    fn kernels_that_cannot_be_loaded_are_refused_with_a_reason() {
         let mut memory = Memory::new(RAM).unwrap();
         let mut result = |file: &[u8], modules: &[Module]| {
             load(&mut memory, file, modules, "", false).unwrap_err()
@@ -460,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_is_survived(
+        fn any_file_is_parsed_without_a_panic(
             mut file in prop::sample::select(vec![addressed_file(), elf_file()]),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
         ) {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_read_again() {
+    fn a_recording_is_read_as_it_was_written() {
         let recording = read(&recorded()).unwrap();
         assert_eq!(recording.config(), &config());
         assert_eq!(recording.software().kernel().unwrap().image, [1, 2, 3]);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_was_cut_off_is_told_wherever_that_was() {
+    fn a_recording_that_was_cut_off_anywhere_is_recognized() {
         let bytes = recorded();
         let whole = |bytes: &[u8]| read(bytes).unwrap().flatten().count();
         let mut lengths = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_refused() {
+    fn a_file_that_is_not_a_recording_is_refused() {
         assert!(matches!(read(b""), Err(RecordingError::NotARecording)));
         assert!(matches!(read(b"hello"), Err(RecordingError::NotARecording)));
         let header = |format: &str, version| {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn an_impossible_picture_is_refused() {
         for (width, height, len) in [(0, 0, 0), (2, 2, 3), (usize::MAX, 2, 0)] {
             let pixels = Pixels { width, height, colours: vec![0; len] };
             let refused = |result| matches!(result, Err(ScreenshotError::BadSize { .. }));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told() {
+    fn a_full_disk_is_an_error() {
         let mut room = [0; 20];
         let result = write_png(&picture(), room.as_mut_slice());
         assert!(matches!(result, Err(ScreenshotError::Io(_))), "{result:?}");

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_with_an_interrupt_is_told_its_line() {
+    fn a_function_with_an_interrupt_has_its_line_register_set() {
         after_reset(true, |machine| {
             // Pin A of slot 1 goes to PIRQA.
             machine.write(ISA_BRIDGE, PIRQ_ROUTES, Width::Dword, 0x8080_8005);

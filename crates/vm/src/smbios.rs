@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_point_is_summed() {
+    fn the_entry_point_has_a_checksum() {
         let tables = Tables::new([7; 16], 64 << 20);
         let entry = tables.entry_point(TABLES);
         assert_eq!((sum(&entry), sum(&entry[INTERMEDIATE..])), (0, 0));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_of_time_are_all_of_it() {
+    fn the_kinds_of_time_add_up_to_the_whole() {
         let stats = Stats {
             host_time: Time::from_nanos(100),
             asleep_nanos: 40,

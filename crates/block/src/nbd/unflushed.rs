@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_flushed_is_forgotten() {
+    fn flushed_writes_are_forgotten() {
         let change = |offset| Change {
             command: Command::Write,
             offset,

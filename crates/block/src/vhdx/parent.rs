@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn a_locator_that_is_cut_short_is_refused() {
         let whole = locator(&[("relative_path", "base.vhdx"), ("parent_linkage", LINKAGE)]);
         for len in 0..whole.len() {
             assert!(Parent::of(&whole[..len]).is_err(), "{len}");

@@ -71,7 +71,7 @@ fn nothing_that_an_image_names_is_opened_where_that_is_forbidden() {
 }
 
 #[test]
-fn what_the_user_names_is_opened_and_what_that_names_is_not() {
+fn files_that_the_user_names_are_opened_and_those_that_they_name_are_not() {
     let directory = tempfile::tempdir().unwrap();
     images(directory.path());
     let path = directory.path().join("qcow2");
@@ -91,7 +91,7 @@ fn what_the_user_names_is_opened_and_what_that_names_is_not() {
 }
 
 #[test]
-fn what_a_guest_makes_of_a_raw_image_opens_nothing() {
+fn a_guest_cannot_make_a_raw_image_name_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let raw = directory.path().join("disk");
     std::fs::write(&raw, vec![0; 1 << 20]).unwrap();

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_do_what_they_do_to_a_model(kind in 0..KINDS.len(), backed in any::<bool>(), operations in operations(SIZE, 30)) {
+    fn operations_agree_with_a_model(kind in 0..KINDS.len(), backed in any::<bool>(), operations in operations(SIZE, 30)) {
         let (format, specific) = KINDS[kind];
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
@@ -210,7 +210,7 @@ fn cow_images_of_old_programs_are_read_and_written() {
 }
 
 #[test]
-fn vmdk_images_stand_on_others() {
+fn vmdk_images_have_backing_files() {
     let directory = tempfile::tempdir().unwrap();
     let (base, raw) = (directory.path().join("base.vmdk"), directory.path().join("raw"));
     let mut model = source(3 << 20);
@@ -244,7 +244,7 @@ fn vhd_on(below: &str, size: u64) -> CreateOptions {
 
 /// The offsets come from the specification: "Hard Disk Footer Format", "Dynamic Disk Header Format".
 #[test]
-fn differencing_vhd_images_name_the_one_below() {
+fn differencing_vhd_images_name_their_parent() {
     let directory = tempfile::tempdir().unwrap();
     let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
     make_vhd(&base, &source(1 << 20), &[]);
@@ -323,7 +323,7 @@ fn differencing_vhd_images_are_read_and_written() {
 }
 
 #[test]
-fn a_differencing_vhd_image_stands_on_no_other_image() {
+fn a_differencing_vhd_image_refuses_other_parents() {
     let directory = tempfile::tempdir().unwrap();
     let (base, path) = (directory.path().join("base.vhd"), directory.path().join("above.vhd"));
     let refused = |options: &CreateOptions, why: &str| {
@@ -350,7 +350,7 @@ fn a_differencing_vhd_image_stands_on_no_other_image() {
 }
 
 #[test]
-fn what_a_format_cannot_do_is_said() {
+fn unsupported_operations_are_refused_with_a_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     make(&path, &options(Format::Vdi, 1 << 20, &[]));

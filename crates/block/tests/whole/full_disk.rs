@@ -140,14 +140,14 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
 }
 
 #[test]
-fn qcow2_goes_on_when_there_is_room() {
+fn qcow2_continues_when_there_is_space_again() {
     fill_up(Format::Qcow2, &[], 1);
     fill_up(Format::Qcow2, &[("cluster_size", "4k")], 2);
     fill_up(Format::Qcow2, &[("cluster_size", "512"), ("refcount_bits", "64")], 3);
 }
 
 #[test]
-fn others_go_on_when_there_is_room() {
+fn other_formats_continue_when_there_is_space_again() {
     for (seed, format) in
         [Format::Qcow, Format::Vdi, Format::Vmdk, Format::Vpc, Format::Bochs, Format::Cow]
             .into_iter()

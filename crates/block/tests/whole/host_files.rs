@@ -8,7 +8,7 @@ use crate::support::*;
 use ring3_block::{Error, Format, Image, OpenOptions};
 
 #[test]
-fn one_writes_or_many_read() {
+fn one_process_writes_or_many_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     make(&path, &options(Format::Qcow2, 1 << 20, &[]));
@@ -29,7 +29,7 @@ fn one_writes_or_many_read() {
 }
 
 #[test]
-fn what_qemu_writes_is_in_use() {
+fn an_image_that_qemu_writes_is_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     make(&path, &options(Format::Qcow2, 1 << 20, &[]));
@@ -58,7 +58,7 @@ fn what_qemu_writes_is_in_use() {
 }
 
 #[test]
-fn a_raw_image_does_not_become_another_one_unasked() {
+fn a_raw_image_does_not_change_its_format_unasked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     make(&path, &options(Format::Raw, 1 << 20, &[]));
@@ -78,7 +78,7 @@ fn a_raw_image_does_not_become_another_one_unasked() {
 }
 
 #[test]
-fn what_is_no_image_is_refused_by_name() {
+fn a_file_that_is_not_an_image_is_named_and_refused() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
     let says = open_as(&missing, &OpenOptions::default()).unwrap_err().to_string();

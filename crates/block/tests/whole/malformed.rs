@@ -110,7 +110,7 @@ fn stream_optimized_vmdk_with_changed_bytes() {
 }
 
 #[test]
-fn what_is_only_read_with_changed_bytes() {
+fn read_only_formats_with_changed_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let contents = [pattern(0, 300_000, 1), vec![0; 724_288]].concat();
     let kinds = [
@@ -130,7 +130,7 @@ fn what_is_only_read_with_changed_bytes() {
 }
 
 #[test]
-fn anything_is_opened_or_refused() {
+fn any_bytes_are_opened_or_refused() {
     let mut random = Random(99);
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..2048).map(|_| random.below(256) as u8).collect();

@@ -67,7 +67,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_do_what_they_do_to_a_model(is_qcow2 in any::<bool>(), operations in operations(SIZE, 30)) {
+    fn operations_agree_with_a_model(is_qcow2 in any::<bool>(), operations in operations(SIZE, 30)) {
         let directory = tempfile::tempdir().unwrap();
         let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
         let format = if is_qcow2 { Format::Qcow2 } else { Format::Raw };
@@ -124,7 +124,7 @@ fn formats_are_within_exports() {
 }
 
 #[test]
-fn what_a_server_refuses_is_said() {
+fn the_reason_of_a_refusing_server_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 1 << 20, &[]));
@@ -164,7 +164,7 @@ fn babble(socket: PathBuf, all: Vec<Vec<u8>>) -> std::thread::JoinHandle<()> {
 }
 
 #[test]
-fn servers_that_say_anything_are_left() {
+fn a_server_that_sends_garbage_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     // A valid handshake: no structured replies, an export of 1 MiB, and the reply to the first read.
@@ -274,7 +274,7 @@ fn answers_come_in_any_order() {
 }
 
 #[test]
-fn files_of_nbdkit_are_what_was_written() {
+fn a_file_behind_nbdkit_has_the_written_data() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 8 << 20, &[]));
@@ -318,7 +318,7 @@ fn a_server_that_is_killed_loses_nothing() {
 }
 
 #[test]
-fn what_a_server_lost_is_told_again() {
+fn writes_that_a_server_lost_are_sent_again() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 4 << 20, &[]));
@@ -348,7 +348,7 @@ fn what_a_server_lost_is_told_again() {
 }
 
 #[test]
-fn a_server_that_stands_still_is_waited_for() {
+fn requests_wait_for_a_server_that_stands_still() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 1 << 20, &[]));
@@ -381,7 +381,7 @@ fn a_server_that_stands_still_is_waited_for() {
 }
 
 #[test]
-fn who_does_not_come_back_is_told_of() {
+fn a_server_that_does_not_come_back_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 1 << 20, &[]));

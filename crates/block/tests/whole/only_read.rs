@@ -39,7 +39,7 @@ fn contents() -> Vec<u8> {
 }
 
 #[test]
-fn what_qemu_has_written_is_read() {
+fn images_of_qemu_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let contents = contents();
@@ -79,7 +79,7 @@ fn what_qemu_has_written_is_read() {
 }
 
 #[test]
-fn they_are_not_written() {
+fn read_only_formats_are_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     for (kind, format) in KINDS.into_iter().filter(|(kind, _)| !kind.contains("alg")) {
@@ -151,7 +151,7 @@ fn a_second_password_opens_it_too() {
 }
 
 #[test]
-fn an_encrypted_image_stands_below_another_one() {
+fn an_encrypted_image_can_be_a_backing_file() {
     let directory = tempfile::tempdir().unwrap();
     let (path, above) = (directory.path().join("image"), directory.path().join("above"));
     of_qemu(&path, "qcow2 encrypt.format=luks", &pattern(0, 1 << 20, 1));
@@ -163,7 +163,7 @@ fn an_encrypted_image_stands_below_another_one() {
 }
 
 #[test]
-fn a_header_that_would_take_for_ever_is_refused() {
+fn a_header_that_needs_endless_computation_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     of_qemu(&path, "luks", &pattern(0, 1 << 20, 1));
@@ -272,7 +272,7 @@ fn the_log_of_a_vhdx_image_is_applied_in_memory() {
 
 /// There are two kinds of Parallels images, and qemu-img only makes the newer one.
 #[test]
-fn the_older_kind_of_parallels_is_read() {
+fn older_parallels_images_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let contents = contents();

@@ -234,7 +234,7 @@ fn cow_loses_nothing() {
 }
 
 #[test]
-fn what_is_below_is_not_lost() {
+fn data_of_a_backing_file_are_not_lost() {
     let base = pattern(0, 200 << 10, 0x5a);
     cut_on(Format::Qcow2, &[], 12, false, &base);
     cut_on(Format::Qcow2, &[("cluster_size", "4k")], 13, false, &base);

@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_do_what_they_do_to_a_model(kind in 0..KINDS.len(), backed in any::<bool>(), operations in operations(SIZE, 40)) {
+    fn operations_agree_with_a_model(kind in 0..KINDS.len(), backed in any::<bool>(), operations in operations(SIZE, 40)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         let mut model = vec![0; SIZE as usize];
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn snapshots_keep_what_was_there(operations in prop::collection::vec((operations(SIZE, 8), 0..5_u8), 1..8)) {
+    fn snapshots_keep_the_old_data(operations in prop::collection::vec((operations(SIZE, 8), 0..5_u8), 1..8)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         make(&path, &options(Format::Qcow2, SIZE, &[("cluster_size", "4k")]));

@@ -148,7 +148,7 @@ const BESIDE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_a_child_has_not_is_its_parents() {
+fn blocks_that_a_child_lacks_come_from_its_parent() {
     let directory = tempfile::tempdir().unwrap();
     let (old, expected) = images(directory.path(), BESIDE);
     let child = directory.path().join("child.vhdx");

@@ -53,7 +53,7 @@ fn qmp_targets_are_read() {
 }
 
 #[test]
-fn standard_input_is_for_one_alone() {
+fn standard_input_has_one_user() {
     let both = parse(&["--kernel", "k", "--qmp", "stdio"]).unwrap();
     assert!(both.check().unwrap_err().to_string().contains("--serial"));
     let apart = parse(&["--kernel", "k", "--qmp", "stdio", "--serial", "file:s"]).unwrap();
@@ -101,7 +101,7 @@ fn ports_are_read() {
 }
 
 #[test]
-fn an_unknown_engine_is_told_what_there_is() {
+fn an_unknown_engine_is_refused_with_a_list() {
     let error = parse(&["--engine", "kvm"]).unwrap_err().to_string();
     assert!(error.contains("translator") && error.contains("interpreter"), "{error}");
 }
@@ -130,7 +130,7 @@ fn debug_targets_are_read() {
 }
 
 #[test]
-fn what_is_for_a_kernel_needs_one() {
+fn options_for_a_kernel_need_a_kernel() {
     use clap::error::ErrorKind;
 
     assert_eq!(parse(&[]).unwrap().kernel, None);

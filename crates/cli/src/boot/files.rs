@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart() {
+    fn files_are_recognized_by_their_contents() {
         const MIB: usize = 1 << 20;
         let signature = (BOOT_SIGNATURE_AT, BOOT_SIGNATURE);
         let disc = (DISC_AT, DISC[0]);

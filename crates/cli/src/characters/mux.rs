@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_takes_nothing_costs_no_memory_and_no_monitor() {
+    fn a_guest_that_reads_nothing_takes_no_memory_and_blocks_no_monitor() {
         let (sender, _door) = ring3_vm::door();
         let mux = Mux::new(sender);
         mux.add(Arc::new(Bounded(Mutex::default(), 0)), None);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
+    fn impossible_networks_are_refused_with_a_reason() {
         for bad in [
             "net=10.0.2.0/29",
             "net=10.0.2.0/255.0.255.0",

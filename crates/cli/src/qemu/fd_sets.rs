@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_named_before_and_after_they_are_told_of() {
+    fn sets_may_be_used_before_they_are_defined() {
         let line = "a=/dev/fdset/1,b=/dev/fdset/12 -add-fd set=1,fd=7,opaque=x /dev/fdset/1 -add-fd set=12,fd=3";
         let words: Vec<_> = line.split(' ').collect();
         let replaced = replaced(&words);

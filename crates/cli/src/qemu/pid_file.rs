@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_has_it() {
+    fn one_process_holds_the_file() {
         let path = std::env::temp_dir().join(format!("ring3-pid-{}", std::process::id()));
         fs::write(&path, "123456789 was another one").unwrap();
         let file = PidFile::create(&path).unwrap();

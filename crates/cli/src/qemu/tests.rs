@@ -262,7 +262,7 @@ fn the_window_is_the_terminal_where_there_is_one() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_its_name() {
+fn unsupported_options_are_refused_by_name() {
     for (line, part) in [
         ("-nonsense", "-nonsense is unknown"),
         ("-soundhw all", "-soundhw all: there is no sound card"),
@@ -336,7 +336,7 @@ fn what_cannot_be_is_refused_by_its_name() {
 }
 
 #[test]
-fn everything_that_cannot_be_is_told_at_once() {
+fn all_unsupported_options_are_reported_at_once() {
     let says = refused(
         "-hda d -soundhw hda -device usb-tablet -nonsense value -smp 2 -tpmdev x -device virtio-blk,drive=none -m 9G",
     );
@@ -363,7 +363,7 @@ fn everything_that_cannot_be_is_told_at_once() {
 }
 
 #[test]
-fn what_is_not_missed_is_warned_of_once() {
+fn ignored_options_are_reported_once() {
     for (line, part) in [
         ("-enable-kvm", "-enable-kvm: ring3 executes"),
         ("-accel kvm", "-accel kvm: ring3 executes"),
@@ -467,7 +467,7 @@ fn serial_ports_and_monitors_share_places() {
 }
 
 #[test]
-fn what_is_asked_is_answered_in_qemus_form() {
+fn questions_are_answered_in_qemus_form() {
     let text = |line: &str| match translate(words(line), false) {
         Ok(Wanted::Text(text)) => text,
         other => panic!("{line}: {other:?}"),

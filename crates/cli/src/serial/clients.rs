@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_come_and_go_and_miss_nothing() {
+    fn clients_that_connect_in_turn_miss_nothing() {
         let (path, (line, mut door)) = (path("come"), line());
         let clients = Clients::on_socket(&path, line).unwrap();
         clients.write(b"early ");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_client_has_gone_is_for_the_next_one() {
+    fn output_after_a_client_has_left_goes_to_the_next_one() {
         let (path, (line, mut door)) = (path("gone"), line());
         let clients = Clients::on_socket(&path, line).unwrap();
         for number in 0..100 {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_nothing_more_to_say_still_hears() {
+    fn a_client_that_has_stopped_sending_still_receives() {
         let (path, (line, mut door)) = (path("half"), line());
         let clients = Clients::on_socket(&path, line).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_holds_nobody_up() {
+    fn a_client_that_does_not_read_does_not_block_the_guest() {
         let (path, (line, _door)) = (path("deaf"), line());
         let clients = Clients::on_socket(&path, line).unwrap();
         let deaf = UnixStream::connect(&path).unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_does_not_read_keeps_no_client_out() {
+    fn a_guest_that_does_not_read_does_not_keep_clients_out() {
         let (path, (line, _door)) = (path("full"), line());
         let clients = Clients::on_socket(&path, line).unwrap();
         let mut eager = UnixStream::connect(&path).unwrap();

@@ -72,7 +72,7 @@ fn debian_finds_the_identity_of_the_machine() {
 /// The HPET that QEMU's command lines add or remove, with firmware and without: the kernel finds it, or works
 /// without it.
 #[test]
-fn debian_has_the_hpet_that_a_command_line_of_qemu_says() {
+fn debian_finds_the_hpet_that_a_qemu_command_line_asks_for() {
     let seabios = seabios();
     for (machine, has_it) in [("pc,hpet=on", true), ("pc,hpet=off", false), ("pc", true)] {
         // Without -bios, a machine with a kernel has no firmware.
@@ -199,7 +199,7 @@ fn kvm_unit_test() -> Vec<u8> {
 
 /// Uses the command line that kvm-unit-tests have for QEMU.
 #[test]
-fn kvm_unit_tests_find_what_they_ask_for() {
+fn kvm_unit_tests_find_their_items_in_fw_cfg() {
     let directory = Directory::new();
     let kernel = directory.file("test.flat", &kvm_unit_test());
     let line = "-nodefaults -device pc-testdev -device isa-debug-exit,iobase=0xf4,iosize=0x4 -vnc none -serial stdio \

@@ -28,7 +28,7 @@ fn read_fat(disk: &Path, file: &str) -> Vec<u8> {
 /// GRUB, in front of the first partition, reads the kernel and its RAM disks from an ext2 file system. Linux
 /// then writes to the file systems on two other disks.
 #[test]
-fn grub_boots_linux_from_a_hard_disk_and_the_host_reads_what_it_writes_to_others() {
+fn grub_boots_linux_from_a_hard_disk_and_the_host_reads_what_linux_writes_to_other_disks() {
     let directory = Directory::new();
     let [ext2, fat] = ["ext2", "fat"].map(|name| directory.file(name, &vec![0; 16 << 20]));
     output(system_program("mke2fs").args(["-q", "-t", "ext2"]).arg(&ext2));

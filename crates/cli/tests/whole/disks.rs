@@ -61,7 +61,7 @@ fn numbers(last: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_linux_writes_is_in_images_of_every_format() {
+fn data_that_linux_writes_are_in_images_of_every_format() {
     let directory = Directory::new();
     let images = FORMATS.map(|format| (create(&directory, format), format));
     let disks = images.each_ref().map(|(path, format)| (path.as_path(), *format));
@@ -93,7 +93,7 @@ fn what_linux_writes_is_in_images_of_every_format() {
 }
 
 #[test]
-fn what_linux_does_not_need_takes_no_room() {
+fn sectors_that_linux_discards_take_no_space() {
     let directory = Directory::new();
     for (properties, gives_back) in [("raw", false), ("raw,discard=on", true)] {
         let image = directory.file("disk", &[]);
@@ -112,7 +112,7 @@ fn what_linux_does_not_need_takes_no_room() {
 }
 
 #[test]
-fn a_machine_that_is_killed_leaves_what_was_flushed() {
+fn a_killed_machine_leaves_all_flushed_data() {
     let directory = Directory::new();
     let image = create(&directory, "qcow2");
     let mut guest = start(&[(&image, "qcow2")]);

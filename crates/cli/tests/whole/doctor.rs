@@ -10,7 +10,7 @@ fn text(output: &Output) -> String {
 
 /// Both forms must name the engine that really runs.
 #[test]
-fn the_diagnosis_is_what_is_so() {
+fn the_diagnosis_is_right() {
     let output = ring3().arg("doctor").output().unwrap();
     let said = text(&output);
     let parts = ["BMI2", "FSGSBASE", "memfd", "vm.max_map_count", "ulimit -v", "KVM: not needed"];
@@ -31,7 +31,7 @@ fn the_diagnosis_is_what_is_so() {
 }
 
 #[test]
-fn too_few_addresses_are_told_of() {
+fn too_few_addresses_are_reported() {
     let program = ring3();
     let output = Command::new("sh")
         .args(["-c", "ulimit -v 1000000; exec \"$0\" doctor"])

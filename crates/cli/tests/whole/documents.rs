@@ -122,7 +122,7 @@ fn options(command: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_book_tells_of_every_option() {
+fn the_book_describes_every_option() {
     for (command, chapters) in [
         ("run", ["command-line.md", "images.md", "repetition.md", "network.md"].as_slice()),
         ("switch", &["network.md"]),

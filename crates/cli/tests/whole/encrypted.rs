@@ -96,7 +96,7 @@ fn directory(made: &str) -> Directory {
 }
 
 #[test]
-fn they_boot_as_in_qemu() {
+fn encrypted_images_boot_as_in_qemu() {
     if seabios().is_none() {
         return;
     }
@@ -118,7 +118,7 @@ fn they_boot_as_in_qemu() {
 
 /// A wrong password and the like end in one line, with QEMU and with ring3.
 #[test]
-fn what_is_wrong_with_passwords_is_said() {
+fn wrong_passwords_are_explained() {
     let (made, drive) = DRIVES[0];
     let directory = directory(made);
     for (secret, drive, status, says) in [

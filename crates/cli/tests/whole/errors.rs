@@ -59,12 +59,12 @@ fn two_networks_of_one_name_are_refused() {
 }
 
 #[test]
-fn a_directory_is_no_kernel() {
+fn a_directory_is_not_a_kernel() {
     refuses(&["--kernel", "/"], &["cannot read the kernel /:", "directory"]);
 }
 
 #[test]
-fn a_file_that_is_no_kernel_is_told_apart() {
+fn files_that_are_not_kernels_are_recognized() {
     let directory = Directory::new();
     let text = directory.file("text", &b"not a kernel ".repeat(100));
     refuses(
@@ -84,7 +84,7 @@ fn a_kernel_that_was_cut_off_is_damaged() {
 }
 
 #[test]
-fn too_little_memory_is_said_with_what_is_needed() {
+fn an_error_for_too_little_memory_states_the_needed_size() {
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
     refuses(
@@ -174,7 +174,7 @@ fn files_that_cannot_be_used_are_named_in_one_line() {
 }
 
 #[test]
-fn a_tcp_port_in_use_is_told() {
+fn a_tcp_port_in_use_is_reported() {
     // The listener holds the port of a display.
     let (display, _listener) = (1..1000)
         .find_map(|display| {
@@ -201,7 +201,7 @@ fn missing_and_wrong_firmware_is_named() {
 
 /// With firmware and a kernel, the message must name the one that is wrong.
 #[test]
-fn what_firmware_cannot_start_is_named() {
+fn a_kernel_that_firmware_cannot_start_is_named() {
     let directory = Directory::new();
     let text = directory.file("text", b"not a firmware");
     let file = |name: &str, contents: &[u8]| directory.file(name, contents).into_os_string();
@@ -220,7 +220,7 @@ fn what_firmware_cannot_start_is_named() {
 /// A translator reserves much address space. If the process may have only little (`ulimit -v`), the
 /// interpreter runs alone, unless the command line asks for the translator.
 #[test]
-fn without_addresses_the_interpreter_runs_alone() {
+fn without_addresses_only_the_interpreter_runs() {
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
     let limited = |engine: &str| {
@@ -247,7 +247,7 @@ fn without_addresses_the_interpreter_runs_alone() {
 }
 
 #[test]
-fn without_firmware_it_is_said_what_to_install() {
+fn without_firmware_the_error_names_the_package_to_install() {
     let directory = Directory::new();
     let output = ring3()
         .args(["run", "--nic=user"])
@@ -344,7 +344,7 @@ fn each_command_has_a_manual_page() {
 }
 
 #[test]
-fn completions_are_what_the_shell_can_read() {
+fn completions_can_be_read_by_the_shell() {
     let script = ring3().args(["completions", "bash"]).output().expect("the program starts");
     let directory = Directory::new();
     let script = directory.file("ring3.bash", &script.stdout);
@@ -356,7 +356,7 @@ fn completions_are_what_the_shell_can_read() {
 }
 
 #[test]
-fn a_qmp_socket_that_cannot_be_is_told() {
+fn a_qmp_socket_that_cannot_be_made_is_reported() {
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
     let precious = directory.file("precious", b"data");

@@ -28,7 +28,7 @@ fn lines_until(command: &mut Command, wanted: &str) -> String {
 }
 
 #[test]
-fn seabios_comes_to_its_boot_phase() {
+fn seabios_reaches_its_boot_phase() {
     let Some(bios) = seabios() else { return };
     let mut command = ring3();
     command.args(["run", "-m16M", "--serial=file:/dev/null", "--debugcon=stdio", "--bios"]);
@@ -52,7 +52,7 @@ fn seabios_comes_to_its_boot_phase() {
 /// U-Boot reaches its prompt at the serial port, and its command for MTRRs finds them and changes one. It
 /// needs either no display, or one with a ROM.
 #[test]
-fn u_boot_comes_to_its_prompt() {
+fn u_boot_reaches_its_prompt() {
     const IMAGE: &str = "/usr/lib/u-boot/qemu-x86/u-boot.rom";
     const PROMPT: &str = "=> ";
     if !Path::new(IMAGE).is_file() {
@@ -107,7 +107,7 @@ fn power_off() -> Vec<u8> {
 }
 
 #[test]
-fn a_reset_of_the_processor_keeps_memory_and_one_of_all_does_too() {
+fn a_reset_of_the_processor_or_of_the_machine_keeps_memory() {
     let directory = Directory::new();
     // Counts its starts at 0000:0500 and prints the count to the debug console. The first start ends in a
     // reset of the processor, the second in one of the machine, and the third switches off.
@@ -136,7 +136,7 @@ fn a_reset_of_the_processor_keeps_memory_and_one_of_all_does_too() {
 /// A machine with nothing to boot is refused if nobody could see its screen or add a disk. Otherwise it runs,
 /// with a message.
 #[test]
-fn a_machine_without_anything_to_boot_is_refused_or_told_of() {
+fn a_machine_without_anything_to_boot_is_refused_or_reported() {
     let run = |arguments: &[&str]| {
         let output = ring3().arg("run").args(arguments).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -168,7 +168,7 @@ fn a_machine_without_anything_to_boot_is_refused_or_told_of() {
 
 /// If somebody watches, the run continues.
 #[test]
-fn what_firmware_does_not_find_is_told_to_those_who_watch() {
+fn users_who_watch_learn_that_firmware_finds_nothing_to_boot() {
     let Some(bios) = seabios() else { return };
     let directory = Directory::new();
     let disk = directory.file("empty", &vec![0; 1 << 20]);

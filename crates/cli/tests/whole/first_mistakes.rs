@@ -187,7 +187,7 @@ const CASES: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn each_is_answered_by_what_to_do() {
+fn each_mistake_is_answered_with_advice() {
     let directory = Directory::new();
     directory.file("kernel", &kernel(HALT_FOR_EVER));
     let mut for_64_bits = kernel(HALT_FOR_EVER);

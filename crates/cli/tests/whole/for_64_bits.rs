@@ -58,7 +58,7 @@ fn a_kernel_that_grub_has_started_ends_the_run() {
 
 /// The kernel's own code for real mode complains on the screen and halts with interrupts enabled.
 #[test]
-fn a_kernel_that_complains_where_nobody_sees_it_is_told_of() {
+fn a_kernel_that_complains_on_an_invisible_screen_is_reported() {
     let Some(kernel) = file_if_there(KERNEL) else { return };
     let directory = Directory::new();
     let disc = disc(&directory, &kernel, "linux16");
@@ -78,7 +78,7 @@ fn a_kernel_that_complains_where_nobody_sees_it_is_told_of() {
 
 /// Small kernels whose check is `code`: the code after CPUID, and what they do then.
 #[test]
-fn small_kernels_that_find_no_long_mode_are_told_of() {
+fn small_kernels_that_find_no_long_mode_are_reported() {
     let directory = Directory::new();
     let cpuid = [
         0xb8, 0x01, 0x00, 0x00, 0x80, //       MOV EAX, 80000001h
@@ -113,7 +113,7 @@ fn small_kernels_that_find_no_long_mode_are_told_of() {
 /// A 32-bit system looks for long mode, too, in order to use no-execute pages, and stops for another reason
 /// long after that.
 #[test]
-fn a_guest_that_halts_long_after_it_has_looked_is_not_one() {
+fn a_guest_that_halts_long_after_it_looked_for_long_mode_is_not_reported() {
     let directory = Directory::new();
     let code = [
         0xb8, 0x01, 0x00, 0x00, 0x80, 0x0f, 0xa2, // MOV EAX, 80000001h; CPUID

@@ -113,7 +113,7 @@ fn copy(mut disk: File, path: &Path) {
 }
 
 #[test]
-fn the_machine_stands_still_until_there_is_room() {
+fn the_machine_is_paused_until_there_is_space() {
     for (format, interface, device, name) in [
         ("qcow2", "ide", "sda", "ide-0"),
         ("raw", "ide", "sda", "ide-0"),
@@ -164,7 +164,7 @@ fn the_machine_stands_still_until_there_is_room() {
 }
 
 #[test]
-fn the_guest_is_told_where_that_is_wanted() {
+fn the_guest_receives_the_error_on_request() {
     let directory = Directory::new();
     let Some(mut machine) = start(&directory, "raw", ",werror=report") else { return };
     machine.next("return");

@@ -64,7 +64,7 @@ fn numbers(last: u32) -> Vec<u8> {
 /// Disks for drivers of either kind, on images of two formats, one after the other: the guest makes a file
 /// system and fills it.
 #[test]
-fn disks_come_and_go() {
+fn disks_are_plugged_in_and_removed() {
     let directory = Directory::new();
     let (mut guest, mut qmp) = start(&directory);
     for (round, (format, properties)) in [
@@ -131,7 +131,7 @@ fn in_raw(directory: &Directory, path: &Path) -> PathBuf {
 /// The guest releases a disk that is in use, too, as when somebody pulls it out. A node outlives its device,
 /// and another device can use it.
 #[test]
-fn a_busy_disk_is_let_go_of() {
+fn a_busy_disk_is_removed_when_the_guest_releases_it() {
     let directory = Directory::new();
     let (mut guest, mut qmp) = start(&directory);
     let path = create(&directory, "image", "raw");
@@ -158,7 +158,7 @@ fn a_busy_disk_is_let_go_of() {
 
 /// A guest that does not listen yet, a reset, and a disk of the command line.
 #[test]
-fn a_disk_that_is_wanted_too_early_is_asked_for_again() {
+fn a_removal_that_comes_too_early_is_requested_again() {
     let directory = Directory::new();
     let socket = directory.path("qmp");
     let disks = ["one", "two"].map(|name| create(&directory, name, "raw"));
@@ -203,7 +203,7 @@ fn a_disk_that_is_wanted_too_early_is_asked_for_again() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_requests_are_refused() {
     let directory = Directory::new();
     let (guest, mut qmp) = start(&directory);
     let path = create(&directory, "image", "qcow2");
@@ -270,7 +270,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
 
 /// A recording contains the cards that were added and removed: both kinds of run repeat without the images.
 #[test]
-fn a_recording_repeats_it() {
+fn a_recording_repeats_the_run() {
     for deterministic in [true, false] {
         let directory = Directory::new();
         let script = directory.file("script", SCRIPT);

@@ -43,7 +43,7 @@ fn images_are_converted_back_and_forth() {
 }
 
 #[test]
-fn an_image_that_is_there_becomes_the_same() {
+fn an_existing_image_becomes_equal_to_the_source() {
     let place = Place::new();
     let bytes = contents(9_000_448, 5);
     place.write("raw", &bytes);
@@ -84,7 +84,7 @@ fn a_snapshot_is_converted() {
 }
 
 #[test]
-fn what_is_said_is_what_qemu_says() {
+fn messages_are_those_of_qemu() {
     let place = Place::new();
     place.write("base", &contents(1 << 20, 3));
     place.img("create -q -f qcow2 -b base -F raw image 3M");
@@ -126,7 +126,7 @@ fn what_is_said_is_what_qemu_says() {
 }
 
 #[test]
-fn a_convert_that_fails_leaves_what_was_there() {
+fn a_convert_that_fails_leaves_the_old_file() {
     let place = Place::new();
     place.write("old", b"old");
     place.write("bad", b"QFI\xfb\0\0\0\x03 and nothing else");
@@ -160,7 +160,7 @@ fn images_are_compared() {
 }
 
 #[test]
-fn damage_is_told_by_the_status() {
+fn damage_sets_the_exit_status() {
     let place = Place::new();
     place.write("raw", &contents(1 << 20, 1));
     place.img("convert -O qcow2 raw image");
@@ -205,7 +205,7 @@ fn sizes_change() {
 }
 
 #[test]
-fn chains_are_made_moved_and_joined() {
+fn chains_are_made_rebased_and_committed() {
     let place = Place::new();
     let (one, other) = (contents(1 << 20, 1), contents(700_160, 2));
     let mut top = one.clone();
@@ -244,7 +244,7 @@ fn chains_are_made_moved_and_joined() {
 }
 
 #[test]
-fn what_images_name_is_logged_or_refused() {
+fn files_that_images_name_are_logged_or_refused() {
     let place = Place::new();
     place.write("base", &contents(1 << 20, 1));
     place.img("create -q -f qcow2 -b base -F raw image");
@@ -272,7 +272,7 @@ fn what_images_name_is_logged_or_refused() {
 }
 
 #[test]
-fn snapshots_come_and_go() {
+fn snapshots_are_made_applied_and_deleted() {
     let place = Place::new();
     let bytes = contents(1 << 20, 1);
     place.write("raw", &bytes);

@@ -30,7 +30,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn nothing_hidden_is_left_by_a_signal() {
+fn a_signal_leaves_no_hidden_files() {
     use std::os::unix::process::ExitStatusExt;
     for (name, number) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
         for line in
@@ -64,7 +64,7 @@ fn a_signal_that_is_ignored_interrupts_nothing() {
 }
 
 #[test]
-fn what_a_kill_left_goes_with_the_next_command() {
+fn the_next_command_removes_the_files_that_a_kill_left() {
     let place = Place::new();
     source(&place.path("source"), 64 << 20);
     for next in
@@ -185,7 +185,7 @@ fn is_well(place: &Place, case: &Case, before: &str) {
 }
 
 #[test]
-fn commands_that_are_ended_at_any_moment_leave_images_that_are_well() {
+fn commands_that_are_killed_at_any_moment_leave_sound_images() {
     let count: u64 = std::env::var("RING3_KILLS")
         .ok()
         .map_or(51, |text| text.parse().expect("RING3_KILLS is a number"));

@@ -433,7 +433,7 @@ fn fault(row: &Row, images: &Path) -> Option<String> {
 }
 
 #[test]
-fn lines_do_what_they_do_in_qemu() {
+fn command_lines_do_the_same_as_in_qemu() {
     assert!(ROWS.len() >= 60);
     let images_are = tempfile::tempdir().unwrap();
     images(images_are.path());
@@ -447,7 +447,7 @@ fn lines_do_what_they_do_in_qemu() {
 }
 
 #[test]
-fn what_differs_differs_as_it_is_said() {
+fn known_differences_are_as_described() {
     let images_are = tempfile::tempdir().unwrap();
     images(images_are.path());
     for (line, ours, theirs, says) in OTHERS {

@@ -35,7 +35,7 @@ fn both(place: &Place, line: &str) -> Option<[&'static str; 2]> {
 }
 
 #[test]
-fn images_take_as_much_room_as_those_of_qemu_img() {
+fn images_take_as_much_space_as_those_of_qemu_img() {
     let data = [vec![7; 3_000_000], vec![0; SIZE as usize - 3_000_000]].concat();
     for format in ["raw", "qcow2"] {
         for mode in ["off", "metadata", "falloc", "full"] {
@@ -85,7 +85,7 @@ fn images_take_as_much_room_as_those_of_qemu_img() {
 
 /// Clusters that were freed had contents, which must not return.
 #[test]
-fn new_room_of_a_disk_reads_as_zeros() {
+fn the_new_part_of_a_grown_disk_reads_as_zeros() {
     for mode in ["metadata", "falloc", "full"] {
         let place = Place::new();
         place.qemu("create -q -f qcow2 image 4M");
@@ -104,7 +104,7 @@ fn new_room_of_a_disk_reads_as_zeros() {
 }
 
 #[test]
-fn what_cannot_have_room_at_once_is_refused() {
+fn preallocation_that_a_format_lacks_is_refused() {
     let place = Place::new();
     place.qemu("create -q -f raw base 4M");
     for (line, says) in [
@@ -180,7 +180,7 @@ fn a_full_disk_leaves_nothing_half_written() {
 
 /// A server of a disk on which some sectors cannot be read: ring3 must make the same copy as qemu-img.
 #[test]
-fn what_cannot_be_read_is_salvaged_as_by_qemu_img() {
+fn unreadable_parts_are_salvaged_as_by_qemu_img() {
     let place = Place::new();
     if Command::new("nbdkit").arg("--version").output().is_err() {
         ring3_skipped::package("nbdkit is missing: install the package nbdkit");

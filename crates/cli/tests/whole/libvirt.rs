@@ -211,7 +211,7 @@ impl Console {
 }
 
 #[test]
-fn virsh_has_machines() {
+fn virsh_runs_machines() {
     let Some(session) = Session::start() else { return };
     drives_a_machine(&session);
     works_in_debian(&session);

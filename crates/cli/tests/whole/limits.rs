@@ -205,7 +205,7 @@ fn an_environment_without_anything() {
 
 /// A reader that closes standard output early, as `head` does, does not want the rest.
 #[test]
-fn readers_that_go_early() {
+fn readers_that_close_early() {
     let directory = directory();
     for words in ["--help", "run --help", "doctor", "img info disk.img", "img --help", "netmodel"] {
         let mut child = ring3()
@@ -226,7 +226,7 @@ fn readers_that_go_early() {
 
 /// Names that are not text are valid names; options that need text say so.
 #[test]
-fn names_that_are_no_text() {
+fn names_that_are_not_utf_8() {
     let directory = Directory::new();
     let odd = OsStr::from_bytes(b"odd\xff\n");
     let at = |name: &OsStr| directory.path("").join(name);

@@ -90,7 +90,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
 
 /// A recording of either kind of run contains the cables, and a replay needs nobody to unplug them.
 #[test]
-fn a_recording_repeats_it() {
+fn a_recording_repeats_the_run() {
     for deterministic in [true, false] {
         let directory = Directory::new();
         let script = directory.file("script", SCRIPT);

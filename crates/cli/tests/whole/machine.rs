@@ -149,7 +149,7 @@ fn print_everywhere(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn four_serial_ports_go_to_four_places() {
+fn four_serial_ports_have_four_targets() {
     let directory = Directory::new();
     let mut command = machine(&directory, &[print_everywhere("hello"), power_off()].concat());
     let [second, fourth] = ["second", "fourth"].map(|name| directory.path(name));
@@ -245,7 +245,7 @@ fn a_guest_that_nothing_can_wake_up_ends_the_run() {
 /// A guest that resets as soon as it starts, in each possible way, causes a few lines: first a note of the
 /// problem, and later that it continues. Clients of QMP receive them, too.
 #[test]
-fn a_loop_of_resets_is_told_in_a_few_lines() {
+fn a_loop_of_resets_is_reported_in_a_few_lines() {
     let directory = Directory::new();
     let stack = [0xbc, 0x00, 0x00, 0x18, 0x00]; // MOV ESP, 180000h
     let qmp = format!("--qmp=unix:{}", directory.path("qmp").display());
@@ -407,7 +407,7 @@ fn print_seed_and_year() -> Vec<u8> {
 }
 
 #[test]
-fn seed_and_clock_are_what_they_are_told_to_be() {
+fn seed_and_clock_have_the_given_values() {
     let directory = Directory::new();
     let mut command = machine(&directory, &print_seed_and_year());
     let output = output(command.args(["--seed=77", "--rtc=base=1999-12-24T18:00:00"]));
@@ -618,7 +618,7 @@ fn execute_elsewhere(targets: &[(u32, u32)]) -> Vec<u8> {
 /// Beyond the end of memory, at the local APIC, the I/O APIC, the HPET and a window for PCI, fetches read
 /// ones, which are not an instruction. At the last byte of memory is a jump whose second byte lies beyond it.
 #[test]
-fn code_is_not_found_in_devices_or_in_nothing() {
+fn code_in_device_memory_or_without_memory_ends_the_run() {
     let directory = Directory::new();
     let targets = [
         (0x20_0000, 0x20_0000),
@@ -638,7 +638,7 @@ fn code_is_not_found_in_devices_or_in_nothing() {
 
 /// The guest's statuses that have another meaning come with a line that says so.
 #[test]
-fn a_status_of_the_guest_is_told_from_one_of_the_host() {
+fn a_status_of_the_guest_differs_from_one_of_the_host() {
     let directory = Directory::new();
     for (value, is_told) in [(0u8, true), (1, true), (2, true), (3, false), (0x21, false)] {
         let code = [&out(0xf4, value)[..], &[0xf4]].concat();

@@ -92,7 +92,7 @@ fn value(file: &str, key: &str) -> String {
 }
 
 #[test]
-fn it_has_given_up_what_it_does_not_need() {
+fn the_nat_has_given_up_the_rights_that_it_does_not_need() {
     let directory = Directory::new();
     directory.file("file", b"x");
     let mut command = Command::new("sh");
@@ -138,7 +138,7 @@ fn it_has_given_up_what_it_does_not_need() {
 
 /// A last fragment alone, which crashes libslirp.
 #[test]
-fn it_stands_fragments() {
+fn the_nat_survives_fragments() {
     let mut nat = Nat::start("restrict=on");
     nat.answers();
     for offset in [1, 185, 8190, 8191] {
@@ -154,7 +154,7 @@ fn it_stands_fragments() {
 
 /// TFTP and the host's name server need files that the NAT can still read, but it must serve no others.
 #[test]
-fn it_serves_files_of_its_directory_alone() {
+fn the_nat_serves_only_files_of_its_directory() {
     let directory = Directory::new();
     fs::create_dir(directory.path("served")).unwrap();
     directory.file("served/file", b"served bytes");
@@ -186,7 +186,7 @@ fn it_serves_files_of_its_directory_alone() {
 
 /// Thousands of almost valid frames, of all protocols that it knows.
 #[test]
-fn it_stands_whatever_a_guest_sends() {
+fn the_nat_survives_any_packets_of_a_guest() {
     if !has_namespaces() {
         return;
     }
@@ -212,7 +212,7 @@ fn it_stands_whatever_a_guest_sends() {
 
 /// Processes that a command has started end with the NAT, and leave nothing behind.
 #[test]
-fn commands_end_with_it() {
+fn commands_end_with_the_nat() {
     let named = || {
         let entries = fs::read_dir(std::env::temp_dir()).unwrap();
         entries.filter(|entry| {
@@ -230,7 +230,7 @@ fn commands_end_with_it() {
 }
 
 #[test]
-fn it_listens_for_this_host_alone() {
+fn the_nat_listens_for_this_host_only() {
     let output = ring3().args(["nat", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();

@@ -151,7 +151,7 @@ const TOUCH_AND_RESET: &[u8] = &[
 
 /// A machine that ends logs nothing about its networks, whatever they are.
 #[test]
-fn a_normal_end_says_nothing() {
+fn a_normal_end_prints_nothing() {
     let directory = Directory::new();
     let code = directory.file("kernel", &kernel(TOUCH_AND_RESET));
     let socket = directory.path("socket").display().to_string();
@@ -455,7 +455,7 @@ fn a_recording_has_the_network() {
 
 /// If a network cannot be used, one line says why.
 #[test]
-fn what_cannot_be_is_told() {
+fn impossible_networks_are_refused_with_a_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let forward = format!("user,hostfwd=tcp::{port}-:22");

@@ -174,7 +174,7 @@ fn misbehave(place: &Place, noise: &mut Noise, kind: usize) -> Vec<UnixStream> {
 }
 
 #[test]
-fn who_comes_after_one_that_misbehaves_is_served() {
+fn clients_are_served_after_one_that_misbehaves() {
     let directory = Directory::new();
     let log = directory.path("log");
     for (mut command, places) in processes(&directory) {

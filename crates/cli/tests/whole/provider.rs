@@ -130,7 +130,7 @@ fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
 /// Debian's nbd-client and the kernel's driver use the server's NBD front-end, which they reach through the
 /// NAT.
 #[test]
-fn a_guest_mounts_a_disk_that_it_reaches_by_its_network() {
+fn a_guest_mounts_a_disk_over_its_network() {
     let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
     let directory = Directory::new();
     output(

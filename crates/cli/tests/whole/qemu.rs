@@ -169,7 +169,7 @@ fn serial_ports_speak_telnet_and_plain_tcp_and_connect_themselves() {
 }
 
 #[test]
-fn a_file_by_the_name_of_a_program_of_qemu_starts_itself_by_its_own() {
+fn a_link_with_the_name_of_a_qemu_program_starts_itself_by_that_name() {
     let directory = Directory::new();
     let link = directory.path("qemu-system-i386");
     fs::hard_link(env!("CARGO_BIN_EXE_ring3"), &link).unwrap();
@@ -193,7 +193,7 @@ fn a_file_by_the_name_of_a_program_of_qemu_starts_itself_by_its_own() {
 }
 
 #[test]
-fn several_monitors_are_at_several_places() {
+fn several_monitors_have_several_sockets() {
     let directory = Directory::new();
     let port = free_port();
     let machine = machine(&directory, HALT_FOR_EVER)

@@ -125,7 +125,7 @@ fn run(case: &Case, directory: &Path) {
 }
 
 #[test]
-fn command_lines_from_documentation_do_what_the_table_says() {
+fn command_lines_from_documentation_behave_as_the_table_says() {
     let directory = Directory::new();
     for (name, contents) in files() {
         directory.file(name, &contents);

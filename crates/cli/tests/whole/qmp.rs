@@ -90,7 +90,7 @@ fn driven_by_stdio(
 }
 
 #[test]
-fn standard_input_and_output_will_do() {
+fn a_tool_can_use_standard_input_and_output() {
     let directory = Directory::new();
     let kernel = directory.file("kernel", &kernel(HALT_FOR_EVER));
     let serial = format!("file:{}", directory.path("serial").display());

@@ -90,7 +90,7 @@ fn each_protocol_starts_where_it_belongs_with_its_command_line() {
 }
 
 #[test]
-fn a_kernel_that_could_start_by_itself_is_started_by_the_firmware_that_is_named() {
+fn bios_makes_firmware_start_a_kernel_that_needs_none() {
     let Some(bios) = seabios() else { return };
     let directory = Directory::new();
     let path = directory.file("kernel", &kernel(0x20f, 1));
@@ -157,7 +157,7 @@ fn memdisk_boots_a_diskette_from_memory() {
 
 /// Protocol 2.07 without an entry in protected mode; its command line is a script.
 #[test]
-fn ipxe_does_what_its_command_line_says() {
+fn ipxe_executes_its_command_line() {
     let Some(ipxe) = of_package("/usr/lib/ipxe/ipxe.lkrn", "ipxe") else { return };
     let reset = run(&ipxe, &["--no-reboot", "--append=reboot"]);
     assert_eq!(reset.status.code(), Some(0), "{reset:?}");

@@ -24,7 +24,7 @@ fn run(command: &mut Command, stdin: &Path) -> Output {
 
 /// Debian starts on each engine, and the recordings repeat both runs.
 #[test]
-fn debian_does_the_same_on_each_engine_and_again() {
+fn debian_runs_alike_on_each_engine_and_in_each_repetition() {
     let directory = Directory::new();
     let script = directory.file("script", SCRIPT);
     let (log, recording) = (directory.path("log"), directory.path("recording"));
@@ -110,7 +110,7 @@ fn a_normal_run_is_repeated_from_its_recording() {
 }
 
 #[test]
-fn what_cannot_be_repeated_is_told() {
+fn runs_that_cannot_be_repeated_are_refused_with_a_reason() {
     let directory = Directory::new();
     let no_recording = directory.file("kernel", &kernel(HALT_FOR_EVER));
     let output =

@@ -31,7 +31,7 @@ fn the_boot_menu_of_seabios_lists_the_drives() {
 }
 
 #[test]
-fn ipxe_comes_to_its_prompt_and_takes_keys() {
+fn ipxe_reaches_its_prompt_and_accepts_keys() {
     let Some(disc) = file_if_there("ipxe.iso") else { return };
     let mut screen = Screen::start(|command| {
         command.args(["-m", "16M", "--boot", "d", "--cdrom"]).arg(disc);

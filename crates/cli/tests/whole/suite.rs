@@ -74,12 +74,12 @@ fn compare(engine: &str) {
 }
 
 #[test]
-fn the_suite_computes_on_the_default_engine_what_it_computes_on_the_host() {
+fn the_suite_has_the_results_of_the_host_on_the_default_engine() {
     compare("auto");
 }
 
 #[test]
-fn the_suite_computes_in_the_interpreter_what_it_computes_on_the_host() {
+fn the_suite_has_the_results_of_the_host_in_the_interpreter() {
     compare("interpreter");
 }
 

@@ -100,7 +100,7 @@ fn status(socket: &Path, number: u8) -> String {
 }
 
 #[test]
-fn guests_reach_each_other_and_cannot_be_another_one() {
+fn guests_reach_each_other_and_cannot_take_the_address_of_another_guest() {
     let directory = Directory::new();
     let socket = directory.path("switch");
     let _switch = Switch::start(&socket, &[]);
@@ -145,7 +145,7 @@ fn send_while(first: &mut Guest, second: &mut Guest, act: impl FnOnce()) {
 }
 
 #[test]
-fn guests_go_on_when_the_switch_is_killed() {
+fn guests_continue_when_the_switch_is_killed() {
     let directory = Directory::new();
     let socket = directory.path("switch");
     let switch = Switch::start(&socket, &[]);
@@ -192,7 +192,7 @@ fn guests_share_their_memory_with_the_switch() {
 }
 
 #[test]
-fn guests_that_share_their_memory_go_on_when_the_switch_is_killed() {
+fn guests_that_share_their_memory_continue_when_the_switch_is_killed() {
     let directory = Directory::new();
     let (socket, shared) = (directory.path("switch"), directory.path("shared"));
     let options = ["--vhost-user", shared.to_str().unwrap()];
@@ -206,7 +206,7 @@ fn guests_that_share_their_memory_go_on_when_the_switch_is_killed() {
 }
 
 #[test]
-fn what_cannot_be_is_told() {
+fn impossible_networks_are_refused_with_a_reason() {
     let refused = |arguments: &[&str]| {
         let mut command = ring3();
         let output = command.arg("switch").args(arguments).stdin(Stdio::null()).output().unwrap();

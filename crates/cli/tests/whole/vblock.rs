@@ -298,7 +298,7 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
 }
 
 #[test]
-fn the_programs_of_others_use_exports() {
+fn other_programs_use_exports() {
     if program("nbdinfo", "libnbd-bin").is_none() {
         return;
     }
@@ -357,7 +357,7 @@ fn the_programs_of_others_use_exports() {
 /// A server that ends waits until the provider of a disk can keep the last writes, and says so. Told once
 /// more, it ends at once.
 #[test]
-fn who_ends_a_server_need_not_wait_for_a_dead_provider() {
+fn a_server_can_be_ended_while_its_provider_is_dead() {
     let Some(mut nbdkit) = program("nbdkit", "nbdkit") else { return };
     let directory = Directory::new();
     let at = directory.path("provider");
@@ -407,7 +407,7 @@ fn two_signals_at_once_lose_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn wrong_arguments_are_explained() {
     let directory = Directory::new();
     create(&directory, "raw");
     let fails = |arguments: &[&str]| {

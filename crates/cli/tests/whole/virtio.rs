@@ -100,7 +100,7 @@ fn linux_works_on_disks_of_every_kind_in_the_interpreter() {
 
 /// Sectors that Linux discards take no room on the host.
 #[test]
-fn discarded_sectors_give_their_room_up() {
+fn discarded_sectors_free_their_space() {
     let directory = Directory::new();
     let disk = directory.file("disk", &vec![0xaa; SIZE as usize]);
     let room = || fs::metadata(&disk).unwrap().blocks() * 512;

@@ -237,7 +237,7 @@ const PORTS: [u16; 22] = [
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(blows in blows(&PORTS)) {
+    fn any_accesses_leave_a_state_that_can_be_saved(blows in blows(&PORTS)) {
         hammer(&mut Dma8237::default(), &mut Dma8237::default(), blows);
     }
 

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_a_link_and_forgets_at_a_reset() {
+    fn the_phy_has_a_link_and_a_reset_clears_its_registers() {
         let mut phy = Phy::default();
         let access = |register: u32| 1 << PHY_SHIFT | register << REGISTER_SHIFT;
         let read = |phy: &mut Phy, register| {

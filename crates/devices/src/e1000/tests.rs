@@ -133,7 +133,7 @@ fn tcp(payload: usize) -> Vec<u8> {
 }
 
 #[test]
-fn it_is_found_and_tells_its_address() {
+fn a_driver_finds_the_card_and_reads_its_address() {
     let mut driven = Driven::new();
     let id = driven.card.read_config(&mut driven.bench.context(), 0, 0, Width::Dword);
     assert_eq!(id, 0x100e_8086);
@@ -171,7 +171,7 @@ fn packets_go_out_and_are_reported() {
 }
 
 #[test]
-fn what_is_to_be_cut_goes_out_whole() {
+fn a_buffer_to_be_segmented_is_sent_whole() {
     let mut driven = Driven::started();
     driven.bench.memory.write(SEND_BUFFER.into(), &tcp(3000));
     // IPv4 header at 14, its sum at 24, to 33; TCP at 34, its sum at 50, to the end; headers of 54 bytes, segments of 1000.

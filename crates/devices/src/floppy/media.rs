@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_is_told_of_the_drives() {
+    fn firmware_learns_of_the_drives() {
         let (a, b) = (DriveKind::for_image(2880), DriveKind::for_image(720));
         assert_eq!((cmos_drive_types([a, b]), cmos_equipment([a, b])), (0x41, 0x41));
         assert_eq!((cmos_drive_types([a, None]), cmos_equipment([a, None])), (0x40, 0x01));

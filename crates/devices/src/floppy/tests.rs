@@ -272,7 +272,7 @@ fn without_dma_each_byte_goes_through_the_data_register() {
 }
 
 #[test]
-fn what_cannot_be_found_is_told_why() {
+fn errors_of_a_search_state_the_reason() {
     let mut machine = Machine::new();
     machine.set_up_dma(vec![0; 512]);
     let read = |c: u8, h: u8, r: u8, n: u8| [0x46, h << 2, c, h, r, n, 18, 0x1b, 0xff];
@@ -361,7 +361,7 @@ fn an_implied_seek_goes_to_the_cylinder_first() {
 }
 
 #[test]
-fn enhanced_commands_keep_what_lock_says() {
+fn lock_keeps_the_settings_at_a_reset() {
     let mut machine = Machine::new();
     assert_eq!(machine.command(&[0x10]), [0x90]);
     assert_eq!(machine.command(&[0x18]), [0x80], "PART ID is a later chip's");
@@ -493,7 +493,7 @@ const COMMANDS: [u8; 18] = [
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(
+    fn any_accesses_leave_a_state_that_can_be_saved(
         commands in prop::collection::vec(
             (prop::sample::select(&COMMANDS[..]), any::<[u8; 8]>(), any::<u16>()),
             0..12,

@@ -125,7 +125,7 @@ fn registers_are_read_in_parts_and_written_by_double_words() {
 
 /// 2.3.9.2.1.
 #[test]
-fn a_timer_interrupts_when_the_counter_is_what_it_compares_with() {
+fn a_timer_interrupts_when_the_counter_equals_its_comparator() {
     let mut machine = Machine::enabled(0);
     machine.write(configuration(2), INTERRUPTS | route(20));
     machine.write_64(comparator(2), 1000);
@@ -212,7 +212,7 @@ fn a_level_stays_until_software_clears_its_status() {
 
 /// 2.3.8, bit 2: "the timer can still operate and generate appropriate status bits".
 #[test]
-fn a_timer_without_interrupts_has_its_status_and_wakes_nobody() {
+fn a_timer_without_interrupts_sets_its_status_without_waking_the_machine() {
     let mut machine = Machine::enabled(0);
     machine.write(configuration(0), BY_LEVEL | PERIODIC | SET_VALUE | route(16));
     machine.write_64(comparator(0), 100);
@@ -306,7 +306,7 @@ const REGISTERS: &[u64] = &[
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(blows in memory_blows(REGISTERS)) {
+    fn any_accesses_leave_a_state_that_can_be_saved(blows in memory_blows(REGISTERS)) {
         hammer(&mut Hpet::default(), &mut Hpet::default(), blows);
     }
 }

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_and_print_screen_depend_on_what_is_held() {
+    fn pause_and_print_screen_depend_on_the_held_keys() {
         let mut keyboard = of_set(1);
         assert_eq!(press(&mut keyboard, 0xe037), [0xe0, 0x2a, 0xe0, 0x37]);
         keyboard.repeat();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn set_3_sends_one_code_and_what_its_types_say() {
+    fn set_3_sends_the_codes_that_each_keys_type_asks_for() {
         let mut keyboard = of_set(3);
         assert_eq!(press(&mut keyboard, 0x1e), [0x1c]);
         assert_eq!(keyboard.repeating(), Some(Key(0x1e)));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_which_there_is_no_room_are_lost_and_told() {
+    fn keys_without_room_are_lost_and_an_overrun_is_reported() {
         let mut keyboard = of_set(2);
         for key in [0x02, 0x03, 0x04, 0x05, 0x06] {
             keyboard.key(Key(key), true);

@@ -343,7 +343,7 @@ fn inputs() -> impl Strategy<Value = DeviceInput> {
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(
+    fn any_accesses_leave_a_state_that_can_be_saved(
         blows in blows_and_inputs(&[DATA_PORT, STATUS_PORT], inputs()),
         commands in prop::collection::vec(any::<(u8, u8)>(), 0..20),
     ) {

@@ -358,7 +358,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(
+    fn any_accesses_leave_a_state_that_can_be_saved(
         blows in blows(&[
             DATA_PORT, ERROR, COUNT, LBA_LOW, LBA_MID, LBA_HIGH, DEVICE, STATUS, CONTROL, 0x170,
             0x172, 0x176, 0x177, 0x376, 0xc000,

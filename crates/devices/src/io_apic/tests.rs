@@ -124,7 +124,7 @@ fn levels_wait_for_the_end() {
 }
 
 #[test]
-fn a_level_that_nobody_accepts_is_sent_again() {
+fn a_level_that_no_local_apic_accepts_is_sent_again() {
     let mut machine = Machine { deaf: true, ..Machine::default() };
     machine.entry(10, LEVEL_BIT | 0x4a);
     machine.input(10, true);
@@ -146,7 +146,7 @@ fn to_make_an_edge_of_a_level_forgets_it() {
 }
 
 #[test]
-fn messages_say_what_the_entry_says() {
+fn messages_have_the_fields_of_the_entry() {
     let mut machine = Machine::default();
     machine.write(IOREDTBL + 1, 0x0300_0000);
     let mut message = |entry| {

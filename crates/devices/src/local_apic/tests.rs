@@ -123,7 +123,7 @@ fn a_request_that_is_gone_is_the_spurious_interrupt() {
 
 /// 12.8.5: only the end of a level-triggered interrupt is told to the I/O APIC.
 #[test]
-fn the_end_of_levels_is_told() {
+fn the_end_of_a_level_interrupt_is_broadcast() {
     let (mut apic, mut bench) = enabled();
     apic.accept(level(0x61));
     assert_eq!(read(&mut apic, &mut bench, TMR + 0x30), 2);
@@ -256,7 +256,7 @@ fn the_base_register_moves_and_switches() {
 /// Virtual wire mode: LINT0 brings the 8259A, LINT1 NMI.
 /// 12.4.7.3.
 #[test]
-fn init_leaves_the_id_and_the_base_alone() {
+fn init_keeps_the_id_and_the_base() {
     let (mut apic, mut bench) = enabled();
     let base = 0xfef0_0000 | BASE_ENABLE | BASE_BSP;
     apic.set_base(&mut bench.context(), base);
@@ -385,7 +385,7 @@ fn a_periodic_timer_keeps_its_period() {
 }
 
 #[test]
-fn a_masked_timer_counts_and_wakes_nobody() {
+fn a_masked_timer_counts_without_waking_the_machine() {
     let (mut apic, mut bench) = enabled();
     write(&mut apic, &mut bench, DIVIDE, DIVIDE_BY_1);
     write(&mut apic, &mut bench, TIMER, MASKED | PERIODIC | 0x40);

@@ -277,13 +277,13 @@ const PORTS_TO_HIT: &[u16] = &[
 
 proptest! {
     #[test]
-    fn anything_is_survived(blows in blows_and_inputs(PORTS_TO_HIT, inputs()), starts: bool) {
+    fn any_accesses_are_handled_without_a_panic(blows in blows_and_inputs(PORTS_TO_HIT, inputs()), starts: bool) {
         let mut card = if starts { Driven::started().card } else { Driven::new().card };
         hammer(&mut card, &mut Isa::new("nic0", OURS, PORT, IRQ), blows);
     }
 
     #[test]
-    fn any_configuration_is_survived(blows in config_blows()) {
+    fn any_configuration_is_handled_without_a_panic(blows in config_blows()) {
         let mut bench = TestBench::default();
         let mut card = Rtl8029::new("nic0", OURS, 3);
         card.reset(&mut bench.context());

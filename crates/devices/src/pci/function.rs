@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_where_its_registers_say() {
+    fn a_function_answers_at_the_addresses_in_its_registers() {
         let (mut bench, mut function) = (TestBench::default(), function());
         let mut write = |function: &mut Function, offset, value| {
             function.write(&mut bench.context(), offset, Width::Dword, value);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_where_both_registers_say() {
+    fn the_rom_is_at_the_address_in_its_registers() {
         let image = image(5000);
         let (mut bench, mut space) = (TestBench::default(), space(&image));
         let nowhere = Decoded::Nothing;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_read_and_nothing_after() {
+    fn the_whole_rom_is_read_and_nothing_after_it() {
         let image = image(5000);
         assert_eq!(image.read(0, Width::Word), 0xaa55);
         assert_eq!(image.read(4097, Width::Dword), 0x0403_0201);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn a_file_that_is_not_a_rom_is_refused() {
         assert_eq!(RomImage::new(vec![0x55]), Err(RomError::NoSignature));
         assert_eq!(RomImage::new(vec![0x55; IMAGE_MAX + 1]), Err(RomError::TooLarge));
         let saved = SavedState::new("rom", 1, &image(300));

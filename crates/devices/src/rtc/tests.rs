@@ -191,7 +191,7 @@ fn periodic_rates() {
 }
 
 #[test]
-fn nobody_waits_for_an_interrupt_that_is_not_taken_or_not_enabled() {
+fn the_clock_needs_no_timer_for_an_interrupt_that_is_pending_or_not_enabled() {
     let mut bed = Bed::new(0);
     assert_eq!(bed.bench.timers.next(), None);
     bed.write(REGISTER_B, B_24_HOURS | PERIODIC | ALARM | UPDATE);
@@ -263,7 +263,7 @@ fn an_alarm_that_never_comes_sets_no_timer() {
 }
 
 #[test]
-fn what_is_written_is_read_until_the_next_update() {
+fn written_values_are_read_until_the_next_update() {
     let mut bed = Bed::new(0);
     for (index, value) in [(DATE, 0x31), (MONTH, 0x02), (HOURS, 0x99)] {
         bed.write(index, value);
@@ -292,7 +292,7 @@ fn the_memory_is_described() {
 }
 
 #[test]
-fn set_cmos_leaves_the_clock_alone() {
+fn set_cmos_does_not_change_the_clock() {
     let mut bed = Bed::new(MILLENNIUM);
     let before = bed.rtc.clone();
     for index in [0, 9, 0x0d, 0x32, 0x80, 0xff] {

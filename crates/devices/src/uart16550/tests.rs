@@ -167,7 +167,7 @@ fn unlimited_input_waits_for_room() {
 }
 
 #[test]
-fn what_was_typed_ahead_outlives_the_start_of_a_driver() {
+fn early_input_survives_the_start_of_a_driver() {
     let (mut bench, mut uart) = port(Speed::Unlimited);
     send_in(&mut bench, &mut uart, b"ls -l");
     for _ in 0..3 {
@@ -200,7 +200,7 @@ fn line_input_overruns_the_single_register() {
 }
 
 #[test]
-fn line_input_overruns_the_fifo_but_leaves_what_is_in_it() {
+fn line_input_overruns_the_fifo_but_keeps_its_contents() {
     let (mut bench, mut uart) = port(Speed::Line);
     bench.write(&mut uart, IIR, FCR_ENABLE);
     send_in(&mut bench, &mut uart, b"0123456789abcdefX");
@@ -280,7 +280,7 @@ fn modem_control_does_not_gate_the_irq_line() {
 }
 
 #[test]
-fn loopback_returns_what_is_sent_and_keeps_the_outside_waiting() {
+fn loopback_returns_sent_bytes_and_delays_input() {
     for speed in [Speed::Line, Speed::Unlimited] {
         let (mut bench, mut uart) = port(speed);
         bench.write(&mut uart, MCR, MCR_LOOPBACK);
@@ -341,7 +341,7 @@ fn impossible_states_are_refused() {
 
 proptest! {
     #[test]
-    fn any_treatment_leaves_a_state_that_can_be_saved(
+    fn any_accesses_leave_a_state_that_can_be_saved(
         blows in blows(&[DATA, IER, IIR, LCR, MCR, LSR, MSR, SCRATCH]),
         line in any::<bool>(),
     ) {

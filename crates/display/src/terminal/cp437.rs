@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn some_that_software_draws_with() {
+    fn characters_of_text_screens_are_right() {
         let characters: String = [0x01, 0x1e, 0x41, 0x7f, 0x80, 0xb0, 0xc4, 0xc9, 0xdb, 0xe1, 0xfe]
             .map(character)
             .iter()

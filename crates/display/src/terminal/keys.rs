@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pressed_is_released() {
+    fn pressed_keys_are_released() {
         let (control, alt, delete) = (Key(0x1d), Key(0x38), Key(0xe053));
         let changes: Vec<(Key, bool)> = Stroke::control_alt_delete().changes().collect();
         let pressed = [(control, true), (alt, true), (delete, true)];

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn large_graphics_are_made_small() {
+    fn large_graphics_are_scaled_down() {
         let pixels = Pixels { width: 4, height: 2, colours: vec![0, 2, 9, 9, 4, 6, 9, 9] };
         assert_eq!(shrunk(&pixels, (2, 9)), Pixels { width: 2, height: 1, colours: vec![3, 9] });
         assert_eq!(shrunk(&pixels, (9, 9)), pixels);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_lie_over_the_lower_right_corner() {
+    fn notes_cover_the_lower_right_corner() {
         let note = Note::lines("one\nthree");
         let area = Rect::new(0, 0, 8, 3);
         let mut buffer = Buffer::empty(area);

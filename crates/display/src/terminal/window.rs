@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cursor_is_to_be_seen() {
+    fn the_cursor_is_visible() {
         let mut window = Window::default();
         window.follow((80, 25), (80, 24), Some((0, 23)));
         assert_eq!(window.corner(), (0, 0));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_moves_it_until_the_cursor_moves() {
+    fn the_window_stays_where_the_user_moved_it_until_the_cursor_moves() {
         let mut window = Window::default();
         window.follow((80, 25), (40, 10), Some((0, 0)));
         window.scroll(1, 1);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_is_its_key() {
+    fn each_character_has_its_key() {
         assert_eq!(strike(&mut keyboard(), 0x61), [(A, true), (A, false)]);
     }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn shift_that_is_held_is_enough() {
+    fn a_held_shift_is_not_pressed_again() {
         let mut keyboard = keyboard();
         assert_eq!(keyboard.keysym(SHIFT_L, true), [(LEFT_SHIFT, true)]);
         assert_eq!(strike(&mut keyboard, 0x41), [(A, true), (A, false)]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_lock_makes_capitals_of_all_clients() {
+    fn caps_lock_applies_to_the_letters_of_all_clients() {
         let caps_lock = Arc::default();
         let mut one = Keyboard::new(Arc::clone(&caps_lock));
         let mut other = Keyboard::new(caps_lock);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_releases_his_keys() {
+    fn a_client_that_leaves_releases_its_keys() {
         let mut keyboard = keyboard();
         keyboard.keycode(0x1d, true);
         keyboard.keycode(0x9d, true);

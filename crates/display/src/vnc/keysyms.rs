@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_say_what_shift_must_be() {
+    fn each_character_states_whether_it_needs_shift() {
         let a = meant(u32::from('a')).unwrap();
         assert_eq!(a, Meant { key: Key(0x1e), shift: Some(false), letter: true });
         let percent = meant(u32::from('%')).unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keypad_gives_what_the_client_says() {
+    fn the_keypad_sends_digits_or_cursor_keys_as_the_client_says() {
         assert_eq!(meant(0xffb7), meant(u32::from('7')));
         assert_eq!(meant(0xff95), Some(other(0xe047)));
         assert_eq!(meant(0xff9b), Some(other(0xe051)));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_us_keyboard_has_is_nothing() {
+    fn a_character_that_a_us_keyboard_lacks_has_no_key() {
         for keysym in [0, 10, 0xe9, 0xfe03, UNICODE + 10, UNICODE + 0x20ac, u32::MAX] {
             assert_eq!(meant(keysym), None, "{keysym:x}");
         }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_told_apart() {
+    fn wrong_addresses_have_different_errors() {
         let error = |text: &str| text.parse::<Address>().unwrap_err();
         for text in ["", "1", "unix:", ":", ":x", ":+1", "127.0.0.1:1,password"] {
             assert_eq!(error(text), AddressError::Form(text.into()));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vnc");
         fs::write(&path, "precious").unwrap();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_releases_his_buttons() {
+    fn a_client_that_leaves_releases_its_buttons() {
         let mut pointer = Pointer::default();
         pointer.event(RIGHT, 5, 5);
         assert_eq!(pointer.release_all(), Some(MouseMove::default()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flood_overflows() {
+    fn many_movements_do_not_overflow() {
         let mut pointer = Pointer::default();
         for _ in 0..100_000 {
             pointer.event(0, 0, 0);

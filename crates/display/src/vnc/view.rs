@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_sent_at_first_and_nothing_then() {
+    fn the_whole_screen_is_sent_once() {
         let (screen, all) = (screen(100, 50), Rect::all(100, 50));
         let mut view = View::new(100, 50);
         assert_eq!(view.update(&screen, all), [all]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_again_is_sent_again() {
+    fn an_area_is_sent_again_on_request() {
         let (screen, all) = (screen(100, 50), Rect::all(100, 50));
         let mut view = View::new(100, 50);
         view.update(&screen, all);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_area_waits() {
+    fn changes_outside_of_the_requested_area_wait() {
         let mut screen = screen(64, 64);
         let mut view = View::new(64, 64);
         view.update(&screen, Rect::all(64, 64));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_of_another_size_is_cut_off_or_has_black_around_it() {
+    fn a_screen_of_another_size_is_cut_off_or_filled_with_black() {
         let picture = Pixels { width: 2, height: 2, colours: vec![1, 2, 3, 4] };
         assert_eq!(fitted(&picture, 3, 1).colours, [1, 2, 0]);
         assert_eq!(fitted(&picture, 1, 3).colours, [1, 3, 0]);
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_client_that_follows_has_the_screen(
+        fn a_client_that_applies_all_updates_has_the_screen(
             width in 1usize..70,
             height in 1usize..70,
             dots in proptest::collection::vec((0usize..5000, 1u32..4), 0..40),

@@ -243,7 +243,7 @@ fn help_is_shown_until_the_next_key() {
 }
 
 #[test]
-fn a_small_terminal_shows_a_part_and_says_so() {
+fn a_small_terminal_shows_a_part_and_a_note() {
     let mut session = Session::start(10, 40, &[]);
     session.wait_for("80x25 characters in 40x10");
     assert!(row(session.emulator.screen(), 0).contains("☺"));

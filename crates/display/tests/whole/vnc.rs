@@ -169,7 +169,7 @@ impl Client {
 }
 
 #[test]
-fn all_versions_are_spoken() {
+fn all_protocol_versions_are_supported() {
     let served = Served::new(pattern(100, 50));
     for version in [b"RFB 003.003\n", b"RFB 003.007\n", b"RFB 003.008\n"] {
         let mut client = served.connect();
@@ -197,7 +197,7 @@ fn a_client_that_wants_another_security_type_is_told_why_not() {
 }
 
 #[test]
-fn only_what_has_changed_is_sent() {
+fn only_changed_areas_are_sent() {
     let mut picture = pattern(100, 50);
     let served = Served::new(picture.clone());
     let mut client = served.client();
@@ -242,7 +242,7 @@ fn pixels_come_in_the_format_that_the_client_wants() {
 }
 
 #[test]
-fn a_new_size_is_told_to_whom_understands_it() {
+fn a_new_size_is_sent_to_clients_that_support_it() {
     let served = Served::new(pattern(100, 50));
     let mut resizable = served.client();
     resizable.encodings(&[RAW, DESKTOP_SIZE]);
@@ -318,7 +318,7 @@ fn keys_and_mouse_reach_the_machine_in_their_order() {
 }
 
 #[test]
-fn what_a_client_held_is_released_when_it_goes() {
+fn keys_that_a_client_held_are_released_when_it_leaves() {
     let served = Served::new(pattern(16, 16));
     let mut client = served.client();
     client.key(true, 0xffe3);
@@ -329,7 +329,7 @@ fn what_a_client_held_is_released_when_it_goes() {
 }
 
 #[test]
-fn cut_text_is_read_over() {
+fn cut_text_is_ignored() {
     let served = Served::new(pattern(16, 16));
     let mut client = served.client();
     client.send(&[6, 0, 0, 0]);
@@ -340,7 +340,7 @@ fn cut_text_is_read_over() {
 }
 
 #[test]
-fn who_sends_nonsense_is_disconnected_and_others_are_not() {
+fn a_client_that_sends_nonsense_is_disconnected_and_the_others_are_not() {
     let served = Served::new(pattern(16, 16));
     let mut good = served.client();
     let nonsense: [&[u8]; 5] = [
@@ -363,7 +363,7 @@ fn who_sends_nonsense_is_disconnected_and_others_are_not() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_keeps_nobody_waiting() {
+fn a_client_that_reads_nothing_does_not_delay_the_others() {
     let mut picture = pattern(800, 600);
     let served = Served::new(picture.clone());
     let mut lazy = served.client();
@@ -381,7 +381,7 @@ fn a_client_that_reads_nothing_keeps_nobody_waiting() {
 }
 
 #[test]
-fn nobody_looks_while_nobody_waits() {
+fn pictures_are_not_taken_while_no_client_waits() {
     let served = Served::new(pattern(16, 16));
     let mut client = served.client();
     client.request(false);
@@ -397,7 +397,7 @@ fn nobody_looks_while_nobody_waits() {
 }
 
 #[test]
-fn so_many_clients_and_no_more() {
+fn the_number_of_clients_is_limited() {
     let served = Served::new(pattern(16, 16));
     let mut clients: Vec<Client> = (0..16).map(|_| served.client()).collect();
     served.connect().assert_ended();

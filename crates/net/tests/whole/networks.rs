@@ -162,7 +162,7 @@ fn frames_go_to_a_group() {
 
 /// Work that one end leaves undone stays undone for another end of ring3, and is done for others.
 #[test]
-fn unfinished_packets_stay_so_between_ends_that_allow_it() {
+fn packets_stay_unfinished_between_ends_that_allow_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let with_headers = |headers, is_server| {
@@ -226,7 +226,7 @@ fn a_client_finds_its_server_again() {
 /// Nothing is lost between ends that take their packets, however many are sent at once: the card waits, and
 /// is told when it need not.
 #[test]
-fn a_card_waits_where_the_other_side_is_slow() {
+fn a_card_waits_for_a_slow_receiver() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let mut server = End::open(&stream(unix(&path), true)).unwrap();
@@ -258,7 +258,7 @@ fn a_card_waits_where_the_other_side_is_slow() {
 
 /// An end that takes nothing delays nobody, and costs a bounded amount of memory.
 #[test]
-fn a_card_does_not_wait_for_ever() {
+fn a_card_does_not_wait_forever_for_its_receiver() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let mut server = End::open(&stream(unix(&path), true)).unwrap();

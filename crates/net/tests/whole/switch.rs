@@ -119,7 +119,7 @@ impl Machine {
 }
 
 #[test]
-fn packets_go_to_whom_they_are_for_as_they_are() {
+fn packets_reach_only_their_receiver_and_unchanged() {
     let running = Running::start(SwitchOptions::default());
     let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let checksum = Some(PartialChecksum { start: 34, offset: 6 });
@@ -224,7 +224,7 @@ fn cut_short(running: &Running, first: &mut Machine, second: &mut Machine) -> u3
 }
 
 #[test]
-fn what_two_guests_send_each_other_takes_a_short_cut() {
+fn packets_between_two_guests_take_a_direct_connection() {
     let running = Running::start(SwitchOptions::default());
     let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let last = cut_short(&running, &mut first, &mut second);
@@ -258,7 +258,7 @@ fn what_two_guests_send_each_other_takes_a_short_cut() {
 }
 
 #[test]
-fn short_cuts_end_with_either_machine() {
+fn a_direct_connection_ends_with_either_machine() {
     let running = Running::start(SwitchOptions::default());
     let [mut first, mut second] = [1, 2].map(|number| running.machine(number));
     cut_short(&running, &mut first, &mut second);
@@ -272,7 +272,7 @@ fn short_cuts_end_with_either_machine() {
 }
 
 #[test]
-fn without_short_cuts_all_goes_through_the_switch() {
+fn without_direct_connections_all_packets_go_through_the_switch() {
     for options in [
         SwitchOptions { short_cuts: false, ..SwitchOptions::default() },
         // Nobody could hold them to their addresses.
@@ -289,7 +289,7 @@ fn without_short_cuts_all_goes_through_the_switch() {
 }
 
 #[test]
-fn who_takes_nothing_does_not_hold_others_up_for_ever() {
+fn a_receiver_that_reads_nothing_does_not_block_the_others() {
     let running = Running::start(SwitchOptions { broadcasts: 0, ..SwitchOptions::default() });
     let [mut first, asleep, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let to_all = |mark| first.frame(BROADCAST, mark, 1500);
@@ -310,7 +310,7 @@ fn who_takes_nothing_does_not_hold_others_up_for_ever() {
 }
 
 #[test]
-fn an_uplink_leads_outside() {
+fn guests_reach_the_host_through_an_uplink() {
     let running = Running::start(SwitchOptions::default());
     let mut first = running.machine(1);
     let outside = running.directory.path().join("outside");
@@ -382,7 +382,7 @@ fn an_answer_to_the_first_packet_of_a_port_is_not_lost() {
 }
 
 #[test]
-fn the_status_is_told_to_who_asks() {
+fn the_status_is_sent_to_a_client() {
     let running = Running::start(SwitchOptions::default());
     let _first = running.machine(1);
     let path = running.directory.path().join("status");

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_bounded() {
+    fn a_typed_line_is_bounded() {
         let mut editor = Editor::default();
         for _ in 0..10 * LINE_MAX {
             editor.take(b'x');

@@ -126,7 +126,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn what_is_left_is_shared() {
+    fn the_remaining_memory_is_shared() {
         let budget = Arc::new(Budget::default());
         let account = || Account::new(&budget, &Arc::new(Bell::new().unwrap()));
         let fill = |account: &Account, bytes: usize| {

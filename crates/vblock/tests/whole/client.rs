@@ -87,7 +87,7 @@ fn threads_share_a_disk() {
 }
 
 #[test]
-fn what_a_server_refuses_is_said() {
+fn the_reason_of_a_refusing_server_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("vm");
     let error = Disk::connect(&socket).unwrap_err().to_string();
@@ -103,7 +103,7 @@ fn what_a_server_refuses_is_said() {
 }
 
 #[test]
-fn the_next_server_does_what_the_last_one_left() {
+fn a_new_server_executes_the_requests_that_the_last_one_left() {
     for format in [Format::Raw, Format::Qcow2] {
         let directory = tempfile::tempdir().unwrap();
         let (image, socket) = (directory.path().join("image"), directory.path().join("socket"));

@@ -139,7 +139,7 @@ fn threads(name: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn half_open_connections_keep_nobody_out() {
+fn half_open_connections_do_not_keep_clients_out() {
     let served = Served::start("half");
     let peers: Vec<_> = (0..200).map(|_| served.peer()).collect();
     served.serves();
@@ -148,7 +148,7 @@ fn half_open_connections_keep_nobody_out() {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_do_not_keep_clients_out() {
     let served = Served::start("idle");
     let peers: Vec<_> = (0..60).map(|_| served.connected()).collect();
     let halves: Vec<_> = (0..60).map(|_| served.peer()).collect();
@@ -161,7 +161,7 @@ fn idle_connections_keep_nobody_out() {
 }
 
 #[test]
-fn who_takes_nothing_holds_little_memory() {
+fn a_client_that_reads_nothing_holds_little_memory() {
     let served = Served::start("nothing");
     let mut peers: Vec<_> = (0..32).map(|_| served.connected()).collect();
     for (number, peer) in peers.iter_mut().enumerate() {
@@ -182,7 +182,7 @@ fn who_takes_nothing_holds_little_memory() {
 }
 
 #[test]
-fn who_sends_slowly_holds_little_memory() {
+fn a_client_that_sends_slowly_holds_little_memory() {
     let served = Served::start("slow");
     let mut peers: Vec<_> = (0..32).map(|_| served.connected()).collect();
     for peer in &mut peers {
@@ -201,7 +201,7 @@ fn who_sends_slowly_holds_little_memory() {
 /// A client that hangs up while all its requests are open has gone at once. Its thread, which waits for
 /// memory or for the client, does not poll.
 #[test]
-fn who_hangs_up_is_gone() {
+fn a_client_that_hangs_up_is_removed() {
     let served = Served::start("gone");
     for rounds in 0..20 {
         let mut peer = served.connected();
@@ -231,7 +231,7 @@ fn who_hangs_up_is_gone() {
 /// Bounds the wake-ups of the threads of clients that accept nothing, have shut down one direction, or do
 /// nothing.
 #[test]
-fn nobody_is_waited_for_by_looking() {
+fn waiting_for_clients_takes_no_processor_time() {
     let served = Served::start("rest");
     let idle = served.connected();
     let mut deaf = served.connected();
@@ -266,7 +266,7 @@ fn nobody_is_waited_for_by_looking() {
 
 /// Sends bytes that are no handshake, and bytes that are no requests.
 #[test]
-fn garbage_harms_nobody_else() {
+fn garbage_does_not_disturb_other_clients() {
     let served = Served::start("noise");
     let mut state = 0x1234_5678_9abc_def1_u64;
     let mut noise = |len: usize| -> Vec<u8> {
@@ -298,7 +298,7 @@ fn garbage_harms_nobody_else() {
 
 /// Ends a server while connections in all states are open.
 #[test]
-fn a_server_ends_with_whoever_is_there() {
+fn a_server_ends_while_clients_are_connected() {
     let served = Served::start("end");
     let half = served.peer();
     let idle = served.connected();

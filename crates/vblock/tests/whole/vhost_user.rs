@@ -73,7 +73,7 @@ fn range(sector: u64, count: u32, flags: u32) -> Vec<u8> {
 }
 
 #[test]
-fn requests_do_what_they_say() {
+fn each_kind_of_request_is_executed() {
     for format in [Format::Raw, Format::Qcow2] {
         let setup = Setup::new(format, Access::ReadWrite);
         let mut machine = Machine::new(2);
@@ -143,7 +143,7 @@ fn many_requests_are_in_flight_on_several_queues() {
 }
 
 #[test]
-fn who_may_only_read_cannot_write() {
+fn a_client_with_the_right_to_read_cannot_write() {
     let setup = Setup::new(Format::Raw, Access::Read);
     let mut machine = Machine::new(1);
     let _frontend = machine.connect(&setup.path("vm")).unwrap();
@@ -189,7 +189,7 @@ fn rights_come_and_go_while_the_server_runs() {
 }
 
 #[test]
-fn an_image_has_one_server() {
+fn an_image_in_use_is_refused() {
     let setup = Setup::new(Format::Raw, Access::Read);
     let options = DeviceOptions {
         file: setup.path("image"),
@@ -204,7 +204,7 @@ fn an_image_has_one_server() {
 }
 
 #[test]
-fn memory_that_could_become_shorter_is_refused() {
+fn memory_that_could_shrink_is_refused() {
     let setup = Setup::new(Format::Raw, Access::ReadWrite);
     let mut machine = Machine::new(1);
     let frontend = machine.connect(&setup.path("vm")).unwrap();
@@ -263,7 +263,7 @@ proptest! {
 
     /// Whatever is in the rings, the server goes on, and others do not notice.
     #[test]
-    fn rings_of_any_contents_harm_nobody(
+    fn rings_with_any_contents_are_harmless(
         writes in prop::collection::vec((0..0x4000_u64, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
         chains in prop::collection::vec((0..64_u16, 0..5_u64, 0..0x600_u32, 0..8_u16, 0..66_u16), 0..64),
         index in any::<u16>(),
@@ -290,7 +290,7 @@ proptest! {
 
     /// Whatever the messages contain, the server goes on.
     #[test]
-    fn messages_of_any_contents_harm_nobody(
+    fn messages_with_any_contents_are_harmless(
         messages in prop::collection::vec((0..45_u32, any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..12),
         small in any::<bool>(),
     ) {

@@ -159,7 +159,7 @@ mod tests {
 
     /// The ids to which drivers bind on a standard PC.
     #[test]
-    fn the_devices_of_a_pc_are_there_by_their_ids() {
+    fn the_devices_of_a_pc_have_their_ids() {
         let aml = described(&Config::default());
         for id in [
             "PNP0000", "PNP0100", "PNP0103", "PNP0200", "PNP0303", "PNP0501", "PNP0800", "PNP0B00",

@@ -91,7 +91,7 @@ fn a_bus_scan_finds_the_chipset() {
 }
 
 #[test]
-fn reset_control_is_between_the_bytes_of_the_address() {
+fn the_reset_control_register_lies_within_the_pci_address_register() {
     let mut memory = Memory::new(1 << 20).unwrap();
     let mut board = new_board();
     board.write_port(&mut memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0600);
@@ -147,7 +147,7 @@ fn a_state_of_another_machine_is_refused() {
 }
 
 #[test]
-fn address_line_20_is_low_while_both_doors_hold_it_low() {
+fn address_line_20_is_low_while_both_ports_hold_it_low() {
     const PORT_92: u16 = 0x92;
     const KEYBOARD_COMMAND: u16 = 0x64;
     let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
@@ -211,7 +211,7 @@ fn virtio_disks_are_devices_one_after_the_other() {
 }
 
 #[test]
-fn a_card_comes_and_goes() {
+fn a_card_is_plugged_in_and_removed() {
     const SLOT: u32 = 6 << 11;
     let (mut memory, now) = (Memory::new(1 << 20).unwrap(), Time::ZERO);
     let mut board = new_board();

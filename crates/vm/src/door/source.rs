@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_machine_fetches_what_comes() {
+    fn a_sleeping_machine_wakes_up_and_fetches_input() {
         let (sender, mut door) = door();
         let (mut ours, source) = connected();
         let thread = thread::spawn(move || {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_waits_outside() {
+    fn input_without_room_waits_in_its_source() {
         let (sender, mut door) = door();
         let (mut ours, source) = connected();
         sender.attach(source).unwrap();

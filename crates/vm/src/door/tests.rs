@@ -40,7 +40,7 @@ fn a_full_door_holds_senders_back() {
 }
 
 #[test]
-fn a_device_that_takes_nothing_holds_up_nobody_else() {
+fn a_device_that_accepts_nothing_does_not_block_the_others() {
     let (sender, mut door) = door();
     while sender.offer(for_device("com1", 0)) {}
     sender.send(for_device("com2", 1));
@@ -64,7 +64,7 @@ fn a_sender_does_not_wait_for_a_machine_that_has_ended() {
 }
 
 #[test]
-fn who_hears_that_the_machine_stands_still_finds_why() {
+fn a_subscriber_that_hears_of_a_stop_finds_the_machine_stopped() {
     let (sender, mut door) = door();
     let mut events = sender.control().subscribe();
     let listener = std::thread::spawn(move || events.next().map(|_| sender.status()));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_counted_once_however_it_is_done() {
+    fn each_request_is_counted_once() {
         for (at_once, later) in [(false, false), (true, true), (false, true)] {
             let counts = asked(Drives::default(), at_once, later);
             let told = |counts: OperationCounts| {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_host_without_room_stops_the_machine_if_nothing_is_said() {
+    fn by_default_only_a_full_host_stops_the_machine() {
         let policy = ErrorPolicy::default();
         let read = DiskOperation::Read { sector: 0, count: 1 };
         assert_eq!(policy.action(&read, DiskError::Host), Some(Action::Report));

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_shows_what_it_does_next() {
+    fn the_guests_requests_show_whether_it_sends_several_at_once() {
         let mut overlap = Overlap::default();
         let probes = (0..2 * PROBE).filter(|_| {
             let goes_on = overlap.asks(0);

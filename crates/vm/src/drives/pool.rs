@@ -413,7 +413,7 @@ mod tests {
     const READ: DiskOperation = DiskOperation::Read { sector: 0, count: 1 };
 
     #[test]
-    fn requests_are_done_side_by_side_and_ejecting_waits_for_all() {
+    fn requests_are_executed_in_parallel_and_ejecting_waits_for_all() {
         let (mut pool, drive, mut door) = pool();
         let reads = 0..THREADS_MAX as u64;
         for tag in reads.clone() {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_our_own_is_an_error_for_the_guest() {
+    fn a_panic_of_a_drive_is_an_error_for_the_guest() {
         let (mut pool, _, mut door) = pool();
         ask(&mut pool, 1, DiskOperation::Flush);
         assert_eq!(answer(&mut door), DiskAnswer { tag: 1, result: Err(DiskError::Host) });
@@ -500,7 +500,7 @@ mod tests {
         DiskOperation::WriteZeroes { sector: 0, count: 1, gives_up_room: true };
 
     #[test]
-    fn what_finds_no_room_is_done_again() {
+    fn a_request_that_finds_no_space_is_repeated() {
         let (mut pool, drive, mut door) = full(ErrorPolicy::default());
         for tag in 0..3 {
             ask(&mut pool, tag, ZEROES);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_at_the_end_has_failed() {
+    fn requests_that_are_kept_at_the_end_have_failed() {
         for ends in [Pool::give_up as fn(&Pool), Pool::hurry] {
             let (mut pool, drive, mut door) = full(ErrorPolicy::default());
             ask(&mut pool, 7, ZEROES);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_ignored_where_that_is_wanted() {
+    fn errors_are_ignored_on_request() {
         let policy = ErrorPolicy { read: errors::OnError::Ignore, ..ErrorPolicy::default() };
         let (mut pool, _, mut door) = full(policy);
         ask(&mut pool, 1, READ);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_back_only_what_they_are_for_and_the_end_nothing() {
+    fn limits_delay_only_their_kind_of_requests_and_nothing_at_the_end() {
         let (mut pool, drive, mut door) = full(ErrorPolicy::default());
         drive.has_room.store(true, Ordering::SeqCst);
         let never = Instant::now() + std::time::Duration::from_secs(1_000_000);

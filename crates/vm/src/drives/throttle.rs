@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_wait_for_those_before() {
+    fn requests_wait_for_earlier_ones() {
         let operations = Limits { operations_total: limit(100, 0), ..Limits::default() };
         // 10 of them take a tenth of a second; one more fits before the bucket is too full.
         assert_eq!(last_of(operations, 11, &READ), 0);

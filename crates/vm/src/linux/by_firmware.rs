@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_in_protected_mode_needs_no_firmware() {
+    fn kernels_that_start_in_protected_mode_need_no_firmware() {
         for (version, flags, needs) in [
             (0x1ff, 0, false), // no kernel
             (0x200, 0, true),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said() {
+    fn parts_that_do_not_fit_are_refused_with_a_reason() {
         let refused =
             |file: &[u8], initrd, line: &str, ram| plan(file, initrd, line, ram).unwrap_err();
         let long = "x".repeat(256);

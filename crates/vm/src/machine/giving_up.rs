@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_of_resets_is_told_once_a_minute() {
+    fn a_loop_of_resets_is_reported_once_a_minute() {
         let start = Instant::now();
         let mut resets = Resets::default();
         let mut said = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn single_resets_are_each_told() {
+    fn single_resets_are_all_reported() {
         let start = Instant::now();
         let mut resets = Resets::default();
         for number in 0..20 {

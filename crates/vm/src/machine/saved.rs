@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_machine_is_made_again() {
+    fn a_saved_machine_is_restored() {
         let saved = saved();
         let mut vm = Vm::restore(&saved, EngineChoice::Interpreter).unwrap();
         assert!(vm.save() == saved);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_states_are_refused() {
         let refused = |change: fn(&mut SavedMachine), part: &str| {
             let mut bad = saved();
             change(&mut bad);

@@ -128,7 +128,7 @@ fn typed(byte: u8) -> Input {
 }
 
 #[test]
-fn a_pause_stops_time_and_the_guest_and_a_replay_knows_nothing_of_it() {
+fn a_pause_stops_time_and_the_guest_and_does_not_change_a_replay() {
     let mut live = vm();
     live.record();
     let (sender, mut door) = door();
@@ -191,7 +191,7 @@ fn a_paused_machine_can_be_ended() {
 }
 
 #[test]
-fn a_recording_of_another_run_is_told() {
+fn a_recording_of_another_run_is_recognized() {
     let byte = DeviceInput::Serial(vec![0]);
     let first = Input::Device { name: "com1".into(), input: byte };
     let wrong = [
@@ -403,7 +403,7 @@ fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
 
 /// A Multiboot kernel finds the last character of the screen that it was told of.
 #[test]
-fn the_screen_of_a_multiboot_kernel_is_where_it_is_told() {
+fn a_multiboot_kernel_learns_the_address_of_the_screen() {
     #[rustfmt::skip]
     const WRITER: &[u8] = &[
         0x8b, 0x7b, 0x58, //       MOV EDI, [EBX+framebuffer_addr]

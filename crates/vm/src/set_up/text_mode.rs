@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_is_one_for_text_and_empty() {
+    fn the_screen_is_an_empty_text_screen() {
         after_reset(false, |machine| {
             let screen = screen(machine);
             assert_eq!((screen.columns, screen.rows, screen.cursor), (80, 25, Some((0, 0))));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_seen_in_colour() {
+    fn written_text_has_its_colours() {
         after_reset(false, |machine| {
             // A full block in brown on blue, and an L in white on black.
             let text = 0x0f4c_16db;

@@ -297,6 +297,6 @@ fn exceptions_again_and_again_take_no_signal() {
 
 /// Like loaders, the kernel has data beside its code there, and a write to such data takes a signal.
 #[test]
-fn going_to_real_mode_and_back_keeps_what_is_mapped() {
+fn going_to_real_mode_and_back_keeps_the_mapped_pages() {
     assert_costs(&[("mode_switch", 1200, 105), ("mode_switch_paged", 1400, 105)]);
 }

@@ -116,7 +116,7 @@ impl EngineMaker for MakeOtherFlags {
 /// The guest keeps AF after a shift, which is undefined. The report names this flag, and blames no
 /// instruction.
 #[test]
-fn what_a_guest_makes_of_undefined_flags_is_told() {
+fn a_guest_that_uses_undefined_flags_is_reported() {
     const SHIFT: u64 = 1_000_000;
     let code = loop_of(&[
         0xc1, 0xe6, 0x05, // SHL ESI, 5
@@ -212,7 +212,7 @@ fn memory_that_is_wrong_is_found() {
 
 /// A state that is wrong only until the next comparison is found too, by its consequences.
 #[test]
-fn what_is_sent_differently_is_found() {
+fn different_output_is_found() {
     let before = 2 + 3 * 3_000_000 + 2;
     let difference = difference(before, |cpu, _| cpu.set_gpr(reg::AX, u64::from(b'?')));
     assert_eq!(difference.instructions(), before);
@@ -352,7 +352,7 @@ fn a_normal_run_is_verified_from_its_recording() {
 }
 
 #[test]
-fn what_was_cut_off_is_verified_up_to_there() {
+fn a_recording_that_was_cut_off_is_verified_up_to_its_end() {
     let (inputs, ..) = normal_run();
     let last = inputs.last().unwrap().instructions;
     let inputs = || {
@@ -368,7 +368,7 @@ fn what_was_cut_off_is_verified_up_to_there() {
 
 /// Both engines have the same results, but not the recorded ones.
 #[test]
-fn the_recording_of_another_guest_is_no_difference() {
+fn the_recording_of_another_guest_is_not_reported_as_a_difference() {
     let (inputs, ..) = normal_run();
     let inputs: Vec<_> = inputs.into_iter().map(Ok).collect();
     // CLI; HLT

@@ -123,7 +123,7 @@ fn blocks_are_read_by_dma() {
 }
 
 #[test]
-fn errors_are_told_by_sense() {
+fn errors_are_reported_as_sense_data() {
     let mut machine = machine();
     assert_eq!(packet(&mut machine, &[0x28, 0, 0, 0, 1, 44, 0, 0, 1], 2048), Err(0x50));
     assert_eq!(sense(&mut machine), [5, 0x21, 0]);
@@ -159,7 +159,7 @@ fn a_disc_has_one_track_in_its_table_of_contents() {
 }
 
 #[test]
-fn a_changed_medium_is_told_once() {
+fn a_changed_medium_is_reported_once() {
     let mut machine = empty();
     assert_eq!(packet(&mut machine, &[0x00], 2), Err(0x20));
     assert_eq!(sense(&mut machine), [2, 0x3a, 1]);
@@ -224,7 +224,7 @@ fn the_eject_button_of_a_locked_drive_asks_software() {
 }
 
 #[test]
-fn features_and_capabilities_are_told() {
+fn features_and_capabilities_are_reported() {
     let mut machine = machine();
     let all = data(&mut machine, &[0x46, 0, 0, 0, 0, 0, 0, 0, 200]);
     assert_eq!(all[..8], [0, 0, 0, all.len() as u8 - 4, 0, 0, 0, 8]);

@@ -76,7 +76,7 @@ fn a_disk_identifies_itself() {
 }
 
 #[test]
-fn settings_are_what_identification_tells() {
+fn identification_reports_the_settings() {
     let mut machine = machine();
     machine.command28(0xc6, 0, 8);
     assert_eq!(machine.read(STATUS), DRDY_DSC);
@@ -210,7 +210,7 @@ fn addresses_of_48_bits_reach_far() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn sectors_beyond_the_end_are_not_found() {
     let mut machine = machine();
     machine.command28(0x20, 2047, 2);
     assert_eq!((machine.read(STATUS), machine.read(ERROR)), (FAILED, 0x10));
@@ -225,7 +225,7 @@ fn what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn what_the_medium_cannot_do_fails() {
+fn operations_that_the_medium_cannot_do_fail() {
     let kind = DriveKind::Disk(Medium { sectors: DISK_SECTORS, read_only: true });
     let mut machine = Machine::new(&[Some(model(kind)), None, None, None]);
     machine.command28(0x30, 0, 1);
@@ -279,7 +279,7 @@ fn interrupts_can_be_disabled() {
 }
 
 #[test]
-fn power_modes_are_told_and_sleep_lasts_until_a_reset() {
+fn power_modes_are_reported_and_sleep_lasts_until_a_reset() {
     let mut machine = machine();
     let mode = |machine: &mut Machine| {
         machine.write(COMMAND, 0xe5);
@@ -332,7 +332,7 @@ fn dma_fills_the_regions_of_the_table() {
 }
 
 #[test]
-fn dma_writes_what_memory_holds() {
+fn dma_writes_the_contents_of_memory() {
     let mut machine = machine();
     let data: Vec<u8> = (0..0x3_0000_u32).map(|index| (index / 5) as u8).collect();
     machine.bench.memory.write(0x2_0000, &data);

@@ -193,7 +193,7 @@ fn counters_ask_to_be_read_and_stop() {
 }
 
 #[test]
-fn what_comes_waits_for_room() {
+fn packets_wait_for_room_in_the_ring() {
     let mut driven = Driven::started();
     let mut taken = 0;
     while driven.card.takes_input() {
@@ -228,7 +228,7 @@ fn a_ring_that_is_full_is_not_an_empty_one() {
 
 /// In a ring that can have no room for a packet, packets are missed as on a network without flow control.
 #[test]
-fn what_can_have_no_room_is_missed() {
+fn a_packet_that_can_never_fit_is_counted_as_missed() {
     let mut driven = Driven::started();
     driven.ring(0x46, 0x4a);
     driven.receive(frame(OURS.0, 240));

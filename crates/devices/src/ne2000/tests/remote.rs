@@ -56,7 +56,7 @@ fn where_no_memory_is_nothing_is_kept() {
 }
 
 #[test]
-fn send_packet_reads_what_is_oldest() {
+fn send_packet_reads_the_oldest_packet() {
     let mut driven = Driven::started();
     // The boundary is the page of the first packet here.
     driven.write(BOUNDARY, RING.0 + 1);
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_string_of_nothing_does_not_begin_the_ring_anew() {
+fn an_empty_string_does_not_restart_the_ring() {
     let mut driven = Driven::started();
     driven.write(PAGE_STOP, 0x80);
     driven.begin(0x12, 0x8000, 1);

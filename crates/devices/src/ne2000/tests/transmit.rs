@@ -37,7 +37,7 @@ fn software_can_bring_its_own_check_sequence() {
 }
 
 #[test]
-fn what_is_no_frame_is_lost() {
+fn an_invalid_frame_is_lost() {
     let mut driven = Driven::started();
     for len in [0, 13, 1519, 0xffff] {
         driven.transmit(len);
@@ -88,7 +88,7 @@ fn a_packet_waits_while_the_network_is_congested() {
 
 /// The results in application note 937.
 #[test]
-fn loopback_tells_what_the_application_note_says() {
+fn loopback_has_the_results_of_the_application_note() {
     for (mode, status) in [(0x02, 0x51), (0x04, 0x41), (0x06, 0x01)] {
         let mut driven = Driven::started();
         driven.write(DATA, 0x48);

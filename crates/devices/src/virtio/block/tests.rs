@@ -172,7 +172,7 @@ fn a_header_may_be_cut_anywhere_and_the_status_be_behind_the_data() {
 }
 
 #[test]
-fn all_that_a_disk_can_be_asked() {
+fn each_kind_of_request_is_executed() {
     let mut machine = Machine::new(disk(false, 1));
     assert_eq!(machine.request(4, 0, &[]), (0, 1));
     assert_eq!(machine.request(8, 0, &[(DATA, 20, true)]), (0, 21));
@@ -200,7 +200,7 @@ fn all_that_a_disk_can_be_asked() {
 }
 
 #[test]
-fn what_cannot_be_done_fails_and_the_drive_is_not_asked() {
+fn impossible_requests_fail_without_reaching_the_drive() {
     let mut machine = Machine::new(disk(false, 1));
     let beyond_memory = 1 << 20;
     for (kind, sector, address, len) in [
@@ -233,7 +233,7 @@ fn what_cannot_be_done_fails_and_the_drive_is_not_asked() {
 }
 
 #[test]
-fn an_error_of_the_drive_is_told() {
+fn an_error_of_the_drive_is_reported() {
     let mut machine = Machine::new(disk(false, 1));
     machine.send(0, 0, &[(DATA, 512, true)]);
     let tag = machine.asked.remove(0).tag;

@@ -138,7 +138,7 @@ fn frames_of_every_size_are_sent() {
 }
 
 #[test]
-fn what_the_driver_leaves_to_the_card_goes_on_as_it_is() {
+fn unfinished_packets_are_passed_on_unchanged() {
     let mut machine = Machine::new();
     machine.send(&[1, 0x81, 54, 0, 0xb4, 5, 34, 0, 16, 0, 0, 0], &{
         let mut bytes = vec![0; 9000];
@@ -213,7 +213,7 @@ fn a_driver_that_does_not_merge_has_one_buffer_for_a_frame() {
 }
 
 #[test]
-fn what_a_driver_has_not_accepted_is_done_for_it() {
+fn offloads_that_a_driver_has_not_accepted_are_done_for_it() {
     let mut bytes = vec![0; 54 + 2000];
     bytes[..6].copy_from_slice(&MAC.0);
     bytes[46] = 0x50;
@@ -315,7 +315,7 @@ fn commands_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn nothing_is_begun_while_the_network_is_congested() {
+fn no_packet_is_taken_while_the_network_is_congested() {
     let mut machine = Machine::new();
     machine.input(DeviceInput::Congestion(true));
     machine.send(&[0; 12], &[1; 60]);

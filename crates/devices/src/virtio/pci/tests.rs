@@ -347,7 +347,7 @@ fn a_driver_that_breaks_a_queue_hears_of_it() {
 }
 
 #[test]
-fn what_is_there_at_the_start_needs_no_notification() {
+fn buffers_that_exist_at_the_start_need_no_notification() {
     let mut machine = Machine::new(MODERN);
     let mut ring = Ring::new(QUEUE_SIZE);
     let echoed = machine.echo(&mut ring, b"early", |machine| {
@@ -357,7 +357,7 @@ fn what_is_there_at_the_start_needs_no_notification() {
 }
 
 #[test]
-fn a_change_of_the_configuration_is_told() {
+fn a_change_of_the_configuration_interrupts() {
     let mut machine = Machine::new(MODERN);
     machine.start(0);
     let generation = machine.read(21, Width::Byte);
@@ -405,7 +405,7 @@ fn interrupts_can_be_messages() {
 }
 
 #[test]
-fn configuration_space_alone_is_enough() {
+fn a_driver_can_use_configuration_space_only() {
     let mut machine = Machine::new(MODERN);
     let (_, window) = capabilities(&mut machine)[4];
     let select = |machine: &mut Machine, offset: u32, len| {

@@ -65,7 +65,7 @@ fn an_indirect_table_stands_for_the_chain() {
 }
 
 #[test]
-fn what_must_not_be_breaks_the_queue() {
+fn invalid_chains_break_the_queue() {
     let data = (0x100, 8, 0, 0);
     for (name, descriptors) in [
         ("a loop", vec![(0x100, 8, NEXT, 1), (0x100, 8, NEXT, 0)]),
@@ -134,7 +134,7 @@ fn a_legacy_queue_is_in_pages() {
 }
 
 #[test]
-fn without_an_event_index_flags_say_who_is_to_be_told() {
+fn without_an_event_index_flags_enable_notifications() {
     let (mut bench, mut ring) = (TestBench::default(), Ring::new(4));
     let mut queue = ring.queue(&bench.memory, false, false);
     queue.hold_notifications(&mut bench.memory);
@@ -156,7 +156,7 @@ fn without_an_event_index_flags_say_who_is_to_be_told() {
 }
 
 #[test]
-fn with_an_event_index_places_in_the_rings_do() {
+fn with_an_event_index_places_in_the_rings_enable_notifications() {
     let (mut bench, mut ring) = (TestBench::default(), Ring::new(4));
     let mut queue = ring.queue(&bench.memory, false, true);
     // The driver wants to hear of the third chain.

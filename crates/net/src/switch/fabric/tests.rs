@@ -33,7 +33,7 @@ impl Net {
 }
 
 #[test]
-fn guests_find_each_other_and_nobody_else_hears_them() {
+fn guests_find_each_other_and_no_other_guest_hears_them() {
     let mut net = Net::new();
     let [a, b, other] = [GUEST; 3].map(|kind| net.add(kind));
     let uplink = net.add(PortKind::Uplink);
@@ -52,7 +52,7 @@ fn guests_find_each_other_and_nobody_else_hears_them() {
 }
 
 #[test]
-fn a_guest_has_one_address_and_it_is_nobody_elses() {
+fn a_guest_has_one_address_which_no_other_guest_can_take() {
     let mut net = Net::new();
     let [a, b] = [GUEST; 2].map(|kind| net.add(kind));
     let uplink = net.add(PortKind::Uplink);
@@ -94,7 +94,7 @@ fn without_filters_it_is_a_learning_bridge() {
 }
 
 #[test]
-fn what_can_be_no_frame_goes_nowhere() {
+fn invalid_frames_are_dropped() {
     let mut net = Net::new();
     let [a, _] = [GUEST; 2].map(|kind| net.add(kind));
     assert_eq!(net.send(a, GROUP, ALL), Err(Refusal::Malformed));
@@ -141,7 +141,7 @@ proptest! {
     /// Whatever filtered guests send, none receives a packet for another one, and none sends in the name of
     /// another one.
     #[test]
-    fn filters_hold(packets in prop::collection::vec((0..3_usize, 0..5_u8, 0..5_u8), 1..200)) {
+    fn filters_cannot_be_evaded(packets in prop::collection::vec((0..3_usize, 0..5_u8, 0..5_u8), 1..200)) {
         let mut net = Net::new();
         let guests = [GUEST; 3].map(|kind| net.add(kind));
         net.add(PortKind::Uplink);

@@ -166,7 +166,7 @@ fn pair(features: Features) -> (Switch, Guest, Guest) {
 }
 
 #[test]
-fn a_packet_goes_from_one_memory_to_the_other_as_it_is() {
+fn a_packet_is_copied_unchanged_from_one_memory_to_the_other() {
     let (switch, mut first, mut second) = pair(Features::OFFERED);
     let sent = large(1, 2, 9000);
     for index in 0..10 {
@@ -229,7 +229,7 @@ fn packets_wait_for_buffers_in_their_order() {
 }
 
 #[test]
-fn spoofed_packets_and_bad_headers_go_nowhere() {
+fn spoofed_packets_and_bad_headers_are_dropped() {
     let (switch, mut first, mut second) = pair(Features::OFFERED);
     second.offer(0, &[(BUFFERS, 2000)], WRITE);
     first.send(&packet(7, 2, 60));
@@ -250,7 +250,7 @@ proptest! {
     /// A guest writes random values to its queues while others send to it: nothing panics or hangs, and the
     /// others continue.
     #[test]
-    fn a_hostile_guest_harms_nobody(
+    fn a_hostile_guest_does_not_disturb_the_others(
         steps in prop::collection::vec((0_u64..0x400, word(), 0_u8..4), 1..200),
         features in any::<u64>(),
     ) {
@@ -280,7 +280,7 @@ proptest! {
 
 /// Changes that a guest makes while a packet is copied never reach its addresses.
 #[test]
-fn memory_that_changes_meanwhile_is_no_way_around_the_filter() {
+fn a_guest_cannot_evade_the_filter_by_changing_its_memory() {
     let (switch, mut first, mut second) = pair(Features::OFFERED);
     let is_over = Arc::new(AtomicBool::new(false));
     let (memory, ends) = (Arc::clone(&first.memory), Arc::clone(&is_over));

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn firmware_knows_it_for_a_rom_that_boots() {
+    fn firmware_recognizes_the_rom_as_bootable() {
         let plan = plan(&kernel(0x203, 1), 100, "quiet", 64 << 20).unwrap();
         let rom = rom(&plan, 40, 100);
         assert_eq!(rom.len(), usize::from(rom[2]) * 512);

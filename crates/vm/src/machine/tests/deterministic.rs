@@ -66,7 +66,7 @@ fn a_script_makes_the_same_run_on_every_engine() {
 }
 
 #[test]
-fn what_comes_at_any_time_is_repeated_by_the_recording() {
+fn inputs_at_any_time_are_repeated_by_the_recording() {
     let mut live = machine(EngineChoice::Auto);
     live.record();
     let log = logged(&mut live, 20);
@@ -185,7 +185,7 @@ fn a_guest_that_waits_sees_the_same_however_long_the_host_sleeps() {
 }
 
 #[test]
-fn a_replay_that_does_something_else_is_told() {
+fn a_replay_that_diverges_is_recognized() {
     let mut live = machine(EngineChoice::Interpreter);
     live.record();
     let (_sender, mut door) = door();

@@ -1,4 +1,4 @@
-//! Errors, in words that say what to do.
+//! Errors, whose messages tell the user what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};

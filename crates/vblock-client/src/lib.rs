@@ -5,11 +5,11 @@
 //! recorded and repeated only if everything from outside comes as an input. So a server can read and change
 //! no more of a guest than its disk.
 //!
-//! When a server dies, its client waits for the next one, which executes the requests under way: they are
+//! When a server dies, its client waits for the next one, which executes the requests in flight: they are
 //! listed in the shared memory ("Inflight I/O tracking"). Callers that wait for them get no error, but wait
 //! longer.
 //!
-//! * [`Disk`]: the disk, to which a machine makes requests; [`Waiting`]: a request under way;
+//! * [`Disk`]: the disk, to which a machine makes requests; [`Waiting`]: a request in flight;
 //! * `ring`: the queue; `connection`: the messages to the server, and again to the next one.
 #![deny(unsafe_code)]
 
@@ -72,7 +72,7 @@ pub enum Act<'a> {
     Write(&'a [u8]),
     /// Makes the written data survive a failure of the host.
     Flush,
-    /// Tells the server that this number of sectors are no longer needed.
+    /// Tells the server that this number of sectors is no longer needed.
     Discard(u32),
     /// Fills sectors with zeros.
     WriteZeroes {

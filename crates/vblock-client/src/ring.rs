@@ -1,7 +1,7 @@
 //! The driver's side of a split virtqueue (virtio 1.2, 2.7), in this client's own memory. Each request has a
 //! fixed place.
 //!
-//! Nothing is trusted that the server writes there: a head that belongs to no request under way is skipped.
+//! Nothing is trusted that the server writes there: a head that belongs to no request in flight is skipped.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestRegionMmap, MemoryRegionAddress};
 
-/// Upper bound of the requests under way.
+/// Upper bound of the requests in flight.
 pub(super) const SLOTS: u16 = 32;
 /// Upper bound of the data bytes in a request.
 pub(super) const DATA: usize = 256 << 10;

@@ -2,8 +2,8 @@
 //!
 //! The protocol is that of QMP (QEMU, "QEMU Machine Protocol Specification"): each message is a JSON object
 //! on one line. The server greets with `{"QMP": …}`, and answers `{"execute": NAME, "arguments": {…}}` with
-//! `{"return": …}` or `{"error": …}`. Everyone who can connect has all rights, so the socket is for its user
-//! alone.
+//! `{"return": …}` or `{"error": …}`. A process that can connect has all rights, so only processes
+//! of the socket's user can connect.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub enum Command {
         file: PathBuf,
         /// The image's format. Without it the first bytes decide.
         format: Option<String>,
-        /// Whether nobody may write to the device.
+        /// Whether no client may write to the device.
         #[serde(default)]
         read_only: bool,
         /// Whether files that the image names are opened.
@@ -79,7 +79,7 @@ pub enum Command {
         device: String,
         /// The accesses that are allowed.
         access: Access,
-        /// The path of the new socket for vhost-user-blk, if there is to be one.
+        /// The path of the new socket for vhost-user-blk, if the client shall have one.
         socket: Option<PathBuf>,
         /// Number of queues at this socket.
         num_queues: Option<u16>,

@@ -23,7 +23,7 @@ pub struct DeviceOptions {
     pub file: PathBuf,
     /// The image's format. Without it the first bytes decide.
     pub format: Option<Format>,
-    /// Whether nobody may write to the device.
+    /// Whether no client may write to the device.
     pub read_only: bool,
     /// Whether files that the image names stay closed: its backing file, and files with parts of its data.
     pub no_external_files: bool,

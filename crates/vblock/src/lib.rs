@@ -7,7 +7,8 @@
 //! rights. So a client's sockets limit what it can do. Only programs that can connect to the [control
 //! socket](ControlSocket), and the user who starts the server, give rights.
 //!
-//! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the same from another process;
+//! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the socket by which other processes
+//!   change them;
 //! * `device`: an image and its work; `pool`: the threads for this work;
 //! * `vhost_user`: the front for virtual machines. Guest memory and rings are shared, and no data go over the
 //!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
@@ -21,16 +22,16 @@
 //! * The client keeps memory that lists the requests which were taken from a ring and are not complete
 //!   (`inflight`). The next server executes them again, in their order. A request is complete exactly when
 //!   its entry is in the used ring.
-//! * A write is complete when it would survive the end of the process. For a raw image that is so when the
-//!   host has the data. Formats with tables flush them first, if the write has changed them
-//!   (`Device::settle`).
-//! * The server's sockets have paths, which the next server makes anew. An image is locked by the process
-//!   that has it open, and a killed process holds no lock.
+//! * A write is complete when it would survive the end of the process. In a raw image it is complete as soon
+//!   as the host's kernel has the data. Formats with tables flush the tables first, if the write has changed
+//!   them (`Device::settle`).
+//! * The next server creates its sockets again at the same paths. An image is locked by the process that has
+//!   it open, and a killed process holds no lock.
 //!
 //! # Clients are hostile
 //!
-//! No ring, address, message or descriptor of a client makes the server panic, wait for ever, or use memory
-//! without bound. Memory that could become shorter while it is mapped is refused (`ring3_vhost::memory`).
+//! No ring, address, message or descriptor of a client makes the server panic, wait forever, or use memory
+//! without bound. A memory file that could shrink while it is mapped is refused (`ring3_vhost::memory`).
 #![deny(unsafe_code)]
 
 mod control;

@@ -33,7 +33,7 @@ pub struct VhostUserOptions {
     pub queues: u16,
 }
 
-/// The state of a device, for people and tools.
+/// The state of a device, for users and tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DeviceStatus {
@@ -47,11 +47,11 @@ pub struct DeviceStatus {
     pub size: u64,
     /// Number of bytes in a sector.
     pub sector_size: u64,
-    /// Whether nobody may write to the device.
+    /// Whether no client may write to the device.
     pub read_only: bool,
 }
 
-/// The state of a client, for people and tools.
+/// The state of a client, for users and tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClientStatus {
@@ -66,7 +66,7 @@ pub struct ClientStatus {
     pub nbd_connections: usize,
 }
 
-/// A right of a client, for people and tools.
+/// A right of a client, for users and tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct GrantStatus {

@@ -77,8 +77,8 @@ pub struct Config {
     /// Whether the machine stands still after the guest has switched it off, until it is reset from outside;
     /// if not, the run ends.
     pub stays_when_off: bool,
-    /// Whether a guest that has halted with interrupts disabled, so that only a reset or an NMI can wake it up, ends
-    /// the run; if not, it waits for a reset from outside.
+    /// Whether a guest that has halted with interrupts disabled, so that only a reset or an NMI can wake it
+    /// up, ends the run; if not, it waits for a reset from outside.
     pub ends_when_stuck: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The host's side of the machine's drives.
 //!
-//! A [`Drive`] executes the requests of a device; [`Empty`] is the one without a medium. Drives with one, from images or
-//! servers, are in the crate `ring3_disk`: the machine knows nothing of files and formats.
+//! A [`Drive`] executes the requests of a device; [`Empty`] is the one without a medium. Drives with one,
+//! from images or servers, are in the crate `ring3_disk`: the machine knows nothing of files and formats.
 //!
 //! In a normal run threads of the drive do this work, several requests side by side, and the guest runs on;
 //! requests that need no waiting for the host are executed at once. In a deterministic run all are executed

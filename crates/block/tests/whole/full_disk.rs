@@ -1,4 +1,4 @@
-//! Tests on a full host: requests fail, but when there is room again the image goes on, and no other data
+//! Tests on a full host: requests fail, but when there is space again the image works on, and no other data
 //! have changed.
 
 use std::io::{self, ErrorKind};

@@ -133,8 +133,8 @@ fn a_reset_of_the_processor_or_of_the_machine_keeps_memory() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(" 2 resets"), "{output:?}");
 }
 
-/// A machine with nothing to boot is refused if nobody could see its screen or add a disk. Otherwise it runs,
-/// with a message.
+/// A machine with nothing to boot is refused if no user or tool could see its screen or add a disk. Otherwise
+/// it runs, with a message.
 #[test]
 fn a_machine_without_anything_to_boot_is_refused_or_reported() {
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! The host's disk is full: the machine stands still, and when there is room again it continues as if nothing
+//! The host's disk is full: the machine is paused, and when there is space again it continues as if nothing
 //! had happened. Tools learn of this while the machine runs.
 
 use std::fs::File;
@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Waits until the machine stands still.
+    /// Waits until the machine is paused.
     fn stopped(&mut self) {
         loop {
             let event = self.next("event")["event"].take();

@@ -88,7 +88,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
     while [ $(cat $c) = 1 ]; do sleep 1; done; echo is''out\n\
     while [ $(cat $c) = 0 ]; do sleep 1; done; echo is''back; poweroff -f\n";
 
-/// A recording of either kind of run contains the cables, and a replay needs nobody to unplug them.
+/// A recording of either kind of run contains the cables, and a replay unplugs them by itself.
 #[test]
 fn a_recording_repeats_the_run() {
     for deterministic in [true, false] {

@@ -50,7 +50,7 @@ const TRIPLE_FAULT: &[u8] = &[
     0, 0, 0, 0, 0, 0, //                         10000C: limit 0, base 0
 ];
 
-/// Code that sends x for ever.
+/// Code that sends x in an endless loop.
 const BABBLE: &[u8] = &[
     0x66, 0xba, 0xf8, 0x03, // MOV DX, 3F8h
     0xb0, b'x', //             MOV AL, 'x'
@@ -338,7 +338,7 @@ fn signals_end_a_run_in_good_order() {
     assert_eq!(child.wait_with_output().unwrap().status.signal(), Some(Signal::TERM.as_raw()));
 }
 
-/// A machine that cannot end, because nobody takes its output, dies of the second signal.
+/// A machine that cannot end, because its output is not read, dies of the second signal.
 #[test]
 fn a_second_signal_ends_a_run_at_once() {
     let directory = Directory::new();

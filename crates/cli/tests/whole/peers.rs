@@ -29,7 +29,7 @@ struct Place {
     is_for_one: bool,
 }
 
-/// Code that waits for ever with interrupts on: STI; HLT; JMP to the HLT.
+/// Code that waits forever with interrupts on: STI; HLT; JMP to the HLT.
 const WAIT_FOR_EVER: &[u8] = &[0xfb, 0xf4, 0xeb, 0xfd];
 
 /// GET_FEATURES (docs/interop/vhost-user).
@@ -160,7 +160,7 @@ fn misbehave(place: &Place, noise: &mut Noise, kind: usize) -> Vec<UnixStream> {
             }
             // The beginning of a valid message.
             2 => place.says.iter().take(3).copied().chain([0]).collect(),
-            // Valid messages, again and again, whose answers nobody reads.
+            // Valid messages, again and again, whose answers are not read.
             3 => place.says.repeat(1 + (1 << 20) / (1 + place.says.len())),
             _ => vec![noise.below(256) as u8; 300_000],
         };

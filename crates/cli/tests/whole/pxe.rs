@@ -62,7 +62,7 @@ fn an_rtl8029_boots_linux() {
     boots("model=ne2k_pci");
 }
 
-/// Firmware cannot boot from the network by a card without a ROM, though it is told to.
+/// Firmware cannot boot from the network by a card without a ROM, even with `--boot n`.
 #[test]
 fn a_card_without_a_rom_boots_nothing() {
     let network = network();

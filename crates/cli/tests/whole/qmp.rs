@@ -206,7 +206,7 @@ fn the_guest_is_interrupted_from_outside_and_a_replay_is_too() {
         shown("r");
         qmp.done("inject-nmi", json!({}));
         shown("rN");
-        // An NMI that arrives while the machine stands still is taken when it continues.
+        // An NMI that arrives while the machine is paused is taken when it continues.
         qmp.done("stop", json!({}));
         qmp.done("human-monitor-command", json!({"command-line": "nmi"}));
         qmp.done("cont", json!({}));

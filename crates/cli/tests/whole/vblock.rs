@@ -152,7 +152,7 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
     }
 }
 
-/// QEMU uses the same server with this command line. While the server stands still, the guest waits, and the
+/// QEMU uses the same server with this command line. While the server is stopped, the guest waits, and the
 /// log says for which server.
 #[test]
 fn a_command_line_of_qemu_finds_its_server() {
@@ -331,7 +331,7 @@ fn other_programs_use_exports() {
     // Sectors that were never written take no room.
     assert!(map.lines().last().unwrap().contains("hole,zero"), "{map}");
 
-    // A client that may only read cannot write, is told so, and reads the other one's data.
+    // A client that may only read learns this, cannot write, and reads the data of the other one.
     let clients = ctl(&directory, &["query-clients"]).unwrap();
     let at = clients.find("nbd://127.0.0.1:").expect("it is told");
     let backup: String = clients[at..].chars().take_while(|c| *c != '"').collect();

@@ -96,7 +96,7 @@ impl Driven {
         self.card.input(&mut self.bench.context(), DeviceInput::Packet(packet));
     }
 
-    /// Length, status and bytes of what was written by descriptor `number`.
+    /// Length, status and bytes of the packet that was written by descriptor `number`.
     fn received(&self, number: u32) -> (usize, u8, Vec<u8>) {
         let mut descriptor = [0; 16];
         self.bench.memory.read((RECEIVE_RING + 16 * number).into(), &mut descriptor);
@@ -118,7 +118,8 @@ fn frame(destination: MacAddress, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Ethernet, IPv4 and TCP without options, with lengths and sums that are left out, and so many bytes of payload.
+/// Ethernet, IPv4 and TCP without options, with lengths and sums that are left out, and so many bytes of
+/// payload.
 fn tcp(payload: usize) -> Vec<u8> {
     let mut bytes = vec![0; 54];
     bytes[12] = 8;
@@ -174,7 +175,8 @@ fn packets_go_out_and_are_reported() {
 fn a_buffer_to_be_segmented_is_sent_whole() {
     let mut driven = Driven::started();
     driven.bench.memory.write(SEND_BUFFER.into(), &tcp(3000));
-    // IPv4 header at 14, its sum at 24, to 33; TCP at 34, its sum at 50, to the end; headers of 54 bytes, segments of 1000.
+    // IPv4 header at 14, its sum at 24, to 33; TCP at 34, its sum at 50, to the end; headers of 54 bytes,
+    // segments of 1000.
     let ip = u32::from_le_bytes([14, 24, 33, 0]);
     let segments = 1000 << 16 | 0x36 << 8;
     driven.describe(ip, 3000, EXTENDED | CONTEXT_TCP | CONTEXT_IPV4, segments);

@@ -47,7 +47,7 @@ fn cd_rom(sectors: u64) -> DriveModel {
     model(DriveKind::CdRom(Some(Medium { sectors, read_only: true })))
 }
 
-/// Byte `index` of a medium that nobody has written.
+/// Byte `index` of a medium before any write.
 fn pattern(index: u64) -> u8 {
     (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }

@@ -12,7 +12,7 @@ struct Machine {
     apic: IoApic,
     bench: TestBench,
     sent: Vec<Message>,
-    /// Nobody accepts messages.
+    /// No local APIC accepts messages.
     deaf: bool,
 }
 
@@ -193,7 +193,8 @@ proptest! {
         hammer(&mut IoApic::default(), &mut IoApic::default(), blows);
     }
 
-    /// A level-triggered interrupt is sent once, as soon as its input is asserted, and not again before its end.
+    /// A level-triggered interrupt is sent once, as soon as its input is asserted, and not again before its
+    /// end.
     #[test]
     fn levels_never_pile_up(steps in prop::collection::vec((0u8..4, 0..INPUTS), 1..200)) {
         let mut machine = Machine::default();

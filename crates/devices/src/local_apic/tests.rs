@@ -121,7 +121,7 @@ fn a_request_that_is_gone_is_the_spurious_interrupt() {
     assert_eq!(read(&mut apic, &mut bench, IRR + 0x20), 2, "still requested");
 }
 
-/// 12.8.5: only the end of a level-triggered interrupt is told to the I/O APIC.
+/// 12.8.5: the local APIC sends only the end of a level-triggered interrupt to the I/O APIC.
 #[test]
 fn the_end_of_a_level_interrupt_is_broadcast() {
     let (mut apic, mut bench) = enabled();

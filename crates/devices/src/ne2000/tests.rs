@@ -130,7 +130,7 @@ impl Driven {
         }
     }
 
-    /// Transmits what is at page 40h.
+    /// Transmits the packet at page 40h.
     fn transmit(&mut self, len: u16) {
         self.write(TRANSMIT_PAGE, 0x40);
         self.write_word(TRANSMIT_COUNT, len);

@@ -20,7 +20,7 @@ struct End {
     door: Door,
 }
 
-/// How long a test waits for what must come.
+/// How long a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl End {
@@ -118,7 +118,7 @@ fn frames_go_over_tcp() {
     frames_go_both_ways(server, End::open(&stream(address, false)).unwrap());
 }
 
-/// Returns two addresses of UDP that nobody uses.
+/// Returns two free UDP addresses.
 fn free_ports() -> [SocketAddr; 2] {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap())
@@ -140,7 +140,7 @@ fn frames_go_as_datagrams() {
     assert!(!one.exists() && !other.exists());
 }
 
-/// Every member of a group hears all others, and not itself.
+/// Every member of a group receives the packets of all others, and not its own.
 #[test]
 fn frames_go_to_a_group() {
     let [free, _] = free_ports();
@@ -160,7 +160,7 @@ fn frames_go_to_a_group() {
     assert!(End::open(&Backend::Dgram(no_group)).is_err());
 }
 
-/// Work that one end leaves undone stays undone for another end of ring3, and is done for others.
+/// Packets that one end leaves unfinished stay so for another end of ring3, and are finished for others.
 #[test]
 fn packets_stay_unfinished_between_ends_that_allow_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn packets_stay_unfinished_between_ends_that_allow_it() {
         let (mut one, mut other) = (with_headers(true, true), with_headers(both, false));
         connected(&mut one, &mut other);
         connected(&mut other, &mut one);
-        // Each end has heard the other's notice before its first frame.
+        // Each end has received the other's notice before its first frame.
         one.send(unfinished());
         other.send(unfinished());
         let (here, there) = (one.packet(), other.packet());
@@ -201,7 +201,7 @@ fn a_server_takes_one_client_after_the_other() {
             (&bytes[..4], &bytes[4..]),
             (&[0, 0, 0, 70][..], frame(number, 70).bytes.as_slice())
         );
-        // A message that is no frame ends the connection.
+        // An invalid message ends the connection.
         client.write_all(&[0xff; 4]).unwrap();
         server.door.fetch();
         assert_eq!(client.read(&mut bytes).unwrap(), 0);
@@ -223,8 +223,8 @@ fn a_client_finds_its_server_again() {
     assert!(error.contains("cannot connect to") && error.contains("reconnect"), "{error}");
 }
 
-/// Nothing is lost between ends that take their packets, however many are sent at once: the card waits, and
-/// is told when it need not.
+/// No packet is lost between ends that receive their packets, however many are sent at once: the card waits
+/// while the network is congested.
 #[test]
 fn a_card_waits_for_a_slow_receiver() {
     let directory = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn a_card_waits_for_a_slow_receiver() {
     assert!(pauses > 0);
 }
 
-/// An end that takes nothing delays nobody, and costs a bounded amount of memory.
+/// An end that receives nothing does not delay others, and takes a bounded amount of memory.
 #[test]
 fn a_card_does_not_wait_forever_for_its_receiver() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn a_card_does_not_wait_forever_for_its_receiver() {
         if server.network.is_congested() {
             assert_eq!(server.next(), DeviceInput::Congestion(false));
             pauses += 1;
-            // From now on packets that do not go out at once are lost, until one does.
+            // From now on packets that cannot be sent at once are lost, until one can.
             for _ in 0..1000 {
                 server.send(frame(2, 60_000));
                 assert!(!server.network.is_congested());
@@ -279,7 +279,7 @@ fn a_card_does_not_wait_forever_for_its_receiver() {
             pauses += 1;
         }
     }
-    // A packet that has partly come comes completely.
+    // A packet whose first part has arrived arrives completely.
     let reading = thread::spawn(move || {
         let mut client = client;
         let mut last = 0;

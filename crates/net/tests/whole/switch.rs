@@ -1,5 +1,5 @@
-//! A switch and its machines, which are networks without machines: packets that one sends come out of the
-//! doors of others.
+//! A switch and its machines, each of which is only a network and the door in front of it: packets that one
+//! of them sends come out of the doors of others.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +15,7 @@ use ring3_vm::networks::Network;
 use ring3_vm::{Door, door};
 use tempfile::TempDir;
 
-/// How long a test waits for what must come.
+/// How long a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -124,7 +124,7 @@ fn packets_reach_only_their_receiver_and_unchanged() {
     let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let checksum = Some(PartialChecksum { start: 34, offset: 6 });
     let unfinished = Packet { checksum, ..first.frame(address(2).0, 7, 64) };
-    // Until the greeting of the switch has come, it may be a machine of QEMU's, which gets whole frames.
+    // Before the greeting of the switch, the other side may be a machine of QEMU, which gets whole frames.
     let mut whole = None;
     unfinished.clone().without_offloads(Offloads::default(), |frame| whole = Some(frame));
     let until = Instant::now() + PATIENCE;
@@ -143,7 +143,7 @@ fn packets_reach_only_their_receiver_and_unchanged() {
     first.send(first.frame(BROADCAST, 8, 60));
     assert_eq!(second.packet(), first.frame(BROADCAST, 8, 60));
     assert_eq!(third.packet(), first.frame(BROADCAST, 8, 60), "it has not seen the one before");
-    // A machine that sends in the name of another one is not heard.
+    // Packets that a machine sends from the address of another one are dropped.
     second.number = 3;
     second.send(second.frame(address(1).0, 9, 60));
     second.number = 2;
@@ -170,7 +170,7 @@ fn a_machine_of_qemu_gets_whole_frames() {
     first.send(packet.clone());
     let mut finished = None;
     packet.without_offloads(Offloads::default(), |frame| finished = Some(frame.bytes));
-    // The switch first sends its greeting, a frame to nobody.
+    // The switch first sends its greeting, a frame to an address that no machine has.
     let received = loop {
         let mut length = [0; 4];
         qemu.read_exact(&mut length).unwrap();
@@ -195,7 +195,7 @@ fn nothing_is_lost_between_two_guests() {
         }
         first
     });
-    // It begins late, when everything in between is full.
+    // The receiver begins late, when all buffers in between are full.
     thread::sleep(Duration::from_millis(300));
     for mark in 0..COUNT {
         let packet = second.packet();
@@ -212,7 +212,7 @@ fn cut_short(running: &Running, first: &mut Machine, second: &mut Machine) -> u3
         assert_eq!(second.packet(), first.frame(address(2).0, mark, 60));
         second.send(second.frame(address(1).0, mark, 60));
         assert_eq!(first.packet(), second.frame(address(1).0, mark, 60));
-        // Packets by the short cut are reported, and counted, now and then.
+        // Packets through the short cut are reported and counted from time to time.
         let passed = |port: &PortStatus| port.received + port.sent;
         let ports = running.switch.status().ports;
         if mark > 20 && passed(&ports[0]) < u64::from(mark) {
@@ -228,7 +228,7 @@ fn packets_between_two_guests_take_a_direct_connection() {
     let running = Running::start(SwitchOptions::default());
     let [mut first, mut second, mut third] = [1, 2, 3].map(|number| running.machine(number));
     let last = cut_short(&running, &mut first, &mut second);
-    // Large and unfinished packets go by it as they are.
+    // Large and unfinished packets pass through it unchanged.
     let checksum = Some(PartialChecksum { start: 34, offset: 6 });
     let large = Packet { checksum, ..first.frame(address(2).0, last + 1, 60_000) };
     first.send(large.clone());
@@ -237,13 +237,13 @@ fn packets_between_two_guests_take_a_direct_connection() {
     first.send(first.frame(BROADCAST, last + 2, 60));
     assert_eq!(second.packet(), first.frame(BROADCAST, last + 2, 60));
     assert_eq!(third.packet(), first.frame(BROADCAST, last + 2, 60));
-    // A machine that sends in the name of another one is not heard here, either.
+    // Packets from the address of another machine are dropped here, too.
     second.number = 3;
     second.send(second.frame(address(1).0, 9, 60));
     second.number = 2;
     second.send(second.frame(address(1).0, 10, 60));
     assert_eq!(first.packet(), second.frame(address(1).0, 10, 60));
-    // Each receiving machine reports what it got by the short cut, and the reports come in any order.
+    // Each receiving machine reports its packets from the short cut, and the reports arrive in any order.
     thread::sleep(Duration::from_millis(20));
     for machine in [&mut first, &mut second] {
         machine.door.fetch();
@@ -275,7 +275,7 @@ fn a_direct_connection_ends_with_either_machine() {
 fn without_direct_connections_all_packets_go_through_the_switch() {
     for options in [
         SwitchOptions { short_cuts: false, ..SwitchOptions::default() },
-        // Nobody could hold them to their addresses.
+        // The switch could not check the addresses of packets that do not go through it.
         SwitchOptions { filtered: false, ..SwitchOptions::default() },
     ] {
         let running = Running::start(options);
@@ -369,7 +369,7 @@ fn an_answer_to_the_first_packet_of_a_port_is_not_lost() {
     });
     let uplink = running.switch.add_uplink("out", |card| {
         let network = ring3_net::open(&Backend::Stream(options), &card);
-        // The packet comes before the switch has the network.
+        // The packet arrives before the switch has attached the network.
         thread::sleep(Duration::from_millis(100));
         network
     });

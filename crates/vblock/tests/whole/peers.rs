@@ -1,4 +1,4 @@
-//! Tests with NBD clients that misbehave: they hang up, say nothing, accept nothing, send slowly, or send
+//! Tests with NBD clients that misbehave: they hang up, send nothing, read nothing, send slowly, or send
 //! garbage. Other clients are served nevertheless, and the threads, memory and wake-ups that the server
 //! spends on such clients are bounded.
 //!
@@ -17,7 +17,7 @@ use ring3_block::{Format, Image, OpenOptions};
 use ring3_vblock::{Access, DeviceOptions, MEMORY_MAX, MEMORY_OF_A_CONNECTION, NbdAddress, Server};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// How long anything may take before a test fails.
+/// How long a step may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SIZE: u64 = 64 << 20;
 /// Number of threads of a server with one device and one NBD server, without those of connections.
@@ -198,7 +198,7 @@ fn a_client_that_sends_slowly_holds_little_memory() {
     wait_until("they stay", || served.server.memory() == 0);
 }
 
-/// A client that hangs up while all its requests are open has gone at once. Its thread, which waits for
+/// A client that hangs up while its requests are in flight is removed at once. Its thread, which waits for
 /// memory or for the client, does not poll.
 #[test]
 fn a_client_that_hangs_up_is_removed() {
@@ -228,7 +228,7 @@ fn a_client_that_hangs_up_is_removed() {
     assert!(bytes.iter().all(|byte| *byte == 9));
 }
 
-/// Bounds the wake-ups of the threads of clients that accept nothing, have shut down one direction, or do
+/// Bounds the wake-ups of the threads of clients that read nothing, have shut down one direction, or do
 /// nothing.
 #[test]
 fn waiting_for_clients_takes_no_processor_time() {
@@ -264,7 +264,7 @@ fn waiting_for_clients_takes_no_processor_time() {
     drop((idle, deaf, half));
 }
 
-/// Sends bytes that are no handshake, and bytes that are no requests.
+/// Sends invalid handshakes and invalid requests.
 #[test]
 fn garbage_does_not_disturb_other_clients() {
     let served = Served::start("noise");

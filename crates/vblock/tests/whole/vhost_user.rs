@@ -1,4 +1,4 @@
-//! Tests of what a machine can do with its disk over vhost-user-blk, and what it cannot do.
+//! Tests of a machine that uses its disk over vhost-user-blk: each operation works, and its rights limit it.
 
 use std::fs::File;
 use std::io::Write;
@@ -86,7 +86,7 @@ fn each_kind_of_request_is_executed() {
         let bytes = pattern(1, 8192);
         assert_eq!(machine.act(WRITE, 16, &bytes, 0).0, 0);
         assert_eq!(machine.act(READ, 16, &[], 8192), (0, bytes.clone()));
-        // The data survive the end of the server, though nobody has flushed them.
+        // The data survive the end of the server, though they were not flushed.
         assert!(read_image(&setup.path("image"), 8192, 8192) == bytes, "{format}");
         assert_eq!(machine.act(FLUSH, 0, &[], 0).0, 0);
         let (status, id) = machine.act(GET_ID, 0, &[], 20);
@@ -183,7 +183,7 @@ fn rights_come_and_go_while_the_server_runs() {
     server.revoke("vm", "disk").unwrap();
     server.remove_device("disk").unwrap();
     assert_eq!(server.devices(), []);
-    // Nobody has the image open any more.
+    // The image is closed.
     let options = OpenOptions { writes: true, ..OpenOptions::default() };
     patiently(|| Image::open(&setup.path("image"), &options));
 }
@@ -261,7 +261,7 @@ fn memory_comes_and_goes_in_pieces() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever is in the rings, the server goes on, and others do not notice.
+    /// Whatever is in the rings, the server continues, and other clients do not notice.
     #[test]
     fn rings_with_any_contents_are_harmless(
         writes in prop::collection::vec((0..0x4000_u64, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
@@ -288,7 +288,7 @@ proptest! {
         assert_eq!(other.act(READ, 0, &[], 512).0, 0);
     }
 
-    /// Whatever the messages contain, the server goes on.
+    /// Whatever the messages contain, the server continues.
     #[test]
     fn messages_with_any_contents_are_harmless(
         messages in prop::collection::vec((0..45_u32, any::<bool>(), prop::collection::vec(any::<u8>(), 0..80)), 0..12),

@@ -137,7 +137,8 @@ fn engines_do_the_same_in_deterministic_runs() {
     assert_engines_agree(true);
 }
 
-/// Returns the translator's counts for executing the row `count` times, after it has learned what it will.
+/// Returns the translator's counts for executing the row `count` times, after a run in which the translator
+/// adapts.
 fn counters(row: &str, count: u32) -> Option<BTreeMap<&'static str, u64>> {
     let mut vm = machine(EngineChoice::Auto, false)?;
     if vm.engine() == "interpreter" {

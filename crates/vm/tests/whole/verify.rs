@@ -167,7 +167,7 @@ fn verify_code(code: &[u8], tested: &dyn EngineMaker) -> Verified {
     vm.verify(Engines { tested, reference }, &mut door, &mut console).unwrap()
 }
 
-/// Returns what is found with this fault.
+/// Returns the difference that is found with this fault.
 #[track_caller]
 fn difference(before: u64, fault: fn(&mut Cpu, &mut Memory)) -> Difference {
     match verify(&MakeFaulty { before, fault }) {

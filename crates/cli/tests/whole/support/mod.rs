@@ -131,5 +131,5 @@ pub(crate) fn kernel(code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Code that waits for ever with interrupts off: CLI; HLT; JMP to the HLT.
+/// Code that waits forever with interrupts off: CLI; HLT; JMP to the HLT.
 pub(crate) const HALT_FOR_EVER: &[u8] = &[0xfa, 0xf4, 0xeb, 0xfd];

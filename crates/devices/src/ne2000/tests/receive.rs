@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The place of a group in the hash table, as the data sheet has it: the highest bits of the check sequence after the address, whose bits come in the order
-/// of the wire.
+/// The place of a group in the hash table, as the data sheet has it: the highest bits of the check sequence
+/// after the address, whose bits come in the order of the wire.
 fn hash(address: [u8; 6]) -> u8 {
     let bits = address.into_iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1));
     let check = bits.fold(u32::MAX, |check, bit| {
@@ -55,7 +55,7 @@ fn packets_interrupt_until_they_are_read() {
     driven.write(BOUNDARY, page + 2);
     driven.write(INTERRUPTS, 0x01);
     assert!(!driven.line());
-    // One that clears it and reads nothing is not interrupted for ever.
+    // A driver that clears it and reads nothing is not interrupted forever.
     driven.receive(frame(OURS.0, 60));
     driven.write(INTERRUPTS, 0x01);
     assert!(driven.line());
@@ -246,7 +246,8 @@ fn a_packet_that_can_never_fit_is_counted_as_missed() {
     assert_eq!(driven.interrupts(), 0x01);
 }
 
-/// A packet of TCP over IPv4 with `len` bytes of payload, whose checksum is not computed and which is to be cut.
+/// A packet of TCP over IPv4 with `len` bytes of payload, whose checksum is not computed and which is to be
+/// cut.
 fn large(len: usize) -> Packet {
     let mut bytes = frame(OURS.0, 14);
     bytes[12..].copy_from_slice(&[0x08, 0x00]);

@@ -27,7 +27,7 @@ fn bytes_words_and_double_words_move_as_they_are() {
     assert_eq!(driven.data(Width::Dword), 0x0403_0201);
     assert_eq!(driven.data(Width::Dword), 0x0007_0605, "the last byte brings a word");
     assert_eq!((driven.interrupts(), driven.data(Width::Dword)), (0x40, 0xffff_ffff));
-    // By bytes, a wider access brings what it did on a bus of 16 bits.
+    // In byte mode, a wider access has the result that it has on a bus of 16 bits.
     driven.write(DATA, 0x48);
     driven.begin(0x0a, 0x4000, 6);
     let widths = [Width::Byte, Width::Word, Width::Dword];

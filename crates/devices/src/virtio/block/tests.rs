@@ -321,7 +321,7 @@ fn no_more_is_taken_than_can_be_held() {
     assert_eq!(machine.rings[0].used_flags(&machine.bench.memory), 1, "no need to notify");
     machine.notify(0);
     assert_eq!(machine.asked.len(), 4);
-    // What is asked for goes on as answers come.
+    // The next operations are requested as answers arrive.
     machine.do_all();
     for index in 0..10 {
         let used = machine.rings[0].used(&machine.bench.memory).unwrap();
@@ -403,7 +403,7 @@ fn blow() -> impl Strategy<Value = Blow> {
 }
 
 proptest! {
-    /// Whatever a driver does and writes, nothing panics, and what is under way is bounded.
+    /// Whatever a driver does and writes, nothing panics, and the requests in flight are bounded.
     #[test]
     fn any_driver(blows in proptest::collection::vec(blow(), 0..300), starts: bool) {
         let new = || VirtioPci::new(4, Interfaces::default(), Block::new(NAMES[0], disk(false, 2)));

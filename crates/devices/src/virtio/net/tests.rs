@@ -1,4 +1,4 @@
-//! A driver with the queues of a card, and a network that keeps what is sent.
+//! A driver with the queues of a card, and a network that keeps the sent packets.
 
 use proptest::prelude::*;
 use ring3_core::device::{Output, TestBench};
@@ -68,7 +68,7 @@ impl Machine {
         self.work(|net, work| net.notify(work, queue));
     }
 
-    /// Sends what is behind a header.
+    /// Sends the packet that follows a header.
     fn send(&mut self, header: &[u8], bytes: &[u8]) {
         self.bench.memory.write(BUFFERS, &[header, bytes].concat());
         let len = (header.len() + bytes.len()) as u32;

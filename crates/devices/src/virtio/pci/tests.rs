@@ -1,4 +1,4 @@
-//! Drivers of both kinds and a device that gives back what it is sent.
+//! Drivers of both kinds, and a device that returns the bytes that it receives.
 
 use ring3_core::bus::{Claim, Decoded, PortRange};
 use ring3_core::device::TestBench;
@@ -18,7 +18,7 @@ const QUEUE_SIZE: u16 = 8;
 const INPUT: u8 = 3;
 const LINE: u8 = 11;
 
-/// Sends back what it reads, and its feature makes it say how often it was reset.
+/// Sends back the bytes that it reads; with its feature it also reports how often it was reset.
 #[derive(Debug, Default)]
 struct Echo {
     resets: u8,
@@ -240,7 +240,7 @@ fn a_driver_of_version_1_sends_and_receives() {
     assert_eq!(machine.read(28, Width::Word), 1, "the queue is enabled");
     assert_eq!(machine.echo(&mut ring, b"abc", notify_0), b"abc");
     assert!(machine.line());
-    // PCI's own bit, until the driver has read what it is for.
+    // This is PCI's own status bit; it stays set until the driver reads the reason for the interrupt.
     assert_eq!(machine.read_config(6, Width::Word) & 8, 8);
     assert_eq!(machine.read(INTERRUPT_STATUS, Width::Byte), 1);
     assert!(!machine.line());

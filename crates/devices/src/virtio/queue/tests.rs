@@ -159,7 +159,7 @@ fn without_an_event_index_flags_enable_notifications() {
 fn with_an_event_index_places_in_the_rings_enable_notifications() {
     let (mut bench, mut ring) = (TestBench::default(), Ring::new(4));
     let mut queue = ring.queue(&bench.memory, false, true);
-    // The driver wants to hear of the third chain.
+    // The driver wants an interrupt for the third chain.
     ring.set_used_event(&mut bench.memory, 2);
     for (given_back, interrupts) in [(1, false), (2, false), (3, true), (4, false)] {
         let head = ring.add(&mut bench, &[(0x100, 16, false)]);

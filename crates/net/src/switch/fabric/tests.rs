@@ -39,7 +39,7 @@ fn guests_find_each_other_and_no_other_guest_hears_them() {
     let uplink = net.add(PortKind::Uplink);
     assert_eq!(net.send(a, A, ALL), Ok(vec![b, other, uplink]));
     assert_eq!(net.send(other, [2, 0, 0, 0, 0, 7], ALL), Ok(vec![a, b, uplink]));
-    // Nobody has heard of B: it may be the guest that has sent nothing yet, or be outside.
+    // The switch does not know B: it may be the guest that has sent nothing yet, or be outside.
     assert_eq!(net.send(a, A, B), Ok(vec![b, uplink]));
     assert_eq!(net.send(b, B, A), Ok(vec![a]));
     assert_eq!(net.send(a, A, B), Ok(vec![b]));
@@ -87,7 +87,7 @@ fn without_filters_it_is_a_learning_bridge() {
     assert_eq!(net.send(a, A, B), Ok(vec![c]));
     net.now += AGEING;
     assert_eq!(net.send(a, A, B), Ok(vec![b, c]), "it was not heard for long");
-    // Addresses outside are protected from it all the same.
+    // It cannot take addresses outside, either.
     let uplink = net.add(PortKind::Uplink);
     assert_eq!(net.send(uplink, OUT, A), Ok(vec![a]));
     assert_eq!(net.send(b, OUT, A), Err(Refusal::Spoofed));
@@ -138,8 +138,8 @@ fn addresses_do_not_fill_the_memory() {
 }
 
 proptest! {
-    /// Whatever filtered guests send, none receives a packet for another one, and none sends in the name of
-    /// another one.
+    /// Whatever filtered guests send, none receives a packet for another one, and none sends from the address
+    /// of another one.
     #[test]
     fn filters_cannot_be_evaded(packets in prop::collection::vec((0..3_usize, 0..5_u8, 0..5_u8), 1..200)) {
         let mut net = Net::new();

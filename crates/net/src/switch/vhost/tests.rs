@@ -1,4 +1,4 @@
-//! Two guests on a switch whose drivers are tests: good ones, and one that writes random values.
+//! Two guests on a switch, whose drivers are these tests: good drivers, and one that writes random values.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,7 +215,7 @@ fn packets_wait_for_buffers_in_their_order() {
     });
     for index in 0..5 {
         second.offer(0, &[(BUFFERS + index * 2048, 2000)], WRITE);
-        // As the thread does that a kick wakes.
+        // This is the work of the thread that a kick wakes.
         while second.used().len() <= index as usize {
             if second.receiver.resume() {
                 second.port.relieve();
@@ -241,7 +241,7 @@ fn spoofed_packets_and_bad_headers_are_dropped() {
     assert_eq!((refused.get("spoofed"), refused.get("malformed")), (Some(&1), Some(&1)));
 }
 
-/// Returns a value that now and then means something in a ring.
+/// Returns a value that sometimes has a meaning in a ring.
 fn word() -> impl Strategy<Value = u16> {
     prop_oneof![0..SIZE * 2, any::<u16>(), (0_u16..16).prop_map(|bit| 1 << bit)]
 }

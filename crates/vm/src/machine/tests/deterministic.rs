@@ -7,7 +7,7 @@ use ring3_core::disk::DiskAnswer;
 use super::file::File;
 use super::*;
 
-/// Returns what was written to `file`.
+/// Returns the contents of `file`.
 fn written(file: &File) -> String {
     String::from_utf8(file.contents()).unwrap()
 }

@@ -27,7 +27,7 @@ const READER: &[u8] = &[
 
 const SECTOR: u8 = 0x5a;
 
-/// A drive that does nothing before it is told to.
+/// A drive that starts its requests on command.
 #[derive(Debug)]
 struct Slow(Mutex<mpsc::Receiver<()>>);
 

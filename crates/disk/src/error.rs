@@ -13,7 +13,7 @@ pub enum ImageError {
     Image(#[from] ring3_block::Error),
     /// The image is empty, or ends within a sector.
     #[error(
-        "{path} has {len} bytes, which is no whole number of {block}-byte sectors: it is cut short or no raw image"
+        "{path} has {len} bytes, not a whole number of {block}-byte sectors: it is cut short or not a raw image"
     )]
     Truncated {
         /// The file.
@@ -25,7 +25,7 @@ pub enum ImageError {
     },
     /// The temporary file for the guest's writes cannot be made.
     #[error(
-        "no temporary file for writes to {path} in {directory}: {source}; TMPDIR names another directory"
+        "cannot make a temporary file for writes to {path} in {directory}: {source}; set TMPDIR to another directory"
     )]
     Temporary {
         /// The image.

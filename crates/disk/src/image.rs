@@ -408,8 +408,7 @@ mod tests {
             [(0, BlockSize::Disk, 512), (700, BlockSize::Disk, 512), (512, BlockSize::CdRom, 2048)]
         {
             let says = message(&image(&directory, len), Access::ReadOnly, block);
-            let expected =
-                format!("has {len} bytes, which is no whole number of {size}-byte sectors");
+            let expected = format!("has {len} bytes, not a whole number of {size}-byte sectors");
             assert!(says.contains(&expected), "{says}");
         }
     }

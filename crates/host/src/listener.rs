@@ -47,8 +47,8 @@ pub enum ListenError {
 /// An address that other hosts can reach.
 #[derive(Debug, Error)]
 #[error(
-    "{what} is for this host alone, and {address} is not: it has neither passwords nor encryption; give 127.0.0.1, or a Unix socket, and \
-     come from other hosts through ssh -L"
+    "{what} must not be reachable from other hosts, as it is at {address}: it has neither passwords nor encryption; give 127.0.0.1 or a Unix socket, and \
+     connect from other hosts through ssh -L"
 )]
 pub struct NotThisHost {
     what: &'static str,
@@ -236,7 +236,10 @@ mod tests {
         }
         for bad in ["0.0.0.0:1", "[::]:1", "192.168.1.1:1", "[::ffff:0.0.0.0]:1", "8.8.8.8:1"] {
             let error = for_this_host("this", bad.parse().unwrap()).unwrap_err();
-            assert!(error.to_string().contains("for this host alone"), "{error}");
+            assert!(
+                error.to_string().contains("must not be reachable from other hosts"),
+                "{error}"
+            );
         }
     }
 }

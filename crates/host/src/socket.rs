@@ -22,10 +22,10 @@ const WAITING_CLIENTS: i32 = 8;
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// Another process listens at the path.
-    #[error("the socket {0} is in use by another process; end that one, or choose another path")]
+    #[error("the socket {0} is in use by another process; end it, or choose another path")]
     InUse(PathBuf),
     /// A file of another kind is at the path.
-    #[error("{0} is there already and is no socket; remove it, or choose another path")]
+    #[error("{0} exists and is not a socket; remove it, or choose another path")]
     NoSocket(PathBuf),
     /// The host refuses to make the socket.
     #[error("cannot listen at the socket {path}: {source}")]

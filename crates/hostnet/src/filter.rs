@@ -61,7 +61,7 @@ pub enum FilterError {
     #[error(transparent)]
     NoLibrary(#[from] NoLibrary),
     /// The expression is invalid.
-    #[error("\"{expression}\" is no capture filter: {reason}; see \"man pcap-filter\"")]
+    #[error("\"{expression}\" is not a capture filter: {reason}; see \"man pcap-filter\"")]
     Expression {
         /// The expression.
         expression: String,
@@ -168,7 +168,7 @@ mod tests {
     fn what_is_no_expression_is_told() {
         for bad in ["no such thing", "tcp port", "a\0b"] {
             let error = CaptureFilter::new(bad).unwrap_err().to_string();
-            assert!(error.contains("is no capture filter"), "{error}");
+            assert!(error.contains("is not a capture filter"), "{error}");
         }
     }
 }

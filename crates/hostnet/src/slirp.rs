@@ -122,10 +122,10 @@ pub enum SlirpError {
     #[error(transparent)]
     NoLibrary(#[from] NoLibrary),
     /// A text or path contains a zero byte.
-    #[error("there is a zero in a text: {0}")]
+    #[error("an option contains a zero byte: {0}")]
     Zero(#[from] NulError),
     /// libslirp refuses the network without saying why.
-    #[error("libslirp refuses the network; look at net=, host=, dns= and ipv6-prefix=")]
+    #[error("libslirp refuses the network; check net=, host=, dns= and ipv6-prefix=")]
     Refused,
     /// The host refuses to open this port.
     #[error("cannot forward port {port}: {source}")]
@@ -136,7 +136,9 @@ pub enum SlirpError {
         source: io::Error,
     },
     /// The address for the guest is impossible.
-    #[error("cannot forward {0}: it is not in the guest's network, or it is taken there")]
+    #[error(
+        "cannot forward {0}: the address is not in the guest's network, or is already used there"
+    )]
     GuestForward(SocketAddrV4),
 }
 
@@ -392,8 +394,8 @@ impl Slirp {
         if !to.is_multicast() && !to.is_broadcast() && to.to_bits() != broadcast {
             if !std::mem::replace(&mut self.has_told_of_echo, true) {
                 warn!(
-                    "a guest cannot ping hosts outside, as this user may not: the system's setting \
-                     net.ipv4.ping_group_range has none of this user's groups"
+                    "the guest cannot ping other hosts, because this user may not: the system's setting \
+                     net.ipv4.ping_group_range does not include any group of this user"
                 );
             }
             self.shared.frames.borrow_mut().push(echo::refuse(ip, frame, ours.host));

@@ -50,17 +50,17 @@ pub enum TapError {
     Device(#[source] io::Error),
     /// The name is impossible for an interface.
     #[error(
-        "\"{0}\" is no name of a network interface: those have 1 to 15 bytes, without / and spaces"
+        "\"{0}\" cannot be a network interface: its name must have 1 to 15 bytes, without / and spaces"
     )]
     Name(String),
     /// There is no interface with this name.
     #[error(
-        "there is no network interface {0}; root makes one for you: ip tuntap add {0} mode tap user $USER && ip link set {0} up"
+        "there is no network interface {0}; root can make one for you: ip tuntap add {0} mode tap user $USER && ip link set {0} up"
     )]
     NotThere(String),
     /// The interface belongs to another user.
     #[error(
-        "the network interface {0} is not this user's; root makes one for you: ip tuntap add NAME mode tap user $USER"
+        "this user may not use the network interface {0}; root can make one for you: ip tuntap add NAME mode tap user $USER"
     )]
     Forbidden(String),
     /// Another process has attached to the interface.

@@ -58,7 +58,7 @@ impl Capture {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.as_mut().map_or(Ok(()), |file| file.write_all(&record)) {
             *file = None;
-            warn!("a file for packets cannot be written any more: {error}");
+            warn!("no more packets can be written to the capture file: {error}");
         }
     }
 }

@@ -162,7 +162,7 @@ fn receive(socket: &OwnedFd, echo: Option<&SocketAddrAny>, card: &Card) {
             }
             Ok(_) | Err(Errno::INTR | Errno::CONNREFUSED) => {}
             Err(error) => {
-                debug!("{}: nothing comes any more: {error}", card.name());
+                debug!("{}: no more packets can be received: {error}", card.name());
                 return;
             }
         }

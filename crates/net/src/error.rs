@@ -61,7 +61,7 @@ pub enum NetError {
     #[error(transparent)]
     Slirp(#[from] SlirpError),
     /// The connection with the machine has failed.
-    #[error("the machine cannot be spoken with: {0}")]
+    #[error("cannot communicate with the machine: {0}")]
     Conversation(#[source] io::Error),
     /// A file for packets cannot be written.
     #[error("cannot write packets to {path}: {source}", path = .path.display())]

@@ -79,8 +79,8 @@ impl Processes {
         let Some((mut child, since)) = self.child.take() else { return };
         let killed: io::Result<()> = child.kill();
         match killed.and_then(|()| child.wait()) {
-            Ok(status) => info!("the NAT has ended: {status}"),
-            Err(error) => warn!("the NAT does not end: {error}"),
+            Ok(status) => info!("the NAT ended with {status}"),
+            Err(error) => warn!("the NAT cannot be ended: {error}"),
         }
         self.pause = if since.elapsed() < LIFE { PAUSE_MAX.min(self.pause * 2) } else { PAUSE_MIN };
     }
@@ -95,9 +95,7 @@ impl Connector for Processes {
             }
             match self.start() {
                 Ok(connection) => {
-                    warn!(
-                        "the NAT had ended; another one has been started, without the guest's connections"
-                    );
+                    warn!("the NAT ended and was started again; the guest's connections are lost");
                     return Some(connection);
                 }
                 Err(error) => warn!("{error}"),

@@ -249,7 +249,10 @@ impl<S: Sink> Outgoing<S> {
             match result {
                 Ok(true) => state.is_stuck = false,
                 Ok(false) => {
-                    debug!("{}: the other side takes nothing", self.card.name());
+                    debug!(
+                        "{}: the receiver does not read; packets are discarded",
+                        self.card.name()
+                    );
                     state.is_stuck = true;
                     state.discard();
                 }
@@ -263,7 +266,7 @@ impl<S: Sink> Outgoing<S> {
 
     /// Removes the destination `sink` after an error.
     fn fail(&self, state: &mut State<S>, sink: &S, error: &io::Error) {
-        debug!("{}: what it sends is lost: {error}", self.card.name());
+        debug!("{}: the packets that it sends are lost: {error}", self.card.name());
         sink.cut();
         state.reset(None);
         self.changed.notify_all();

@@ -90,7 +90,10 @@ impl ShortCuts {
     ) {
         if let Err(error) = self.try_to_add(to, socket, switch) {
             // The other machine sees that the connection has ended.
-            warn!("{}: what goes to {to} goes through the switch: {error}", self.card.name());
+            warn!(
+                "{}: packets to {to} go through the switch, because a direct connection failed: {error}",
+                self.card.name()
+            );
         }
     }
 
@@ -134,7 +137,7 @@ impl ShortCuts {
         drop(ways);
         // A machine that is ending drops it, and needs none.
         if self.card.attach(incoming).is_ok() {
-            debug!("{}: there is a short cut to {from}", self.card.name());
+            debug!("{}: connected directly to {from}", self.card.name());
         }
     }
 

@@ -449,7 +449,7 @@ impl Linked {
                 outgoing.notify(&Notice::Headers);
             }
             Notice::Failed(text) => {
-                warn!("{}: the other side does not work: {text}", card.name());
+                warn!("{}: the network does not work: {text}", card.name());
             }
             Notice::ShortCuts => card.takes_short_cuts(outgoing),
             Notice::ShortCut(to) => {

@@ -58,7 +58,7 @@ fn receive(device: &Device, stop: &OwnedFd, card: &Card) {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                warn!("{}: nothing comes from the host any more: {error}", card.name());
+                warn!("{}: no more packets can be received from the host: {error}", card.name());
                 return;
             }
         }
@@ -85,7 +85,7 @@ impl Network for Tap {
         }
         // If the interface is down, or the host has no room, the packet is lost, as on a wire.
         if let Err(error) = self.device.send(&packet.offload_header(), &packet.bytes) {
-            debug!("the host does not take a packet: {error}");
+            debug!("the host does not accept a packet: {error}");
         }
     }
 }

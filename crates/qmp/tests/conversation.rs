@@ -330,7 +330,7 @@ fn discs_are_changed() {
     }
     fs::write(&image, [0; 100]).unwrap();
     for (arguments, part) in [
-        (json!({"device": "ide-2", "filename": image}), "no whole number of 2048-byte sectors"),
+        (json!({"device": "ide-2", "filename": image}), "not a whole number of 2048-byte sectors"),
         (json!({"device": "ide-2", "filename": "/no/such"}), "no image /no/such"),
         (json!({"device": "ide-2", "filename": "a", "format": "qcow9"}), "no image format"),
         (json!({"device": "ide-0", "filename": "a"}), "'ide-0' is not removable"),

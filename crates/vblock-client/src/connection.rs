@@ -240,7 +240,7 @@ impl Keeper {
             }
             match self.reconnect() {
                 Ok(both) => {
-                    info!("there is a server at {} again", self.terms.path.display());
+                    info!("connected again to the server at {}", self.terms.path.display());
                     connected = Some(both);
                 }
                 Err(error @ ClientError::Unsuitable { .. }) if !was_told => {
@@ -275,7 +275,10 @@ impl Keeper {
         let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
         ending.1 = None;
         if !ending.0 {
-            warn!("the server at {} has gone; waiting for another one", self.terms.path.display());
+            warn!(
+                "the connection to the server at {} is lost; waiting for a new one",
+                self.terms.path.display()
+            );
         }
     }
 
@@ -295,7 +298,7 @@ impl Keeper {
             match (was_slow, is_slow) {
                 (false, true) => {
                     warn!(
-                        "the server at {path} has not answered for {SLOW:?}; the guest waits for it"
+                        "the server at {path} has not answered for {SLOW:?}; the guest is waiting"
                     );
                 }
                 (true, false) => info!("the server at {path} answers again"),

@@ -38,7 +38,7 @@ const SHORT: usize = 64 << 10;
 pub enum ClientError {
     /// No server is there, or it does not let this client in.
     #[error(
-        "no server gives a disk at {path}: {source}; is \"ring3 vblock\" running, with a --client whose socket that is?",
+        "cannot connect to a vblock server at {path}: {source}; start \"ring3 vblock\" with a --client that has this socket",
         path = .path.display()
     )]
     Connect {
@@ -48,7 +48,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The server is not one that this client can use.
-    #[error("the server at {path} does not suit: {why}", path = .path.display())]
+    #[error("the server at {path} cannot be used: {why}", path = .path.display())]
     Unsuitable {
         /// The server's socket.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum ClientError {
         why: String,
     },
     /// The server could not execute a request.
-    #[error("the server at {path} has an error for a request; its log tells more", path = .0.display())]
+    #[error("the server at {path} could not execute a request; its log gives the reason", path = .0.display())]
     Failed(PathBuf),
     /// The host refuses shared memory, threads or the like.
     #[error("{0}")]

@@ -166,7 +166,7 @@ impl Ring {
             let status = MemoryRegionAddress(HEADERS + u64::from(slot) * HEADER + STATUS);
             match self.memory.read_obj::<u8>(status) {
                 Ok(status) if is_ours && status != NOT_YET => return Some((slot as u16, status)),
-                _ => tracing::warn!("the server answers what it was not asked"),
+                _ => tracing::warn!("the server has answered a request that was not sent"),
             }
         }
         None

@@ -112,13 +112,13 @@ pub enum Command {
 /// The reasons why a command is refused.
 #[derive(Debug, Error)]
 enum Refusal {
-    #[error("the message is no command: {0}")]
+    #[error("the message is not a command: {0}")]
     Message(#[from] serde_json::Error),
     #[error(transparent)]
     Format(#[from] ring3_block::format::UnknownFormat),
-    #[error("give socket or address, and not both")]
+    #[error("give either socket or address, not both")]
     Address,
-    #[error("num-queues is for clients with a socket; give one too")]
+    #[error("num-queues needs socket; give both")]
     Queues,
     #[error(transparent)]
     Server(#[from] Error),
@@ -143,7 +143,7 @@ impl ControlSocket {
         let server = Arc::clone(server);
         let front = Front::serve_all("control", listener, ROOM, move |stream, connection| {
             if let Err(error) = talk(&stream, connection, &server, &quit) {
-                debug!("who gave commands has gone: {error}");
+                debug!("a control connection ended: {error}");
             }
         })?;
         Ok(ControlSocket { _front: front, _file: file })
@@ -248,7 +248,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The server ends before it answers, or it is not a vblock server.
-    #[error("what is at {path} does not answer as a vblock server", path = .0.display())]
+    #[error("the program at {path} is not a vblock server, or ended before it answered", path = .0.display())]
     Silent(PathBuf),
     /// The server refuses the command.
     #[error("{0}")]

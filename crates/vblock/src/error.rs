@@ -20,16 +20,18 @@ pub enum Error {
     #[error("no thread can be started: {0}")]
     Thread(io::Error),
     /// The name could not stand in a path, a URI or a property.
-    #[error("\"{0}\" is no name: give letters, digits, and - _ . between them, 64 at most")]
+    #[error(
+        "\"{0}\" is not a valid name: give at most 64 letters and digits, with - _ . between them"
+    )]
     Name(String),
     /// There is no such device.
-    #[error("there is no device \"{0}\"; add it first, or see query-devices")]
+    #[error("there is no device \"{0}\"; add it first (query-devices lists those that exist)")]
     NoDevice(String),
     /// There is already a device with this name.
-    #[error("there is a device \"{0}\" already; remove it first, or choose another name")]
+    #[error("a device \"{0}\" exists already; remove it first, or choose another name")]
     DeviceThere(String),
     /// Clients still have rights to the device.
-    #[error("the device \"{device}\" is granted to {clients}; revoke that first")]
+    #[error("the device \"{device}\" is granted to {clients}; revoke this right first")]
     Granted {
         /// The device.
         device: String,
@@ -37,10 +39,10 @@ pub enum Error {
         clients: String,
     },
     /// There is no such client.
-    #[error("there is no client \"{0}\"; see query-clients")]
+    #[error("there is no client \"{0}\"; query-clients lists those that exist")]
     NoClient(String),
     /// The client already has a right to this device.
-    #[error("the client \"{client}\" has a right to \"{device}\" already; revoke it first")]
+    #[error("the client \"{client}\" already has a right to \"{device}\"; revoke it first")]
     GrantThere {
         /// The client.
         client: String,
@@ -59,10 +61,10 @@ pub enum Error {
     #[error("the device \"{0}\" is open for reading only; grant r, or add it with read-only off")]
     ReadOnly(String),
     /// The number of queues is not possible.
-    #[error("a device has 1 to {max} queues, not {0}", max = crate::QUEUES_MAX)]
+    #[error("a device must have 1 to {max} queues, not {0}", max = crate::QUEUES_MAX)]
     Queues(u16),
     /// The client already has an NBD server.
-    #[error("the client \"{0}\" has an NBD server already; stop it first")]
+    #[error("the client \"{0}\" already has an NBD server; stop it first")]
     NbdThere(String),
     /// The client has no NBD server.
     #[error("the client \"{0}\" has no NBD server")]

@@ -69,11 +69,13 @@ impl Front {
                 let admitted = match admission.admit(&stream) {
                     Ok(Some(admitted)) => admitted,
                     Ok(None) => {
-                        warn!("{of_clients} has too many clients; another one is refused");
+                        warn!(
+                            "{of_clients}: too many clients are connected; another one is refused"
+                        );
                         continue;
                     }
                     Err(error) => {
-                        warn!("a client of {of_clients} cannot be served: {error}");
+                        warn!("{of_clients}: a client cannot be served: {error}");
                         continue;
                     }
                 };
@@ -82,7 +84,7 @@ impl Front {
                 let talk = Arc::clone(&talk);
                 let thread = thread::Builder::new().name(of_clients.clone());
                 if let Err(error) = thread.spawn(move || talk(stream, &connection)) {
-                    warn!("a client of {of_clients} cannot be served: {error}");
+                    warn!("{of_clients}: a client cannot be served: {error}");
                 }
             }
         })
@@ -112,7 +114,7 @@ impl Drop for Front {
         }
         // No message ever comes. Either the channel is disconnected in time, or a thread takes too long.
         if self.ended.recv_timeout(PARTING) == Err(mpsc::RecvTimeoutError::Timeout) {
-            warn!("a client does not let go; its thread is left behind");
+            warn!("a client's thread does not end in time; it is left behind");
         }
     }
 }
@@ -160,7 +162,7 @@ impl Ending {
                 // The client has gone in the meantime.
                 Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => {}
                 Err(error) => {
-                    warn!("no more clients for {name}: {error}");
+                    warn!("{name}: no more clients can connect: {error}");
                     return None;
                 }
             }
@@ -178,7 +180,7 @@ impl Ending {
                 Ok(_) => return true,
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    warn!("no more clients: {error}");
+                    warn!("no more clients can connect: {error}");
                     return false;
                 }
             }

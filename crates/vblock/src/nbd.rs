@@ -119,8 +119,8 @@ fn serve(
     Front::serve_all(&format!("nbd {client}"), listener, ROOM, move |stream, connection| {
         info!("{owner} is connected by NBD");
         match talk(stream.into(), &exports, &budget, connection) {
-            Ok(()) => info!("{owner} has gone"),
-            Err(error) => debug!("{owner} has gone: {error}"),
+            Ok(()) => info!("{owner} is disconnected"),
+            Err(error) => debug!("{owner} is disconnected: {error}"),
         }
     })
 }

@@ -130,7 +130,7 @@ impl Server {
             return Err(Error::DeviceThere(name.to_owned()));
         }
         let device = Device::open(name, options)?;
-        info!("{name} is {}", options.file.display());
+        info!("{name} serves {}", options.file.display());
         state.devices.insert(name.to_owned(), Arc::new(device));
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Server {
         if owner.is_nobody() {
             state.clients.remove(client);
         }
-        info!("{client} has no right to {device} any more");
+        info!("{client} has lost its right to {device}");
         Ok(())
     }
 

@@ -71,10 +71,12 @@ impl VhostUser {
 fn serve(listener: &Listener, grant: &Grant, ending: &Ending) {
     while let Some(stream) = ending.accept(listener, grant.device.name()) {
         let Some(_connection) = ending.connect(&stream) else { return };
-        info!("{} is connected with {}", grant.client, grant.device.name());
+        info!("{} is connected to {}", grant.client, grant.device.name());
         match talk(OwnedFd::from(stream).into(), Session::new(&grant.client, Disk::new(grant))) {
-            Ok(()) => info!("{} has gone", grant.client),
-            Err(error) => warn!("{} and {}: {error}", grant.client, grant.device.name()),
+            Ok(()) => info!("{} is disconnected", grant.client),
+            Err(error) => {
+                warn!("{} is disconnected from {}: {error}", grant.client, grant.device.name());
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ const DESCRIPTOR: u64 = 16;
 
 /// The descriptors form no valid chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a chain of descriptors that the specification does not permit")]
+#[error("its descriptors form a chain that the specification does not permit")]
 pub struct BadChain;
 
 /// A part of guest memory.

@@ -24,7 +24,7 @@ const HUGE_PAGES: u64 = 0x958458f6;
 pub enum MemoryError {
     /// The piece's file could become shorter.
     #[error(
-        "its memory is not sealed against becoming shorter; with QEMU, use -object memory-backend-memfd,share=on"
+        "its shared memory is not sealed against shrinking; with QEMU, use -object memory-backend-memfd,share=on"
     )]
     NotSealed,
     /// The piece's file has huge pages.
@@ -37,10 +37,10 @@ pub enum MemoryError {
     #[error("its memory cannot be mapped: {0}")]
     Map(io::Error),
     /// The piece overlaps another one, or there are too many pieces.
-    #[error("its memory overlaps, or there are more than {SLOTS} pieces")]
+    #[error("the regions of its memory overlap, or are more than {SLOTS}")]
     Layout,
     /// There is no such piece to remove.
-    #[error("it takes away memory that is not there")]
+    #[error("it removes a memory region that does not exist")]
     Missing,
 }
 

@@ -25,7 +25,7 @@ pub mod feature {
 
 /// The rings of a queue lie outside of the client's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("its rings are not in memory")]
+#[error("its rings are not in its memory")]
 pub struct Outside;
 
 /// The description of a queue that is about to run.

@@ -151,7 +151,7 @@ pub enum PlugError {
     #[error("a machine has at most 16 virtio disks")]
     Full,
     /// The slot cannot be used.
-    #[error("PCI slot {0} is taken, or not for disks, which have 4 to 19")]
+    #[error("PCI slot {0} is taken or cannot have a disk; disks use the slots 4 to 19")]
     Slot(u8),
 }
 

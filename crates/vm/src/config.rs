@@ -290,10 +290,12 @@ pub enum ConfigError {
     #[error("a machine has at most 8 network cards, not {0}")]
     Nics(usize),
     /// A file in fw_cfg cannot have that name.
-    #[error("the name of a file in fw_cfg has 1 to 55 bytes, none of them zero: {0:?}")]
+    #[error(
+        "the name of a file in fw_cfg must have 1 to 55 bytes, none of them zero, unlike {0:?}"
+    )]
     FwCfgName(String),
     /// Two files in fw_cfg have the same name.
-    #[error("there is a file {0} in fw_cfg already")]
+    #[error("fw_cfg already has a file {0}; choose another name")]
     FwCfgTwice(String),
     /// There are too many files for fw_cfg.
     #[error("fw_cfg has no room for {0} files")]

@@ -468,7 +468,7 @@ impl Subscriber {
                 // A guest can cause thousands of events a second, so one message stands for all missed ones.
                 if !self.misses.replace(true) {
                     warn!(
-                        "a subscriber does not keep up with events and misses some: {event:?} first"
+                        "a subscriber is too slow for the events and misses some, {event:?} first"
                     );
                 }
                 true

@@ -187,11 +187,11 @@ pub enum ResizeError {
     NoDrive,
     /// The device, or the host's side, cannot do it.
     #[error(
-        "only virtio disks, without snapshot=on, can be given another size while the machine runs"
+        "the size can only be changed for virtio disks without snapshot=on while the machine runs"
     )]
     Fixed,
     /// The size would be 0, or end within a sector.
-    #[error("{0} bytes are no whole number of sectors")]
+    #[error("{0} bytes are not a whole number of sectors")]
     Odd(u64),
     /// The image cannot be resized.
     #[error(transparent)]
@@ -208,7 +208,7 @@ pub enum LimitError {
     #[error("there is no such drive")]
     NoDrive,
     /// The guest would see the host's time.
-    #[error("a drive has no limits in a deterministic run")]
+    #[error("a drive cannot have limits in a deterministic run")]
     Deterministic,
     /// They contradict each other.
     #[error(transparent)]

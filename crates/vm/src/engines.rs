@@ -38,7 +38,7 @@ impl EngineMaker for EngineChoice {
                 Ok((translator, memory)) => return Ok((Box::new(translator), memory)),
                 Err(Unavailable::Memory(error)) => return Err(error.into()),
                 Err(error) if *self == EngineChoice::Auto => {
-                    info!("the interpreter takes the translator's place: {error}");
+                    info!("using the interpreter instead of the translator: {error}");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -51,7 +51,7 @@ impl EngineMaker for EngineChoice {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The host does not allow the translator.
-    #[error("there can be no translator here: {0}; --engine interpreter runs anywhere")]
+    #[error("the translator cannot run on this host: {0}; use --engine interpreter")]
     Translator(#[from] Unavailable),
     /// The size of memory is wrong.
     #[error(transparent)]

@@ -27,11 +27,13 @@ const DEBIAN_ROMS: &str = "/usr/lib/ipxe/qemu";
 #[derive(Debug, Error)]
 pub enum FirmwareError {
     /// The size of the display adapter's firmware is not possible.
-    #[error("its display adapter's firmware has {0} bytes; there is room for 1 to 131072")]
+    #[error(
+        "comes with firmware for the display adapter of {0} bytes, which must have 1 to 131072"
+    )]
     BadVideoSize(usize),
     /// The size of the image is not possible.
     #[error(
-        "is no firmware: an image has 64 KiB to 16 MiB, a multiple of 4 KiB, and this one {0} bytes"
+        "is not a firmware image: it has {0} bytes, but must have 64 KiB to 16 MiB, a multiple of 4 KiB"
     )]
     BadSize(usize),
 }

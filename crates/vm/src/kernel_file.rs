@@ -28,11 +28,11 @@ pub enum NoKernel {
     #[error("{FOR_64_BITS}")]
     For64Bits,
     /// A kernel or program for something that is no PC.
-    #[error("is for a processor that no PC has")]
+    #[error("is for a processor other than a PC's")]
     OtherProcessor,
     /// A kernel with a header of Multiboot 2 only.
     #[error(
-        "has a header of Multiboot 2 and none of Multiboot 1: let GRUB start it, from a disc that grub-mkrescue makes"
+        "has a header of Multiboot 2 and none of Multiboot 1: let GRUB start it, from a CD image that grub-mkrescue makes"
     )]
     Multiboot2,
     /// An ELF file without a header for a boot loader.

@@ -68,13 +68,13 @@ pub struct Entry {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LinuxError {
     /// The file is no Linux kernel.
-    #[error("is no Linux kernel (bzImage): {0}")]
+    #[error("is not a Linux kernel (bzImage): {0}")]
     NotLinux(&'static str),
     /// The kernel is from before Linux 2.6.22, or its code belongs below 1 MiB.
-    #[error("starts in real mode, by boot protocol {}.{:02}, which needs firmware", .0 >> 8, .0 & 0xff)]
+    #[error("starts in real mode (boot protocol {}.{:02}), which needs firmware", .0 >> 8, .0 & 0xff)]
     NeedsFirmware(u16),
     /// The file is shorter than its header says.
-    #[error("is damaged: it has {found} bytes where its header speaks of {wanted}")]
+    #[error("is damaged: it has {found} bytes, but its header says {wanted}")]
     Truncated {
         /// The length that the file must have, in bytes.
         wanted: u64,
@@ -82,7 +82,7 @@ pub enum LinuxError {
         found: u64,
     },
     /// The command line is longer than the kernel accepts.
-    #[error("takes a command line of at most {limit} bytes, this one has {length}")]
+    #[error("accepts a command line of at most {limit} bytes, but this one has {length}")]
     CommandLineTooLong {
         /// Length of the command line in bytes.
         length: usize,
@@ -90,7 +90,7 @@ pub enum LinuxError {
         limit: usize,
     },
     /// The machine has too little memory for the kernel and its initial RAM disk.
-    #[error("needs at least {} MiB of memory to start, the machine has {} MiB",
+    #[error("needs at least {} MiB of memory to start, but the machine has {} MiB",
         .needed.div_ceil(MIB), .available / MIB)]
     TooLittleMemory {
         /// The memory that is needed, in bytes.
@@ -438,20 +438,17 @@ pub(crate) mod tests {
     #[test]
     fn other_files_are_refused_with_a_reason() {
         let message = |kernel: &[u8]| load_file(kernel).unwrap_err().to_string();
-        assert_eq!(message(b""), "is no Linux kernel (bzImage): the file is too short");
+        assert_eq!(message(b""), "is not a Linux kernel (bzImage): the file is too short");
         assert_eq!(
             message(&[0; 4096]),
-            "is no Linux kernel (bzImage): the boot signature is missing"
+            "is not a Linux kernel (bzImage): the boot signature is missing"
         );
         let mut other = kernel();
         other[header::MAGIC] = b'h';
         assert!(message(&other).contains("HdrS"));
         let mut old = kernel();
         old[header::VERSION] = 5;
-        assert_eq!(
-            message(&old),
-            "starts in real mode, by boot protocol 2.05, which needs firmware"
-        );
+        assert_eq!(message(&old), "starts in real mode (boot protocol 2.05), which needs firmware");
         let mut low = kernel();
         low[header::LOADFLAGS] = 0;
         assert!(message(&low).contains("real mode"));
@@ -479,7 +476,7 @@ pub(crate) mod tests {
         let error = load_with(&kernel(), None, 17 * MIB).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "needs at least 18 MiB of memory to start, the machine has 17 MiB"
+            "needs at least 18 MiB of memory to start, but the machine has 17 MiB"
         );
         let error = load_with(&kernel(), Some(&[0; 1]), 18 * MIB).unwrap_err();
         assert!(error.to_string().contains("at least 19 MiB"));

@@ -99,7 +99,9 @@ pub enum VmError {
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// A replay differs from its recording: it is of another guest or another version.
-    #[error("the replay has left the recording after {0} instructions")]
+    #[error(
+        "the replay differs from the recording after {0} instructions; the versions of ring3 or the files may differ"
+    )]
     Diverged(u64),
 }
 

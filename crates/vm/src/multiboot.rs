@@ -46,14 +46,14 @@ pub const GDT: [u64; 4] = [0, 0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
 pub enum MultibootError {
     /// Its header requires something that the machine does not have.
     #[error(
-        "asks its boot loader for something unknown: the flags of its Multiboot header are {0:#x}"
+        "needs an unknown feature of its boot loader: the flags of its Multiboot header are {0:#x}"
     )]
     Unknown(u32),
     /// It is no ELF file, and its header does not say where it belongs.
-    #[error("has a Multiboot header and cannot be loaded: {0}")]
+    #[error("has a Multiboot header but cannot be loaded: {0}")]
     Unloadable(&'static str),
     /// A segment overlaps the display adapter or the firmware, or is beyond the end of memory.
-    #[error("belongs at {start:#x} to {end:#x}, where the machine has no memory for it")]
+    #[error("must be loaded from {start:#x} to {end:#x}, where the machine has no free memory")]
     NoMemory {
         /// The first address of the segment.
         start: u64,
@@ -61,7 +61,7 @@ pub enum MultibootError {
         end: u64,
     },
     /// The machine has too little memory for the kernel and its modules.
-    #[error("needs at least {} MiB of memory with its modules, the machine has {} MiB",
+    #[error("needs at least {} MiB of memory with its modules, but the machine has {} MiB",
         .needed.div_ceil(MIB), .available / MIB)]
     TooLittleMemory {
         /// The memory that is needed, in bytes.
@@ -170,7 +170,7 @@ pub fn load(
     }
     if header.flags & VIDEO_MODE != 0 && !(has_display && header.mode_type == MODE_TEXT) {
         let screen = if has_display { "with a text screen" } else { "without a screen" };
-        warn!("the kernel asks for a video mode, which needs firmware; it starts {screen}");
+        warn!("the kernel asks for a video mode, which only firmware can set; it starts {screen}");
     }
     let (parts, eip) =
         if header.flags & ADDRESSES != 0 { addressed(file, &header)? } else { elf(file)? };

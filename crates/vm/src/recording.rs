@@ -28,16 +28,16 @@ pub enum RecordingError {
     #[error("cannot read the recording: {0}")]
     Read(#[source] io::Error),
     /// The file is something else.
-    #[error("this is no recording of ring3")]
+    #[error("this is not a recording of ring3")]
     NotARecording,
     /// A newer version of this program wrote it.
-    #[error("the recording has version {0}, this program knows up to {VERSION}")]
+    #[error("the recording has version {0}, but this program supports versions up to {VERSION}")]
     TooNew(u32),
     /// The contents of the file are not possible.
     #[error("the recording is damaged: {0}")]
     Damaged(String),
     /// The program that wrote it was cut off.
-    #[error("the recording ends here, as its run was cut off")]
+    #[error("the recording is incomplete and ends here")]
     CutOff,
 }
 

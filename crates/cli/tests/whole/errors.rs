@@ -69,7 +69,7 @@ fn files_that_are_not_kernels_are_recognized() {
     let text = directory.file("text", &b"not a kernel ".repeat(100));
     refuses(
         &["--kernel".as_ref(), text.as_os_str()],
-        &["text is no Linux kernel (bzImage): the boot signature is missing"],
+        &["text is not a Linux kernel (bzImage): the boot signature is missing"],
     );
 }
 
@@ -100,7 +100,7 @@ fn a_command_line_too_long_is_refused() {
     let append = format!("--append={}", "x".repeat(256));
     refuses(
         &["--kernel".as_ref(), kernel.as_os_str(), append.as_ref()],
-        &["at most 255 bytes, this one has 256"],
+        &["at most 255 bytes, but this one has 256"],
     );
 }
 
@@ -139,7 +139,7 @@ const UNUSABLE_FILES: &[(&str, &[&str])] = &[
     ("--kernel D/kernel --serial file:D", &["serial port's output", "directory"]),
     ("--kernel D/kernel --serial file:D/locked", &["serial port's output", "Permission denied"]),
     ("--kernel D/kernel --serial unix:D/used", &["used", "in use by another process"]),
-    ("--kernel D/kernel --serial unix:D/short", &["is no socket"]),
+    ("--kernel D/kernel --serial unix:D/short", &["is not a socket"]),
     ("--kernel D/kernel --debugcon file:D", &["firmware's messages", "directory"]),
     ("--kernel D/kernel --log-file D", &["cannot write the log", "directory"]),
     ("--kernel D/kernel --qmp unix:D/used", &["used", "in use by another process"]),
@@ -196,7 +196,7 @@ fn missing_and_wrong_firmware_is_named() {
     refuses(&["--bios", "/no/such/bios"], &["firmware", "/no/such/bios", "No such file"]);
     let directory = Directory::new();
     let text = directory.file("text", b"not a firmware");
-    refuses(&["--bios".as_ref(), text.as_os_str()], &["text is no firmware", "14 bytes"]);
+    refuses(&["--bios".as_ref(), text.as_os_str()], &["text is not a firmware image", "14 bytes"]);
 }
 
 /// With firmware and a kernel, the message must name the one that is wrong.
@@ -211,7 +211,7 @@ fn a_kernel_that_firmware_cannot_start_is_named() {
     let both = |kernel: &OsStr, bios: &OsStr, parts: &[&str]| {
         refuses(&["--kernel".as_ref(), kernel, "--bios".as_ref(), bios], parts);
     };
-    both(&linux, text.as_os_str(), &["text is no firmware", "14 bytes"]);
+    both(&linux, text.as_os_str(), &["text is not a firmware image", "14 bytes"]);
     both(&multiboot, text.as_os_str(), &["multiboot", "leave --bios out"]);
     let image = file("image", &vec![0; 64 << 10]);
     both(text.as_os_str(), &image, &["text is no Linux kernel"]);
@@ -237,12 +237,13 @@ fn without_addresses_only_the_interpreter_runs() {
     };
     let (status, errors) = limited("auto");
     assert_eq!(status, Some(4), "{errors}");
-    let said =
-        errors.lines().filter(|line| line.contains("the interpreter takes the translator's place"));
+    let said = errors
+        .lines()
+        .filter(|line| line.contains("using the interpreter instead of the translator"));
     assert_eq!(said.count(), 1, "{errors}");
     let (status, errors) = limited("translator");
     assert_eq!(status, Some(1), "{errors}");
-    assert!(errors.contains("there can be no translator here"), "{errors}");
+    assert!(errors.contains("the translator cannot run on this host"), "{errors}");
     assert!(errors.contains("--engine interpreter"), "{errors}");
 }
 
@@ -365,7 +366,7 @@ fn a_qmp_socket_that_cannot_be_made_is_reported() {
         qmp.push(place);
         refuses(&["--kernel".as_ref(), kernel.as_os_str(), "--qmp".as_ref(), &qmp], parts);
     };
-    run(precious.as_os_str(), &["precious", "no socket", "remove it"]);
+    run(precious.as_os_str(), &["precious", "not a socket", "remove it"]);
     let used = directory.path("used");
     let listener = std::os::unix::net::UnixListener::bind(&used).unwrap();
     run(used.as_os_str(), &["used", "in use by another process"]);

@@ -183,7 +183,7 @@ fn users_who_watch_learn_that_firmware_finds_nothing_to_boot() {
         .spawn()
         .unwrap();
     let line = BufReader::new(child.stderr.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(line.contains("the firmware has found no system on the drives"), "{line}");
+    assert!(line.contains("the firmware has found no operating system on the drives"), "{line}");
     assert_eq!(child.try_wait().unwrap(), None);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -64,7 +64,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run --kernel disk.img", 1, "give it with --hda"),
     ("run --kernel disc.iso", 1, "give it with --cdrom"),
     ("run --kernel floppy.img", 1, "give it with --fda"),
-    ("run --kernel text", 1, "is no Linux kernel"),
+    ("run --kernel text", 1, "is not a Linux kernel"),
     ("run --kernel vmlinuz.gz", 1, "unpack it with gunzip"),
     ("run --initrd initrd.gz", 2, "add --kernel FILE"),
     ("run --append quiet", 2, "add --kernel FILE"),

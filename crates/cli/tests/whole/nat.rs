@@ -234,5 +234,8 @@ fn the_nat_listens_for_this_host_only() {
     let output = ring3().args(["nat", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("a NAT is for this host alone") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("a NAT must not be reachable from other hosts") && said.lines().count() == 1,
+        "{said}"
+    );
 }

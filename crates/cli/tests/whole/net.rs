@@ -228,7 +228,7 @@ fn a_nat_that_is_killed_is_started_again() {
     // No process is left behind.
     let nat = children(guest.id())[0];
     assert_eq!(guest.power_off(), Some(0));
-    wait_until("the NAT does not end", || {
+    wait_until("the NAT cannot be ended", || {
         (!Path::new(&format!("/proc/{nat}")).exists()).then_some(())
     });
 }
@@ -464,7 +464,7 @@ fn impossible_networks_are_refused_with_a_reason() {
         ("tap,ifname=ring3none", 1, "ip tuntap add ring3none"),
         ("stream,addr=unix:/no/such/socket", 1, "start the other side first"),
         ("user,pcap=/no/such/directory/file", 1, "/no/such/directory/file"),
-        ("user,pcap=/dev/null,pcap-filter=no filter", 1, "is no capture filter"),
+        ("user,pcap=/dev/null,pcap-filter=no filter", 1, "is not a capture filter"),
         ("user,net=10.0.0.0/31", 2, "net=10.0.0.0/31"),
         ("user,model=rtl8139", 2, "model must be"),
     ] {

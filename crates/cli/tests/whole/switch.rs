@@ -224,7 +224,7 @@ fn impossible_networks_are_refused_with_a_reason() {
     );
     for open in ["0.0.0.0:0", "[::]:0"] {
         let said = refused(&["--listen", open]);
-        assert!(said.contains("a switch is for this host alone"), "{said}");
+        assert!(said.contains("a switch must not be reachable from other hosts"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     let elsewhere = format!("unix:{}", directory.path("other").display());

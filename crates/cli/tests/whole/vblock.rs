@@ -426,7 +426,10 @@ fn wrong_arguments_are_explained() {
         (vec![device, "--client=vm=other:r,socket=s"], "no device \"other\""),
         (vec![device, "--client=vm=disk:r,socket=/no/such/directory"], "cannot listen"),
         (vec![device, "--client=vm=disk:w"], "CLIENT=DEVICE:rw"),
-        (vec![device, "--client=vm=disk:r", "--nbd=vm=8.8.8.8:10809"], "for this host alone"),
+        (
+            vec![device, "--client=vm=disk:r", "--nbd=vm=8.8.8.8:10809"],
+            "must not be reachable from other hosts",
+        ),
         (
             vec!["--device=disk,file=disk,readonly=on", "--client=vm=disk:rw,socket=s"],
             "for reading only",
@@ -442,7 +445,7 @@ fn wrong_arguments_are_explained() {
     let error = ctl(&directory, &["device-add", "name=disk", "file=disk"]).unwrap_err();
     assert!(error.contains("already"), "{error}");
     let error = ctl(&directory, &["dance"]).unwrap_err();
-    assert!(error.contains("no command"), "{error}");
+    assert!(error.contains("not a command"), "{error}");
     assert!(ctl(&directory, &["query-devices"]).unwrap().contains("\"raw\""));
     // A second server for the image, and a machine without a right.
     assert!(fails(&[device, "--control=ctl2"]).contains("in use"));
@@ -451,5 +454,8 @@ fn wrong_arguments_are_explained() {
     let run = ring3().args(["run", "--drive", &drive]).output().unwrap();
     assert_eq!(run.status.code(), Some(1));
     let said = String::from_utf8(run.stderr).unwrap();
-    assert!(said.contains("no server gives a disk") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("cannot connect to a vblock server") && said.lines().count() == 1,
+        "{said}"
+    );
 }

@@ -90,7 +90,7 @@ pub fn serve(command: &str, listener: OwnedFd, alive: &OwnedFd) -> io::Result<()
         running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         if running.len() == COMMANDS_MAX {
             warn!(
-                "{COMMANDS_MAX} of the commands \"{command}\" run; a guest's connection is refused"
+                "{COMMANDS_MAX} processes of the command \"{command}\" are running; another connection of the guest is refused"
             );
             continue;
         }

@@ -69,7 +69,7 @@ impl NatOptions {
         if !shortfalls.is_empty() {
             let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
             warn!(
-                "the NAT keeps rights that this host does not let it give up: {}",
+                "the NAT keeps some rights, because this host does not allow it to give them up: {}",
                 all.join(", ")
             );
         }
@@ -133,7 +133,7 @@ pub fn serve_at(
         let socket = match listener.accept() {
             Ok(stream) => stream.into(),
             Err(error) => {
-                warn!("a machine that connects is lost: {error}");
+                warn!("a machine cannot connect: {error}");
                 continue;
             }
         };

@@ -58,7 +58,7 @@ impl Joining {
         let SwitchProgram { socket, program } = &self.program;
         // The switch outlives this machine.
         let child = program.spawn(Stdio::null())?;
-        info!("a switch is started for {}", socket.display());
+        info!("starting a switch at {}", socket.display());
         self.child = Some(child);
         let until = Instant::now() + START;
         loop {
@@ -89,7 +89,7 @@ impl Connector for Joining {
             }
             match self.join() {
                 Ok(connection) => {
-                    warn!("the switch had gone; connected to another one");
+                    warn!("the switch ended; connected to a new one");
                     return Some(connection);
                 }
                 Err(error) => warn!("{error}"),

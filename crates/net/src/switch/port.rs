@@ -129,7 +129,7 @@ impl Shared {
         if let Some(way) = way {
             // Nobody needs to wait for it.
             way.relieve();
-            info!("{} has gone", way.name);
+            info!("{} is disconnected", way.name);
         }
     }
 
@@ -147,7 +147,7 @@ impl Shared {
             }
             Err(error) => {
                 let [one, other] = addresses;
-                warn!("there is no short cut between {one} and {other}: {error}");
+                warn!("{one} and {other} cannot be connected directly: {error}");
             }
         }
     }
@@ -378,7 +378,7 @@ impl Taker for Port {
     fn told_address(&self, address: MacAddress) {
         self.hear();
         if !lock(&self.shared.fabric).pin(self.id, address, Instant::now()) {
-            warn!("a machine has said that it has the address {address}, which is another one's");
+            warn!("a machine claims the address {address}, which another machine has");
         }
     }
 

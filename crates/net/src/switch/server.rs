@@ -51,11 +51,11 @@ pub(super) fn take_in<T: AsFd>(
             if let Some(admitted) = switch.admit(&machine)? {
                 return take(machine, admitted, number);
             }
-            warn!("there are too many machines already; another one is turned away");
+            warn!("too many machines are connected; another one is refused");
             Ok(())
         });
         if let Err(error) = taken {
-            warn!("a machine is not taken in: {error}");
+            warn!("a machine cannot be connected: {error}");
             thread::sleep(PAUSE);
         }
     }
@@ -111,7 +111,7 @@ fn tell_all(listener: &UnixListener, switch: &Switch) {
             client.write_all(text.as_bytes())
         });
         if let Err(error) = told {
-            warn!("somebody who asked is told nothing: {error}");
+            warn!("the status cannot be sent to a client: {error}");
             thread::sleep(PAUSE);
         }
     }

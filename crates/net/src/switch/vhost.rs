@@ -91,7 +91,7 @@ impl VhostServer {
                 let device = PortDevice::new(Arc::clone(&port), receiver);
                 let session = Session::new(&name, device);
                 if let Err(error) = talk(stream, session) {
-                    warn!("{name} does not suit: {error}");
+                    warn!("{name} cannot be connected: {error}");
                 }
                 port.ended();
             };

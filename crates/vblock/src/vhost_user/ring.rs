@@ -92,7 +92,7 @@ impl Ring {
             let shared = Arc::clone(&shared);
             move || {
                 if !left.is_empty() {
-                    debug!("{} requests are done again", left.len());
+                    debug!("executing {} requests again", left.len());
                 }
                 for head in left {
                     shared.start(head, false);
@@ -142,7 +142,7 @@ impl Shared {
             match epoll::wait(events, rustix::buffer::spare_capacity(&mut list), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    warn!("the queue of {} ends: {error}", self.device.name());
+                    warn!("a queue of {} cannot go on: {error}", self.device.name());
                     return;
                 }
             }
@@ -303,7 +303,7 @@ impl Shared {
 
     fn break_down(&self, state: &mut State, why: &str) {
         if !state.broken {
-            warn!("a queue of {} is broken: {why}", self.device.name());
+            warn!("a queue of {} is used wrongly and stops: {why}", self.device.name());
         }
         state.broken = true;
         if let Some(error) = &self.error {

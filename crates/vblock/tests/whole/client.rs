@@ -91,7 +91,10 @@ fn the_reason_of_a_refusing_server_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("vm");
     let error = Disk::connect(&socket).unwrap_err().to_string();
-    assert!(error.contains("no server gives a disk") && error.contains("ring3 vblock"), "{error}");
+    assert!(
+        error.contains("cannot connect to a vblock server") && error.contains("ring3 vblock"),
+        "{error}"
+    );
     let server = serve(directory.path(), Format::Raw, Access::Read);
     let disk = Disk::connect(&socket).unwrap();
     assert!(disk.is_read_only());

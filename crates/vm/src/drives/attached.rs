@@ -155,7 +155,7 @@ impl Attached {
         match self.pool.get_or_insert_with(new).ask(asked) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!("there can be no thread for a drive: {error}");
+                tracing::warn!("no thread can be started for a drive: {error}");
                 false
             }
         }

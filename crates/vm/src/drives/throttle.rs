@@ -39,10 +39,12 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadLimits {
     /// Limits for both kinds together, and for each kind, were given.
-    #[error("give limits for reads and writes together (total), or for each, but not both")]
+    #[error(
+        "give a limit for all requests (total), or limits for reads and for writes, but not both"
+    )]
     Both,
     /// A maximum without an average, or less than it.
-    #[error("a limit for bursts (max) goes with one for the long run, and is not less than that")]
+    #[error("a limit for bursts (max) needs a lasting limit, and must not be below it")]
     Max,
     /// A limit that is too large.
     #[error("a limit is at most 1000000000000000 a second")]

@@ -47,9 +47,9 @@ impl Vm {
     pub(super) fn put_in(&mut self, name: &str, card: &SavedState) {
         let place = Place::of(name).filter(|place| !place.is_taken(&self.config));
         let (Some(place), Ok(card)) = (place, Card::load(card)) else {
-            return warn!("there is no room for the card {name}");
+            return warn!("the card {name} cannot be plugged in: its slot is taken");
         };
-        info!("{name} is put into PCI slot {}", place.slot);
+        info!("{name} is plugged into PCI slot {}", place.slot);
         place.put(&mut self.config, card.clone());
         let now = self.now();
         self.board.plug(&mut self.memory, now, place, card);
@@ -60,7 +60,7 @@ impl Vm {
         let now = self.now();
         let was_there = self.board.unplug(&mut self.memory, now, slot);
         let Some(place) = Place::of_slot(slot).filter(|_| was_there) else { return };
-        info!("{} is taken out of PCI slot {slot}", place.name);
+        info!("{} is removed from PCI slot {slot}", place.name);
         place.clear(&mut self.config);
         self.tell_log(&What::Unplug(place.name));
         self.drives.let_go(place.name);

@@ -111,7 +111,7 @@ impl Vm {
             return Some(Ending::For64Bits);
         }
         let reason =
-            "the guest has halted with interrupts disabled, and nobody is there to reset it or send an NMI".to_owned();
+            "the guest has halted with interrupts disabled, and no tool is connected that could reset it or send an NMI".to_owned();
         Some(Ending::Stuck(self.report(reason)))
     }
 
@@ -173,7 +173,9 @@ impl Vm {
         }
         // Firmware tries again every minute, by a reset.
         if !std::mem::replace(told_nothing, true) {
-            warn!("the firmware has found no system on the drives, and no network to boot from");
+            warn!(
+                "the firmware has found no operating system on the drives and no network to boot from; check the drives' files"
+            );
         }
         None
     }
@@ -187,7 +189,7 @@ impl Vm {
     /// Returns what is added to the report on a triple fault.
     fn hint_at_64_bits(&self) -> String {
         if self.lacks_64_bits() {
-            format!("; the guest has looked for long mode before: it {FOR_64_BITS}")
+            format!("; the guest looked for 64-bit mode just before: it {FOR_64_BITS}")
         } else {
             String::new()
         }

@@ -187,9 +187,10 @@ impl Vm {
         door.stop();
         if !was_paused {
             let file = file.display();
-            let why = if is_full { "the host has no room for" } else { "the host failed at" };
-            let hint = if is_full { "make room" } else { "mend that" };
-            warn!("{why} {file}: the machine stands still; {hint}, and it goes on where it was");
+            let why =
+                if is_full { "the host has no space left for" } else { "the host cannot access" };
+            let hint = if is_full { "free some space" } else { "repair this" };
+            warn!("{why} {file}: the machine is paused; {hint}, and it continues where it stopped");
         }
     }
 

@@ -26,11 +26,11 @@ const INDEX: u64 = 2;
 /// The reasons why a ring does not run, or no longer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum BadRing {
-    #[error("its rings are not in memory")]
+    #[error("its rings are not in its memory")]
     Outside,
-    #[error("its available ring makes no sense")]
+    #[error("its available ring is not valid")]
     Available,
-    #[error("its descriptors make no sense")]
+    #[error("its descriptors are not valid")]
     Chain,
 }
 

@@ -40,7 +40,7 @@ impl Worker {
                 match epoll::wait(&events, rustix::buffer::spare_capacity(&mut list), None) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => {
-                        warn!("a queue ends: {error}");
+                        warn!("a queue cannot go on: {error}");
                         return;
                     }
                 }

@@ -5,15 +5,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use ring3_core::device::DeviceId;
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_display::{Ended, Machine, terminal, vnc};
 use ring3_vm::Control;
 use thiserror::Error;
 use tracing::{info, warn};
-
-/// The device to which keyboard and mouse are attached.
-const KEYBOARD_CONTROLLER: &str = "i8042";
 
 /// The place where the screen is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +118,7 @@ impl Machine for Controlled {
 
     fn send(&self, input: DeviceInput) {
         // A guest that takes no keys must not stop the display.
-        self.0.sender().offer(Input::Device { name: KEYBOARD_CONTROLLER.to_owned(), input });
+        self.0.sender().offer(Input::Device { device: DeviceId::I8042, input });
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ring3_block::{Secret, forbid_external_files};
-use ring3_core::disk::Medium;
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DriveId, Medium};
 use ring3_devices::virtio::block::DiskModel;
-use ring3_devices::{floppy, ide, virtio};
+use ring3_devices::{floppy, ide};
 use ring3_disk::{
     Access, BlockSize, ClientError, ImageError, ImageFile, ImageOptions, Overlay, Served,
 };
@@ -50,13 +51,13 @@ impl Interface {
         }
     }
 
-    /// Returns the device that has drive `unit`, and the number of the drive there.
-    fn device(self, unit: u8) -> (&'static str, u8) {
+    /// Returns drive `unit` of this interface.
+    fn drive(self, unit: u8) -> DriveId {
         match self {
-            Interface::Ide => (ide::NAME, unit),
-            Interface::Floppy => (floppy::NAME, unit),
+            Interface::Ide => DriveId::new(DeviceId::IDE, unit),
+            Interface::Floppy => DriveId::new(DeviceId::FLOPPY, unit),
             // Each virtio disk is a device of its own.
-            Interface::Virtio => (virtio::block::NAMES[usize::from(unit)], 0),
+            Interface::Virtio => DriveId::new(DeviceId::VIRTIO_BLK[usize::from(unit)], 0),
         }
     }
 
@@ -64,7 +65,7 @@ impl Interface {
         match self {
             Interface::Ide => ide::UNITS,
             Interface::Floppy => 2,
-            Interface::Virtio => virtio::block::NAMES.len() as u8,
+            Interface::Virtio => DeviceId::VIRTIO_BLK.len() as u8,
         }
     }
 }
@@ -392,12 +393,12 @@ impl Drives {
         for Attached { interface, unit, id, is_node, virtio, ide, drive, limits, errors, .. } in
             self.0
         {
-            let (device, unit) = interface.device(unit);
-            vm.attach_drive(device, unit, drive);
+            let at = interface.drive(unit);
+            vm.attach_drive(at, drive);
             if let Some(id) =
                 virtio.id.or_else(|| id.clone()).filter(|_| interface == Interface::Virtio)
             {
-                vm.name_card(device, id);
+                vm.name_card(at.device, id);
             }
             let device_id = ide.id;
             let names = if is_node {
@@ -405,9 +406,9 @@ impl Drives {
             } else {
                 DriveNames { drive: id, node: None, device: device_id }
             };
-            vm.name_drive(device, unit, names);
-            vm.set_error_policy(device, unit, errors);
-            vm.limit_drive(device, unit, limits)?;
+            vm.name_drive(at, names);
+            vm.set_error_policy(at, errors);
+            vm.limit_drive(at, limits)?;
         }
         Ok(())
     }

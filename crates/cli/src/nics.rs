@@ -17,9 +17,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
+use ring3_core::device::DeviceId;
 use ring3_core::net::MacAddress;
 use ring3_devices::ne2000::PORTS;
-use ring3_devices::nic;
 use ring3_devices::virtio::net::PAIRS_MAX;
 use ring3_net::{Capture, Card, NetError};
 use ring3_vm::{BootDevice, Config, Nic, NicModel, Sender, VirtioNic, Vm};
@@ -31,7 +31,7 @@ use backend::Behind;
 use rom::{RomFileError, RomProperties};
 
 /// The number of network cards that a machine can have.
-pub(crate) const NICS_MAX: usize = nic::NAMES.len();
+pub(crate) const NICS_MAX: usize = DeviceId::NIC.len();
 
 /// The ports that the jumpers of cards on the ISA bus can select (NE2000 manual), and the IRQ lines that are
 /// free for them.
@@ -243,18 +243,20 @@ impl NicArguments {
     /// Opens the networks behind the cards of `vm`; packets from them go to the door of `sender`.
     pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
         let addresses: Vec<_> = vm.config().nics.iter().map(|nic| nic.mac).collect();
-        for ((name, address), properties) in nic::NAMES.iter().zip(addresses).zip(self.cards()) {
+        for ((device, address), properties) in
+            DeviceId::NIC.into_iter().zip(addresses).zip(self.cards())
+        {
             let NetworkProperties { id, behind, pcap, filter } = &properties.network;
             let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
             let capture = capture.transpose()?.map(Arc::new);
-            let card = Card::new(name, sender.clone(), capture).with_address(address);
+            let card = Card::new(device, sender.clone(), capture).with_address(address);
             if let Some(id) = &properties.id {
-                vm.name_card(name, id.clone());
+                vm.name_card(device, id.clone());
             }
             if let Some(id) = id {
-                vm.name_network(name, id.clone());
+                vm.name_network(device, id.clone());
             }
-            vm.attach_network(name, ring3_net::open(&behind.backend()?, &card)?);
+            vm.attach_network(device, ring3_net::open(&behind.backend()?, &card)?);
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
-use ring3_devices::uart16550::COM_PORTS;
 use ring3_display::tty::{RawMode, Stderr};
 use ring3_host::socket::SocketError;
 use ring3_vm::{Door, Sender};
@@ -27,7 +27,7 @@ use stdin::InputFrom;
 use terminals::{Owner, Terminals};
 
 /// The number of serial ports that a PC can have.
-pub(crate) const PORTS_MAX: usize = COM_PORTS.len();
+pub(crate) const PORTS_MAX: usize = DeviceId::COM.len();
 
 /// The target of a serial port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,8 +252,7 @@ impl Line {
 
     /// Returns the machine's input for `bytes` on this line.
     fn input(&self, bytes: Vec<u8>) -> Input {
-        let name = COM_PORTS[self.index].name.to_owned();
-        Input::Device { name, input: DeviceInput::Serial(bytes) }
+        Input::Device { device: DeviceId::COM[self.index], input: DeviceInput::Serial(bytes) }
     }
 }
 

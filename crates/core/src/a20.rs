@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn one_driver_is_enough_to_hold_it_high() {
-        let (a, b) = (DeviceId(1), DeviceId(2));
+        let (a, b) = (DeviceId::I8042, DeviceId::PORT92);
         let mut line = A20Line::default();
         assert!(line.is_high());
         for ([first, second], expected) in

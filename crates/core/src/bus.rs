@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::device::Device;
-use crate::device::{Context, DeviceId, Width};
+use crate::device::{Context, Device, DeviceId, Width};
 
 /// A range of ports that a device takes: `first` and the `count` - 1 ports after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,10 +68,9 @@ fn ports_of(claim: Claim) -> Option<PortRange> {
 }
 
 /// The devices of a machine and the ports at which they answer.
-#[derive(Default)]
 pub struct Bus {
-    /// The devices by their ids. A place is empty where a card could be and there is none.
-    devices: Vec<Option<Box<dyn Device>>>,
+    /// The devices that this machine has, by [`DeviceId::index`].
+    devices: [Option<Box<dyn Device>>; DeviceId::COUNT],
     ports: Vec<(PortRange, DeviceId)>,
     /// The owner of each port according to `ports` and `claims`. The table is empty until they name any port.
     by_port: Vec<Option<DeviceId>>,
@@ -80,6 +78,18 @@ pub struct Bus {
     claims: Vec<Claim>,
     /// For each function on PCI bus 0: its device number, its function number, and the device.
     functions: Vec<(u8, u8, DeviceId)>,
+}
+
+impl Default for Bus {
+    fn default() -> Bus {
+        Bus {
+            devices: [const { None }; DeviceId::COUNT],
+            ports: Vec::new(),
+            by_port: Vec::new(),
+            claims: Vec::new(),
+            functions: Vec::new(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Bus {
@@ -90,6 +100,9 @@ impl std::fmt::Debug for Bus {
 
 impl Bus {
     /// Adds `device` with the ports at which it answers.
+    ///
+    /// # Panics
+    /// When the machine has this device already.
     pub fn attach(
         &mut self,
         device: Box<dyn Device>,
@@ -103,9 +116,8 @@ impl Bus {
                 }
             }
         }
-        let id = DeviceId(self.devices.len() as u16);
+        let id = self.plug(device);
         self.ports.extend(ports.iter().map(|range| (*range, id)));
-        self.devices.push(Some(device));
         for range in ports {
             self.index_ports(*range);
         }
@@ -132,24 +144,19 @@ impl Bus {
         self.claims.iter().find(claims).map(|claim| claim.device)
     }
 
-    /// Makes room for `count` devices, which [`Bus::plug`] puts there, and returns the id of the first.
-    pub fn make_room(&mut self, count: u16) -> DeviceId {
-        let first = DeviceId(self.devices.len() as u16);
-        self.devices.resize_with(self.devices.len() + usize::from(count), || None);
-        first
-    }
-
-    /// Puts `device` into an empty place.
+    /// Adds `device`, which answers where it claims to, and returns its id.
     ///
     /// # Panics
-    /// Panics if there is no empty place with that id.
-    pub fn plug(&mut self, id: DeviceId, device: Box<dyn Device>) {
-        let place = &mut self.devices[id.0 as usize];
+    /// Panics if the machine has this device already.
+    pub fn plug(&mut self, device: Box<dyn Device>) -> DeviceId {
+        let id = device.id();
+        let place = &mut self.devices[id.index()];
         assert!(place.is_none(), "one device is in the place of another");
         *place = Some(device);
+        id
     }
 
-    /// Removes a device, which then answers nowhere any more, and leaves its place empty.
+    /// Removes a device, which then answers nowhere any more.
     pub fn unplug(&mut self, id: DeviceId) -> Option<Box<dyn Device>> {
         let is_its = |claim: &Claim| claim.device == id;
         let attached = self.ports.extract_if(.., |(_, owner)| *owner == id).map(|(range, _)| range);
@@ -159,7 +166,7 @@ impl Bus {
             self.index_ports(range);
         }
         self.functions.retain(|(_, _, owner)| *owner != id);
-        self.devices.get_mut(id.0 as usize)?.take()
+        self.devices[id.index()].take()
     }
 
     /// Returns the device that answers at `port`. Devices that were attached at the port precede all claims;
@@ -276,7 +283,7 @@ impl Bus {
     /// # Panics
     /// Panics if [there is none](Bus::has).
     pub fn device(&mut self, id: DeviceId) -> &mut dyn Device {
-        self.devices[id.0 as usize].as_mut().expect("the device is there").as_mut()
+        self.devices[id.index()].as_mut().expect("the device is there").as_mut()
     }
 
     /// Returns the device with this id, to be read only.
@@ -284,23 +291,17 @@ impl Bus {
     /// # Panics
     /// Panics if [there is none](Bus::has).
     pub fn get(&self, id: DeviceId) -> &dyn Device {
-        self.devices[id.0 as usize].as_ref().expect("the device is there").as_ref()
+        self.devices[id.index()].as_ref().expect("the device is there").as_ref()
     }
 
     /// Returns whether there is a device with this id.
     pub fn has(&self, id: DeviceId) -> bool {
-        self.devices.get(id.0 as usize).is_some_and(Option::is_some)
-    }
-
-    /// Returns the id of the device with this name.
-    pub fn find(&self, name: &str) -> Option<DeviceId> {
-        self.devices().find(|(_, device)| device.name() == name).map(|(id, _)| id)
+        self.devices[id.index()].is_some()
     }
 
     /// Returns all devices in the order of their ids.
     pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &dyn Device)> {
-        let ids = (0..).map(DeviceId);
-        ids.zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
+        DeviceId::all().zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
     }
 
     /// Performs the guest's read of `width` at `port`, and sets the context's device. An access is split into
@@ -370,11 +371,15 @@ mod tests {
     use crate::device::TestBench;
     use crate::state::{RestoreError, SavedState};
 
+    const A: DeviceId = DeviceId::PIT;
+    const B: DeviceId = DeviceId::RTC;
+    const C: DeviceId = DeviceId::VIRTIO_BLK[0];
+
     /// Remembers the last byte written to each of its ports.
-    struct Latch(&'static str, [u32; 4]);
+    struct Latch(DeviceId, [u32; 4]);
 
     impl Device for Latch {
-        fn name(&self) -> &'static str {
+        fn id(&self) -> DeviceId {
             self.0
         }
         fn reset(&mut self, _: &mut Context<'_>) {
@@ -398,8 +403,8 @@ mod tests {
     #[test]
     fn accesses_reach_their_device_or_are_split() {
         let mut bus = Bus::default();
-        bus.attach(Box::new(Latch("a", [0; 4])), &[PortRange::new(0x60, 2)]).unwrap();
-        bus.attach(Box::new(Latch("b", [0; 4])), &[PortRange::new(0x62, 1)]).unwrap();
+        bus.attach(Box::new(Latch(A, [0; 4])), &[PortRange::new(0x60, 2)]).unwrap();
+        bus.attach(Box::new(Latch(B, [0; 4])), &[PortRange::new(0x62, 1)]).unwrap();
         let mut bench = TestBench::default();
         bus.write_port(&mut bench.context(), 0x60, Width::Word, 0xffff_1234);
         assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Word), 0x1234);
@@ -411,8 +416,8 @@ mod tests {
     #[test]
     fn claims_move_and_give_way_to_what_is_attached() {
         let mut bus = Bus::default();
-        let a = bus.attach(Box::new(Latch("a", [0; 4])), &[PortRange::new(0x60, 4)]).unwrap();
-        let b = bus.attach(Box::new(Latch("b", [0; 4])), &[]).unwrap();
+        let a = bus.attach(Box::new(Latch(A, [0; 4])), &[PortRange::new(0x60, 4)]).unwrap();
+        let b = bus.attach(Box::new(Latch(B, [0; 4])), &[]).unwrap();
         let ports = |first| Decoded::Ports(PortRange::new(first, 4));
         bus.claim(Claim { device: b, region: 0, decoded: ports(0x60) });
         assert_eq!(bus.owner(0x61), Some(a));
@@ -420,7 +425,7 @@ mod tests {
         assert_eq!((bus.owner(0x61), bus.owner(0x65)), (Some(a), Some(b)));
         let memory = Decoded::Memory { start: 0xa0000, len: 0x20000 };
         bus.claim(Claim { device: b, region: 1, decoded: memory });
-        let c = bus.attach(Box::new(Latch("c", [0; 4])), &[]).unwrap();
+        let c = bus.attach(Box::new(Latch(C, [0; 4])), &[]).unwrap();
         bus.claim(Claim { device: c, region: 0, decoded: ports(0x64) });
         assert_eq!((bus.owner(0x65), bus.owner(0x67)), (Some(b), Some(c)));
         bus.claim(Claim { device: b, region: 0, decoded: Decoded::Nothing });
@@ -437,32 +442,29 @@ mod tests {
     #[test]
     fn a_card_that_is_taken_out_answers_nowhere() {
         let mut bus = Bus::default();
-        bus.attach(Box::new(Latch("a", [0; 4])), &[]).unwrap();
-        let room = bus.make_room(2);
-        let card = DeviceId(room.0 + 1);
-        assert!(!bus.has(card) && bus.devices().count() == 1);
+        bus.attach(Box::new(Latch(A, [0; 4])), &[]).unwrap();
+        assert!(!bus.has(C) && bus.devices().count() == 1);
         for value in [7, 9] {
-            bus.plug(card, Box::new(Latch("b", [value; 4])));
-            bus.attach_function(card, 5, 0);
+            assert_eq!(bus.plug(Box::new(Latch(C, [value; 4]))), C);
+            bus.attach_function(C, 5, 0);
             let decoded = Decoded::Ports(PortRange::new(0x60, 4));
-            bus.claim(Claim { device: card, region: 0, decoded });
+            bus.claim(Claim { device: C, region: 0, decoded });
             let mut bench = TestBench::default();
             assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Byte), value);
-            assert_eq!((bus.find("b"), bus.has(card)), (Some(card), true));
-            assert_eq!(bus.unplug(card).map(|device| device.name()), Some("b"));
+            assert!(bus.has(C));
+            assert_eq!(bus.unplug(C).map(|device| device.id()), Some(C));
             assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Byte), 0xff);
             assert_eq!(bus.read_config(&mut bench.context(), 5, 0, 0, Width::Byte), 0xff);
-            assert_eq!((bus.find("b"), bus.has(card)), (None, false));
+            assert!(!bus.has(C));
         }
-        assert!(bus.unplug(card).is_none() && bus.unplug(DeviceId(99)).is_none());
+        assert!(bus.unplug(C).is_none());
     }
 
     #[test]
     fn conflicts_are_refused() {
         let mut bus = Bus::default();
-        bus.attach(Box::new(Latch("a", [0; 4])), &[PortRange::new(0x60, 2)]).unwrap();
-        let error =
-            bus.attach(Box::new(Latch("b", [0; 4])), &[PortRange::new(0x5f, 4)]).unwrap_err();
-        assert_eq!(error.to_string(), "port 0x60 of b is taken by a");
+        bus.attach(Box::new(Latch(A, [0; 4])), &[PortRange::new(0x60, 2)]).unwrap();
+        let error = bus.attach(Box::new(Latch(B, [0; 4])), &[PortRange::new(0x5f, 4)]).unwrap_err();
+        assert_eq!(error.to_string(), "port 0x60 of rtc is taken by pit");
     }
 }

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn timers_fire_in_order_and_once() {
-        let (a, b) = (DeviceId(1), DeviceId(2));
+        let (a, b) = (DeviceId::PIT, DeviceId::RTC);
         let mut timers = Timers::default();
         timers.set(a, 0, Time::from_nanos(30), false);
         timers.set(b, 0, Time::from_nanos(10), true);

@@ -6,12 +6,14 @@
 //! reference to anything, so the same model runs in the machine, in a test, in a fuzzer or in a process of
 //! its own.
 
+mod id;
+
 use serde::{Deserialize, Serialize};
 
 use crate::a20::A20Line;
 use crate::bus::{Claim, Decoded, PortRange};
 use crate::clock::{Tag, Time, Timers};
-use crate::disk::DiskRequest;
+use crate::disk::{DiskRequest, DriveId};
 use crate::display::Picture;
 use crate::dma::{DmaBytes, DmaRequests};
 use crate::input::DeviceInput;
@@ -20,9 +22,7 @@ use crate::memory::Memory;
 use crate::net::Packet;
 use crate::state::{RestoreError, SavedState};
 
-/// Identifies a device of a machine by its place in the list of the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DeviceId(pub u16);
+pub use id::{DeviceId, NoDevice};
 
 /// The size of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,10 +65,8 @@ pub enum Output {
     DebugConsole(u8),
     /// A request to a drive; [`DeviceInput::Disk`] brings the answer.
     Disk {
-        /// The device to which the drive is attached.
-        device: DeviceId,
-        /// The drive's number at the device, from 0.
-        unit: u8,
+        /// The drive.
+        drive: DriveId,
         /// The request.
         request: DiskRequest,
     },
@@ -168,7 +166,7 @@ impl Context<'_> {
 
     /// Sends `request` to drive `unit` of this device.
     pub fn ask_disk(&mut self, unit: u8, request: DiskRequest) {
-        self.outputs.push(Output::Disk { device: self.device, unit, request });
+        self.outputs.push(Output::Disk { drive: DriveId::new(self.device, unit), request });
     }
 
     /// Sends a packet to the network behind this device.
@@ -184,9 +182,13 @@ impl Context<'_> {
 
 /// A device model.
 pub trait Device {
-    /// Returns a short name, unique in its machine and stable over versions, such as `pit` or `com1`. It
-    /// identifies the device in saved states, inputs and logs.
-    fn name(&self) -> &'static str;
+    /// Returns which device of the machine this is.
+    fn id(&self) -> DeviceId;
+
+    /// Returns the device's name, which identifies it in saved states and logs.
+    fn name(&self) -> &'static str {
+        self.id().name()
+    }
 
     /// Brings the device to its state after power-on. The machine has dropped its timers and lowered its
     /// lines before this call.
@@ -338,6 +340,9 @@ impl Default for TestBench {
 }
 
 impl TestBench {
+    /// The id by which the device under test is called, whatever device it is.
+    pub const DEVICE: DeviceId = DeviceId::TEST_DEVICE;
+
     /// Makes the context for one call of the device under test.
     pub fn context(&mut self) -> Context<'_> {
         Context {
@@ -349,7 +354,7 @@ impl TestBench {
             claims: &mut self.claims,
             dma: &mut self.dma,
             a20: &mut self.a20,
-            device: DeviceId(0),
+            device: TestBench::DEVICE,
         }
     }
 

@@ -6,8 +6,26 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceId;
+
 /// Bytes in a sector, the unit of requests and sizes. A sector of a CD is four of these.
 pub const SECTOR_SIZE: usize = 512;
+
+/// Identifies a drive of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DriveId {
+    /// The device to which the drive is attached.
+    pub device: DeviceId,
+    /// The drive's number at the device, from 0.
+    pub unit: u8,
+}
+
+impl DriveId {
+    /// Returns the id of drive `unit` of `device`.
+    pub const fn new(device: DeviceId, unit: u8) -> DriveId {
+        DriveId { device, unit }
+    }
+}
 
 /// A request to a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

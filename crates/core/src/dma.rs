@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_line_belongs_to_who_drives_it() {
-        let (a, b) = (DeviceId(1), DeviceId(2));
+        let (a, b) = (DeviceId::FLOPPY, DeviceId::IDE);
         let mut requests = DmaRequests::default();
         requests.set(a, 2, true);
         requests.set(b, 2, false);

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
+use crate::device::DeviceId;
 use crate::disk::{DiskAnswer, Medium};
 use crate::net::Packet;
 use crate::state::SavedState;
@@ -90,8 +91,9 @@ pub struct MouseMove {
 pub enum Input {
     /// An event for one device.
     Device {
-        /// The device's [`Device::name`](crate::device::Device::name).
-        name: String,
+        /// The device. The field has the name that recordings of all versions use.
+        #[serde(rename = "name")]
+        device: DeviceId,
         /// The event.
         input: DeviceInput,
     },
@@ -104,8 +106,9 @@ pub enum Input {
     },
     /// A person puts a card into a PCI slot.
     Plug {
-        /// The device name that the card has from now on, which also identifies the slot.
-        name: String,
+        /// The device that the card is from now on, which also identifies the slot.
+        #[serde(rename = "name")]
+        device: DeviceId,
         /// The card, as the machine describes it.
         card: SavedState,
     },
@@ -126,4 +129,34 @@ pub struct StampedInput {
     pub time: Time,
     /// The input itself.
     pub input: Input,
+}
+
+#[cfg(test)]
+mod tests {
+    use ciborium::cbor;
+
+    use super::*;
+
+    /// Recordings outlive the program, so their format must not change with it.
+    #[test]
+    fn recordings_of_earlier_versions_are_read() {
+        let card = SavedState::new("card", 1, &());
+        for (recorded, input) in [
+            (
+                cbor!({"Device" => {"name" => "com1", "input" => {"Serial" => [104, 105]}}}),
+                Input::Device {
+                    device: DeviceId::COM[0],
+                    input: DeviceInput::Serial(b"hi".to_vec()),
+                },
+            ),
+            (
+                cbor!({"Plug" => {"name" => "virtio-blk3", "card" => card}}),
+                Input::Plug { device: DeviceId::VIRTIO_BLK[3], card },
+            ),
+        ] {
+            let recorded = recorded.unwrap();
+            assert_eq!(ciborium::Value::serialized(&input).unwrap(), recorded);
+            assert_eq!(recorded.deserialized::<Input>().unwrap(), input);
+        }
+    }
 }

@@ -22,7 +22,7 @@
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::{Tag, Time};
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -217,8 +217,8 @@ fn overflows(now: Time) -> u64 {
 }
 
 impl Device for AcpiPm {
-    fn name(&self) -> &'static str {
-        "acpi_pm"
+    fn id(&self) -> DeviceId {
+        DeviceId::ACPI_PM
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -400,7 +400,7 @@ mod tests {
             State { control: SLEEP_ENABLE, ..State::default() },
         ] {
             let state = Saved { config: acpi.function.save(), registers: state };
-            let saved = SavedState::new("acpi_pm", VERSION, &state);
+            let saved = SavedState::new(DeviceId::ACPI_PM.name(), VERSION, &state);
             assert!(matches!(acpi.restore(&saved), Err(RestoreError::Damaged { .. })));
         }
         assert_eq!(acpi.state, State::default());

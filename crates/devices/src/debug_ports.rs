@@ -5,7 +5,7 @@
 //! with status 2v + 1, so that a status of 0 stays the power switch's).
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::state::{RestoreError, SavedState};
 
 use crate::bytewise;
@@ -28,8 +28,8 @@ impl DebugConsole {
 }
 
 impl Device for DebugConsole {
-    fn name(&self) -> &'static str {
-        "debug_console"
+    fn id(&self) -> DeviceId {
+        DeviceId::DEBUG_CONSOLE
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {}
@@ -47,7 +47,7 @@ impl Device for DebugConsole {
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        saved.load("debug_console", VERSION)
+        saved.load(self.name(), VERSION)
     }
 }
 
@@ -70,8 +70,8 @@ impl DebugExit {
 }
 
 impl Device for DebugExit {
-    fn name(&self) -> &'static str {
-        "debug_exit"
+    fn id(&self) -> DeviceId {
+        DeviceId::DEBUG_EXIT
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {}
@@ -90,7 +90,7 @@ impl Device for DebugExit {
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        saved.load("debug_exit", VERSION)
+        saved.load(self.name(), VERSION)
     }
 }
 

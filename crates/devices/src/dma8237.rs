@@ -20,14 +20,13 @@
 use std::ops::Range;
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::dma::{DmaBytes, DmaRequests};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 
-const NAME: &str = "dma";
 const VERSION: u32 = 1;
 
 /// The first port of the controller of channels 0 to 3, whose registers are 1 apart.
@@ -347,8 +346,8 @@ impl Span {
 }
 
 impl Device for Dma8237 {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::DMA
     }
 
     fn reset(&mut self, _context: &mut Context<'_>) {
@@ -365,11 +364,11 @@ impl Device for Dma8237 {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: Dma8237 = saved.load(NAME, VERSION)?;
+        let state: Dma8237 = saved.load(self.name(), VERSION)?;
         if !state.controllers.iter().all(Controller::is_possible) {
             return Err(saved.damaged("a controller has more than four channels"));
         }

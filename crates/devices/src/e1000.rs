@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 
 use ring3_core::clock::Tag;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::net::{MacAddress, PACKET_MAX, Packet};
 use ring3_core::state::{RestoreError, SavedState};
@@ -87,7 +87,7 @@ struct State {
 /// A card.
 #[derive(Debug)]
 pub struct E1000 {
-    name: &'static str,
+    id: DeviceId,
     address: MacAddress,
     slot: u8,
     function: Function,
@@ -281,9 +281,9 @@ impl Chip {
 }
 
 impl E1000 {
-    /// The card `name` with that address, which is PCI device number `slot`.
-    pub fn new(name: &'static str, address: MacAddress, slot: u8) -> E1000 {
-        E1000 { name, address, slot, function: function(), chip: Chip::new(address) }
+    /// The card `id` with that address, which is PCI device number `slot`.
+    pub fn new(id: DeviceId, address: MacAddress, slot: u8) -> E1000 {
+        E1000 { id, address, slot, function: function(), chip: Chip::new(address) }
     }
 
     /// The same with a ROM, whichever function that was made for.
@@ -312,8 +312,8 @@ fn function() -> Function {
 }
 
 impl Device for E1000 {
-    fn name(&self) -> &'static str {
-        self.name
+    fn id(&self) -> DeviceId {
+        self.id
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -418,11 +418,11 @@ impl Device for E1000 {
 
     fn save(&self) -> SavedState {
         let state = State { config: self.function.save(), chip: self.chip.clone() };
-        SavedState::new(self.name, VERSION, &state)
+        SavedState::new(self.name(), VERSION, &state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if !state.chip.is_possible() {
             return Err(saved.damaged("its registers cannot be"));
         }

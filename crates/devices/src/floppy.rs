@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::Tag;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::disk::Medium;
 use ring3_core::dma::DmaBytes;
 use ring3_core::input::DeviceInput;
@@ -42,8 +42,6 @@ use execution::Execution;
 use media::Drive;
 pub use media::{DriveKind, cmos_drive_types, cmos_equipment};
 
-/// The name of the device, for inputs and drives.
-pub const NAME: &str = "floppy";
 /// Its IRQ line.
 pub const IRQ: u8 = 6;
 /// Its DMA channel.
@@ -451,8 +449,8 @@ impl Floppy {
 }
 
 impl Device for Floppy {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::FLOPPY
     }
 
     /// Diskettes stay in their drives.
@@ -526,11 +524,11 @@ impl Device for Floppy {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, &self.state)
+        SavedState::new(self.name(), VERSION, &self.state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(NAME, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if !state.is_possible() {
             return Err(saved.damaged("the controller cannot be in that state"));
         }

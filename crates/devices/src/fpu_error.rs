@@ -6,7 +6,7 @@
 //! That IGNNE# goes inactive with FERR# is left to the processor, which knows when.
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ pub const PORT: u16 = 0xf0;
 /// The line of the flip-flop's output.
 pub const IRQ: u8 = 13;
 
-const NAME: &str = "fpu_error";
 const VERSION: u32 = 1;
 
 /// The circuit between FERR#, IGNNE# and IRQ 13. Its flip-flop is the level of that line.
@@ -45,8 +44,8 @@ impl FpuError {
 }
 
 impl Device for FpuError {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::FPU_ERROR
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
@@ -69,11 +68,11 @@ impl Device for FpuError {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        *self = state.load(NAME, VERSION)?;
+        *self = state.load(self.name(), VERSION)?;
         Ok(())
     }
 }

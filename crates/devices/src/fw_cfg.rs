@@ -19,14 +19,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::memory::Memory;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 
-const NAME: &str = "fw_cfg";
 const VERSION: u32 = 1;
 
 const SELECTOR_PORT: u16 = 0x510;
@@ -315,8 +314,8 @@ impl FwCfg {
 }
 
 impl Device for FwCfg {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::FW_CFG
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
@@ -348,11 +347,11 @@ impl Device for FwCfg {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, &self.state)
+        SavedState::new(self.name(), VERSION, &self.state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        self.state = saved.load(NAME, VERSION)?;
+        self.state = saved.load(self.name(), VERSION)?;
         Ok(())
     }
 }

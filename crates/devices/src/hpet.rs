@@ -22,7 +22,7 @@
 mod comparator;
 
 use ring3_core::clock::{Tag, Time};
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,6 @@ pub const BLOCK_ID: u32 = 0x8086 << 16 | 1 << 15 | 1 << 13 | (TIMERS as u32 - 1)
 /// The shortest period that a guest gets every tick of, in periods of the counter; for the ACPI table.
 pub const MINIMUM_TICK: u16 = (SHORTEST_COUNTED / NANOS_PER_TICK) as u16;
 
-const NAME: &str = "hpet";
 const VERSION: u32 = 1;
 const REGION: u8 = 0;
 
@@ -281,8 +280,8 @@ fn with_half(register: u64, upper: bool, value: u32) -> u64 {
 }
 
 impl Device for Hpet {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::HPET
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -325,11 +324,11 @@ impl Device for Hpet {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: Hpet = saved.load(NAME, VERSION)?;
+        let state: Hpet = saved.load(self.name(), VERSION)?;
         let has_all = |bits: u8| bits >> TIMERS == 0;
         if state.configuration & !(ENABLE | LEGACY_REPLACEMENT) != 0
             || !has_all(state.status)

@@ -10,14 +10,13 @@
 //! Software tells the machines of emulators from others by the subsystem IDs of this function, which the real chip
 //! has not; they are those that SeaBIOS looks for.
 
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::memory::{Area, Backing, Memory, MemoryError, PAGE_SIZE};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::pci::{Function, Identity, registers};
 
-const NAME: &str = "i440fx";
 const VERSION: u32 = 1;
 
 /// The subsystem of QEMU's PCs: vendor and device.
@@ -164,8 +163,8 @@ pub const ROM_MAX: u64 = 16 << 20;
 const _: () = assert!(ROM_MAX.is_multiple_of(PAGE_SIZE));
 
 impl Device for I440fx {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::I440FX
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -199,11 +198,11 @@ impl Device for I440fx {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, &State { config: self.function.save() })
+        SavedState::new(self.name(), VERSION, &State { config: self.function.save() })
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(NAME, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         self.function = self.function.restored(saved, &state.config)?;
         Ok(())
     }

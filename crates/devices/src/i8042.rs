@@ -24,7 +24,7 @@ mod scan_codes;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::Tag;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::{DeviceInput, Key};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -366,8 +366,8 @@ impl I8042 {
 }
 
 impl Device for I8042 {
-    fn name(&self) -> &'static str {
-        "i8042"
+    fn id(&self) -> DeviceId {
+        DeviceId::I8042
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {

@@ -25,7 +25,7 @@
 //! ```
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::disk::Medium;
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
@@ -44,8 +44,6 @@ mod drive;
 mod identify;
 mod interface;
 
-/// The device's name.
-pub const NAME: &str = "ide";
 /// Number of drives: primary master and slave, secondary master and slave.
 pub const UNITS: u8 = 4;
 
@@ -220,8 +218,8 @@ fn function() -> Function {
 }
 
 impl Device for Ide {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::IDE
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {

@@ -21,7 +21,7 @@
 //! assert_eq!(sent, [Message::fixed(0x41, 0)]);
 //! ```
 
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,6 @@ pub const INPUT_INTR: u8 = 0;
 /// The input at which boards have IRQ 0, since the 8259A takes that of its own number.
 pub const INPUT_IRQ0: u8 = 2;
 
-const NAME: &str = "io_apic";
 const VERSION: u32 = 1;
 
 /// Offset of IOREGSEL (3.1.1).
@@ -200,8 +199,8 @@ fn message(entry: u64) -> Option<Message> {
 }
 
 impl Device for IoApic {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::IO_APIC
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
@@ -234,11 +233,11 @@ impl Device for IoApic {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        let saved: IoApic = state.load(NAME, VERSION)?;
+        let saved: IoApic = state.load(self.name(), VERSION)?;
         if !saved.is_valid() {
             return Err(state.damaged("no I/O APIC can be in this state"));
         }

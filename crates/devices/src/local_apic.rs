@@ -23,7 +23,7 @@
 //! ```
 
 use ring3_core::clock::{Tag, Time};
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,6 @@ pub const LINT_INTR: usize = 0;
 /// The LINT pin at which boards have NMI.
 pub const LINT_NMI: usize = 1;
 
-const NAME: &str = "local_apic";
 const VERSION: u32 = 1;
 /// The timer's count is 0.
 const EXPIRED: Tag = 0;
@@ -533,8 +532,8 @@ const fn class(priority: u8) -> u8 {
 }
 
 impl Device for LocalApic {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::LOCAL_APIC
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
@@ -584,11 +583,11 @@ impl Device for LocalApic {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        let saved: LocalApic = state.load(NAME, VERSION)?;
+        let saved: LocalApic = state.load(self.name(), VERSION)?;
         if !saved.is_valid() {
             return Err(state.damaged("no local APIC can be in this state"));
         }

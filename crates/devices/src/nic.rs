@@ -2,9 +2,6 @@
 
 use ring3_core::net::MacAddress;
 
-/// The names of the cards of a machine, whatever they are: a back-end finds its card by its name.
-pub const NAMES: [&str; 8] = ["nic0", "nic1", "nic2", "nic3", "nic4", "nic5", "nic6", "nic7"];
-
 /// The address of card `index` where nobody chooses one: it is locally administered (IEEE 802, 8.4), and one that users know from QEMU.
 pub fn default_address(index: u8) -> MacAddress {
     MacAddress([0x52, 0x54, 0x00, 0x12, 0x34, 0x56_u8.wrapping_add(index)])

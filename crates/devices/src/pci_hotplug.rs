@@ -14,7 +14,7 @@
 use std::ops::RangeInclusive;
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,6 @@ use serde::{Deserialize, Serialize};
 use crate::acpi_pm::SCI_IRQ;
 use crate::bytewise;
 
-/// The name of the device.
-pub const NAME: &str = "pci_hotplug";
 /// The registers, of four bytes each.
 pub const REGISTERS: PortRange = PortRange::new(0xae00, 20);
 /// The block of general-purpose events: status, and enable behind it.
@@ -115,8 +113,8 @@ impl PciHotplug {
 }
 
 impl Device for PciHotplug {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::PCI_HOTPLUG
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -169,11 +167,11 @@ impl Device for PciHotplug {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, &self.0)
+        SavedState::new(self.name(), VERSION, &self.0)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(NAME, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if (state.added | state.wanted) & !slot_bits() != 0 || state.status & !EVENT_BIT != 0 {
             return Err(saved.damaged("there are no such slots or events"));
         }
@@ -255,7 +253,7 @@ mod tests {
             State { wanted: 1 << 2, ..State::default() },
             State { status: 1, ..State::default() },
         ] {
-            let saved = SavedState::new(NAME, VERSION, &state);
+            let saved = SavedState::new(DeviceId::PCI_HOTPLUG.name(), VERSION, &state);
             assert!(matches!(device.restore(&saved), Err(RestoreError::Damaged { .. })));
         }
     }

@@ -8,13 +8,12 @@
 //! and the pins of the buffered mode.
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 
-const NAME: &str = "pic";
 const VERSION: u32 = 1;
 
 /// The master's input that the slave's INT output is wired to.
@@ -429,8 +428,8 @@ impl PicPair {
 }
 
 impl Device for PicPair {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::PIC
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {
@@ -446,11 +445,11 @@ impl Device for PicPair {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        let saved: PicPair = state.load(NAME, VERSION)?;
+        let saved: PicPair = state.load(self.name(), VERSION)?;
         let wired = saved.master.is_master && !saved.slave.is_master;
         if !wired || !saved.master.is_valid() || !saved.slave.is_valid() {
             return Err(state.damaged("no 8259A can be in this state"));

@@ -8,14 +8,13 @@
 //! read 0. APMC and APMS are plain memory, for there is no system management mode.
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 use crate::pci::{Function, Identity, MULTI_FUNCTION, registers};
 
-const NAME: &str = "piix3";
 const VERSION: u32 = 1;
 
 /// XBCS, X-bus chip select, two bytes.
@@ -108,8 +107,8 @@ fn is_routable(line: u8) -> bool {
 }
 
 impl Device for Piix3 {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::PIIX3
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -158,11 +157,11 @@ impl Device for Piix3 {
             apm_status: self.apm_status,
             reset_control: self.reset_control,
         };
-        SavedState::new(NAME, VERSION, &state)
+        SavedState::new(self.name(), VERSION, &state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(NAME, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if state.reset_control & !RESET_CONTROL_BITS != 0 {
             return Err(saved.damaged("no PIIX3 can be in this state"));
         }
@@ -255,7 +254,7 @@ mod tests {
             [(vec![0; 256], 0), (vec![0; 7], 0), (bridge.function.save(), 1)]
         {
             let state = State { config, apm_control, apm_status, reset_control };
-            let saved = SavedState::new(NAME, VERSION, &state);
+            let saved = SavedState::new(DeviceId::PIIX3.name(), VERSION, &state);
             assert!(matches!(bridge.restore(&saved), Err(RestoreError::Damaged { .. })));
             assert_eq!(bridge.save(), before);
         }

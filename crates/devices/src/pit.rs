@@ -10,7 +10,7 @@ mod counter;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::{Tag, Time};
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,6 @@ use counter::{Counter, Tick};
 /// The frequency of the CLK inputs: a third of the 3.579545 MHz of the colour burst.
 pub const HERTZ: u64 = 1_193_182;
 
-const NAME: &str = "pit";
 const VERSION: u32 = 1;
 const IRQ: u8 = 0;
 /// OUT of counter 0 changes.
@@ -172,8 +171,8 @@ impl Pit {
 }
 
 impl Device for Pit {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::PIT
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -202,11 +201,11 @@ impl Device for Pit {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        let saved: Pit = state.load(NAME, VERSION)?;
+        let saved: Pit = state.load(self.name(), VERSION)?;
         let gates = [true, true, saved.port_b & PORT_B_GATE_2 != 0];
         if saved.port_b & !PORT_B_WRITABLE != 0
             || saved.counters.each_ref().map(Counter::gate) != gates

@@ -6,13 +6,12 @@
 //! the last write to either counts.)
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 
-const NAME: &str = "port92";
 const VERSION: u32 = 1;
 const PORT: u16 = 0x92;
 
@@ -36,8 +35,8 @@ impl Port92 {
 }
 
 impl Device for Port92 {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::PORT92
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -62,11 +61,11 @@ impl Device for Port92 {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: Port92 = saved.load(NAME, VERSION)?;
+        let state: Port92 = saved.load(self.name(), VERSION)?;
         if state.value & !BITS != 0 {
             return Err(saved.damaged("reserved register bits are set"));
         }

@@ -10,14 +10,13 @@ mod calendar;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::{Tag, Time};
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::bytewise;
 use calendar::Date;
 
-const NAME: &str = "rtc";
 const VERSION: u32 = 1;
 const IRQ: u8 = 8;
 /// An enabled interrupt comes.
@@ -401,8 +400,8 @@ impl Rtc {
 }
 
 impl Device for Rtc {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::RTC
     }
 
     /// The RESET pin clears the interrupt enable bits and the flags; the battery keeps the rest.
@@ -449,11 +448,11 @@ impl Device for Rtc {
             phase: self.phase,
             followed: self.followed,
         };
-        SavedState::new(NAME, VERSION, &saved)
+        SavedState::new(self.name(), VERSION, &saved)
     }
 
     fn restore(&mut self, state: &SavedState) -> Result<(), RestoreError> {
-        let Saved { index, cmos, phase, followed } = state.load(NAME, VERSION)?;
+        let Saved { index, cmos, phase, followed } = state.load(self.name(), VERSION)?;
         let cmos = cmos.try_into().map_err(|_| state.damaged("the memory has not 128 bytes"))?;
         if usize::from(index) >= CMOS_BYTES || phase >= SECOND {
             return Err(state.damaged("no MC146818 can be in this state"));

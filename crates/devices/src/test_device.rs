@@ -17,7 +17,7 @@
 //! ```
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::lines::IrqLines;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,6 @@ use serde_bytes::ByteBuf;
 
 use crate::bytewise;
 
-const NAME: &str = "test_device";
 const VERSION: u32 = 1;
 
 /// The register, and where it is seen once more.
@@ -73,8 +72,8 @@ impl TestDevice {
 }
 
 impl Device for TestDevice {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::TEST_DEVICE
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -112,11 +111,11 @@ impl Device for TestDevice {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(NAME, VERSION, self)
+        SavedState::new(self.name(), VERSION, self)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: TestDevice = saved.load(NAME, VERSION)?;
+        let state: TestDevice = saved.load(self.name(), VERSION)?;
         if state.memory.len() != MEMORY_LEN {
             return Err(saved.damaged("its memory has another length"));
         }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use ring3_core::bus::PortRange;
 use ring3_core::clock::Tag;
-use ring3_core::device::{Context, Device, Output, Width};
+use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ use crate::bytewise;
 /// Where a serial port is in a PC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComPort {
-    /// The name of the device.
-    pub name: &'static str,
+    /// The device.
+    pub id: DeviceId,
     /// Which port, from 0: the one of [`Output::Serial`].
     pub index: u8,
     /// First of its eight I/O ports.
@@ -41,13 +41,13 @@ pub struct ComPort {
 }
 
 /// The first serial port of a PC.
-pub const COM1: ComPort = ComPort { name: "com1", index: 0, base: 0x3f8, irq: 4 };
+pub const COM1: ComPort = ComPort { id: DeviceId::COM[0], index: 0, base: 0x3f8, irq: 4 };
 /// The second serial port of a PC.
-pub const COM2: ComPort = ComPort { name: "com2", index: 1, base: 0x2f8, irq: 3 };
+pub const COM2: ComPort = ComPort { id: DeviceId::COM[1], index: 1, base: 0x2f8, irq: 3 };
 /// The third serial port of a PC.
-pub const COM3: ComPort = ComPort { name: "com3", index: 2, base: 0x3e8, irq: 4 };
+pub const COM3: ComPort = ComPort { id: DeviceId::COM[2], index: 2, base: 0x3e8, irq: 4 };
 /// The fourth serial port of a PC.
-pub const COM4: ComPort = ComPort { name: "com4", index: 3, base: 0x2e8, irq: 3 };
+pub const COM4: ComPort = ComPort { id: DeviceId::COM[3], index: 3, base: 0x2e8, irq: 3 };
 /// The serial ports of a PC.
 pub const COM_PORTS: [ComPort; 4] = [COM1, COM2, COM3, COM4];
 
@@ -513,8 +513,8 @@ impl Uart16550 {
 }
 
 impl Device for Uart16550 {
-    fn name(&self) -> &'static str {
-        self.port.name
+    fn id(&self) -> DeviceId {
+        self.port.id
     }
 
     fn reset(&mut self, _context: &mut Context<'_>) {
@@ -571,11 +571,11 @@ impl Device for Uart16550 {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(self.port.name, VERSION, &self.state)
+        SavedState::new(self.name(), VERSION, &self.state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.port.name, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if !state.is_possible() {
             return Err(saved.damaged("a register or a FIFO holds what it cannot hold"));
         }

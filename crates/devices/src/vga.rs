@@ -50,7 +50,7 @@ mod scan;
 mod text;
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::display::Picture;
 use ring3_core::memory::{Area, Backing, Memory};
 use ring3_core::state::{RestoreError, SavedState};
@@ -97,7 +97,6 @@ const DISPI_END: u16 = 0x1d2;
 const SWITCH_SENSE: u8 = 0x10;
 const OPEN_BUS: u8 = 0xff;
 
-const NAME: &str = "vga";
 const VERSION: u32 = 1;
 
 /// The state as it is saved; video memory is the machine's.
@@ -419,8 +418,8 @@ fn crtc_port(registers: &Registers, port: u16) -> Option<u16> {
 }
 
 impl Device for Vga {
-    fn name(&self) -> &'static str {
-        NAME
+    fn id(&self) -> DeviceId {
+        DeviceId::VGA
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -518,11 +517,11 @@ impl Device for Vga {
 
     fn save(&self) -> SavedState {
         let saved = Saved { config: self.function.save(), state: self.state.clone() };
-        SavedState::new(NAME, VERSION, &saved)
+        SavedState::new(self.name(), VERSION, &saved)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let Saved { config, state } = saved.load(NAME, VERSION)?;
+        let Saved { config, state } = saved.load(self.name(), VERSION)?;
         let function = self.function.restored(saved, &config)?;
         let window_fits = state.window.is_none_or(|offset| {
             offset.is_multiple_of(LINEAR_WINDOW_LEN) && offset < self.video.size()

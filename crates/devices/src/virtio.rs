@@ -28,14 +28,14 @@
 //! [`Queue::next_available`]; where it hears that chains were given back, it says [`Queue::call`].
 //!
 //! ```
-//! use ring3_core::device::{Device, TestBench, Width};
+//! use ring3_core::device::{Device, DeviceId, TestBench, Width};
 //! use ring3_core::disk::Medium;
 //! use ring3_devices::virtio::block::{Block, DiskModel};
 //! use ring3_devices::virtio::pci::{Interfaces, VirtioPci};
 //!
 //! let medium = Medium { sectors: 20480, read_only: false };
 //! let disk = DiskModel { medium, serial: "1".to_owned(), queues: 1 };
-//! let mut function = VirtioPci::new(4, Interfaces::default(), Block::new("virtio-blk0", disk));
+//! let mut function = VirtioPci::new(4, Interfaces::default(), Block::new(DeviceId::VIRTIO_BLK[0], disk));
 //! let mut bench = TestBench::default();
 //! let identity = function.read_config(&mut bench.context(), 0, 0, Width::Dword);
 //! assert_eq!(identity, 0x1001_1af4);
@@ -43,7 +43,7 @@
 
 use std::fmt::Debug;
 
-use ring3_core::device::Context;
+use ring3_core::device::{Context, DeviceId};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 
@@ -73,8 +73,8 @@ pub mod features {
 
 /// What a device does of its type (5). See the module's "How a device type attaches".
 pub trait DeviceType: Debug {
-    /// The device's name: see [`Device::name`](ring3_core::device::Device::name).
-    fn name(&self) -> &'static str;
+    /// The device of the machine.
+    fn device(&self) -> DeviceId;
 
     /// The number of its type (5): 2 for a block device.
     fn id(&self) -> u16;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{MacAddress, Packet};
 use ring3_vm::{Sender, Source};
@@ -58,13 +59,13 @@ pub(crate) trait Taker: Send + Sync {
 
 /// A card of a machine.
 struct OfMachine {
-    name: String,
+    device: DeviceId,
     sender: Sender,
 }
 
 impl OfMachine {
     fn send(&self, input: DeviceInput) {
-        self.sender.send(Input::Device { name: self.name.clone(), input });
+        self.sender.send(Input::Device { device: self.device, input });
     }
 }
 
@@ -74,7 +75,7 @@ impl Taker for OfMachine {
     }
 
     fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
-        self.sender.attach(source)
+        self.sender.attach(self.device, source)
     }
 
     fn relieve(&self) {
@@ -83,11 +84,11 @@ impl Taker for OfMachine {
 }
 
 impl Card {
-    /// Returns the card `name` of the machine to whose door `sender` sends. Packets for the card are also
+    /// Returns the card `device` of the machine to whose door `sender` sends. Packets for the card are also
     /// written to `capture`.
-    pub fn new(name: &str, sender: Sender, capture: Option<Arc<Capture>>) -> Card {
-        let taker = Arc::new(OfMachine { name: name.to_owned(), sender });
-        Card { name: name.to_owned(), address: None, taker, capture }
+    pub fn new(device: DeviceId, sender: Sender, capture: Option<Arc<Capture>>) -> Card {
+        let taker = Arc::new(OfMachine { device, sender });
+        Card { name: device.to_string(), address: None, taker, capture }
     }
 
     /// Sets the card's own address, which a switch is told.

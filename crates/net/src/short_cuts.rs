@@ -211,10 +211,6 @@ impl ShortCut {
 }
 
 impl Source for ShortCut {
-    fn device(&self) -> &str {
-        self.all.card.name()
-    }
-
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.incoming.descriptor()
     }

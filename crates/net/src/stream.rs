@@ -501,10 +501,6 @@ impl Drop for End {
 }
 
 impl Source for Fetching {
-    fn device(&self) -> &str {
-        self.linked.incoming.card.name()
-    }
-
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.linked.incoming.descriptor()
     }

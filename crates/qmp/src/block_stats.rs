@@ -28,7 +28,7 @@ pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
             }
             if !query_nodes {
                 told["device"] = json!(media::name(drive));
-                told["qdev"] = json!(drive.id.as_ref().unwrap_or(&drive.device));
+                told["qdev"] = json!(drive.device());
             }
             told
         })

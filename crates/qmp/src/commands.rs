@@ -1,7 +1,7 @@
 //! The commands of QMP and their effects.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +9,7 @@ use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
 use ring3_vm::Control;
 use ring3_vm::control::{DriveInfo, LinkError, Status};
+use ring3_vm::drives::{Cache, DetectZeroes, Limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -370,7 +371,7 @@ fn query_processors(_: &Machine, arguments: Arguments) -> Result<Value, Failure>
 fn block_info(drive: &DriveInfo) -> Value {
     let mut info = json!({
         "device": media::name(drive),
-        "qdev": drive.id.as_ref().unwrap_or(&drive.device),
+        "qdev": drive.device(),
         "type": "unknown",
         "locked": drive.locked,
         "removable": drive.removable,
@@ -384,39 +385,67 @@ fn block_info(drive: &DriveInfo) -> Value {
         // As far as clients can tell, a drive without a medium has its tray open.
         info["tray_open"] = json!(drive.medium.is_none());
     }
-    if let Some(inserted) = inserted(drive) {
-        info["inserted"] = inserted;
+    if let Some(inserted) = Inserted::of(drive) {
+        info["inserted"] = inserted.show();
     }
     info
 }
 
-/// Describes the medium in a drive as in query-block and query-named-block-nodes.
-pub(crate) fn inserted(drive: &DriveInfo) -> Option<Value> {
-    let Medium { sectors, read_only } = drive.medium?;
-    let file = drive.file.as_ref().map_or(String::new(), |file| file.display().to_string());
-    let format = drive.format.unwrap_or(ring3_block::Format::Raw.name());
-    let mut inserted = json!({
-        "node-name": media::node_name(drive),
-        "file": file,
-        "drv": format,
-        "ro": read_only,
-        "encrypted": false,
-        "image": {
-            "filename": file,
-            "format": format,
-            "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
-        },
-        "cache": {
-            "writeback": drive.cache.writeback,
-            "direct": drive.cache.direct,
-            "no-flush": drive.cache.no_flush,
-        },
-        "backing_file_depth": 0,
-        "detect_zeroes": drive.detect_zeroes.word(),
-        "write_threshold": 0,
-    });
-    limits::show(&drive.limits, &mut inserted);
-    Some(inserted)
+/// A medium in a drive, or one that could be put there.
+pub(crate) struct Inserted<'a> {
+    /// The name of the node.
+    pub(crate) name: String,
+    pub(crate) medium: Medium,
+    pub(crate) file: Option<&'a Path>,
+    pub(crate) format: Option<&'static str>,
+    pub(crate) cache: Cache,
+    pub(crate) detect_zeroes: DetectZeroes,
+    pub(crate) limits: Limits,
+}
+
+impl Inserted<'_> {
+    /// Returns the medium in `drive`.
+    pub(crate) fn of(drive: &DriveInfo) -> Option<Inserted<'_>> {
+        let DriveInfo { file, format, cache, detect_zeroes, limits, .. } = drive;
+        Some(Inserted {
+            name: media::node_name(drive),
+            medium: drive.medium?,
+            file: file.as_deref(),
+            format: *format,
+            cache: *cache,
+            detect_zeroes: *detect_zeroes,
+            limits: *limits,
+        })
+    }
+
+    /// Describes it as in query-block and query-named-block-nodes.
+    pub(crate) fn show(&self) -> Value {
+        let Medium { sectors, read_only } = self.medium;
+        let file = self.file.map_or(String::new(), |file| file.display().to_string());
+        let format = self.format.unwrap_or(ring3_block::Format::Raw.name());
+        let mut inserted = json!({
+            "node-name": self.name,
+            "file": file,
+            "drv": format,
+            "ro": read_only,
+            "encrypted": false,
+            "image": {
+                "filename": file,
+                "format": format,
+                "virtual-size": sectors.saturating_mul(SECTOR_SIZE as u64),
+            },
+            "cache": {
+                "writeback": self.cache.writeback,
+                "direct": self.cache.direct,
+                "no-flush": self.cache.no_flush,
+            },
+            "backing_file_depth": 0,
+            "detect_zeroes": self.detect_zeroes.word(),
+            "write_threshold": 0,
+        });
+        limits::show(&self.limits, &mut inserted);
+        inserted
+    }
 }
 
 /// Returns the picture on the screen, if there is a screen.

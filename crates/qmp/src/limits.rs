@@ -46,7 +46,7 @@ pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     };
     let wanted = Asked { device: asked.device, id: asked.id, ..Asked::default() };
     let drive = media::find(machine, &wanted)?;
-    let limited = machine.control.limit_drive(&drive.device, drive.unit, limits);
+    let limited = machine.control.limit_drive(drive.drive, limits);
     limited.map_err(|error| match error {
         LimitError::Ended(ended) => ended.into(),
         error => Failure::generic(error.to_string()),

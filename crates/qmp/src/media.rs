@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use ring3_block::format::{Format, UnknownFormat};
-use ring3_devices::floppy::{self, DriveKind};
+use ring3_core::device::DeviceId;
+use ring3_core::disk::DriveId;
+use ring3_devices::floppy::DriveKind;
 use ring3_disk::{Access, BlockSize, ImageError, ImageFile, ImageOptions};
 use ring3_vm::control::{ChangeError, DriveInfo};
 use ring3_vm::drives::{Drive, Empty, ResizeError};
@@ -18,31 +20,31 @@ use crate::protocol::{Arguments, Failure, read};
 
 /// Returns the name of a drive, whatever is in it, as in query-block.
 pub(crate) fn name(drive: &DriveInfo) -> String {
-    drive.names.drive.clone().unwrap_or_else(|| place(&drive.device, drive.unit))
+    drive.names.drive.clone().unwrap_or_else(|| place(drive.drive))
 }
 
 /// Returns the name of a drive to which nobody has given one.
-pub(crate) fn place(device: &str, unit: u8) -> String {
+pub(crate) fn place(DriveId { device, unit }: DriveId) -> String {
     format!("{device}-{unit}")
 }
 
 /// Returns QEMU's name of a drive at this place, such as `ide1-cd0`, which people and scripts know.
 fn qemu_name(drive: &DriveInfo) -> String {
-    let unit = drive.unit;
-    match drive.device.as_str() {
-        "ide" => {
+    let DriveId { device, unit } = drive.drive;
+    match device {
+        DeviceId::IDE => {
             let kind = if drive.removable { "cd" } else { "hd" };
             format!("ide{}-{kind}{}", unit / 2, unit % 2)
         }
-        "floppy" => format!("floppy{unit}"),
-        device => device.replace("virtio-blk", "virtio"),
+        DeviceId::FLOPPY => format!("floppy{unit}"),
+        device => device.name().replace("virtio-blk", "virtio"),
     }
 }
 
 /// Returns the name of the node in a drive. A name that nobody has given begins with a character that given
 /// names cannot begin with.
 pub(crate) fn node_name(drive: &DriveInfo) -> String {
-    drive.names.node.clone().unwrap_or_else(|| format!("#{}", place(&drive.device, drive.unit)))
+    drive.names.node.clone().unwrap_or_else(|| format!("#{}", place(drive.drive)))
 }
 
 /// The permitted use of a diskette (QMP Reference Manual, `BlockdevChangeReadOnlyMode`).
@@ -124,7 +126,7 @@ fn insert(
     }
     let image =
         open(&drive, path, format, mode).map_err(|error| Failure::generic(error.to_string()))?;
-    if drive.device == floppy::NAME
+    if drive.drive.device == DeviceId::FLOPPY
         && image.medium().is_none_or(|medium| DriveKind::for_image(medium.sectors).is_none())
     {
         let path = path.display();
@@ -145,7 +147,7 @@ pub(crate) fn resize(machine: &Machine, arguments: Arguments) -> Result<Value, F
     }
     let Resize { device, node_name, size } = read(arguments)?;
     let drive = find(machine, &Asked { device, node_name, ..Asked::default() })?;
-    let resized = machine.control.resize_drive(&drive.device, drive.unit, size);
+    let resized = machine.control.resize_drive(drive.drive, size);
     resized.map_err(|error| match error {
         ResizeError::Ended(ended) => ended.into(),
         error => Failure::generic(error.to_string()),
@@ -160,7 +162,7 @@ fn put(
     image: Box<dyn Drive>,
     force: bool,
 ) -> Result<(), Failure> {
-    let changed = machine.control.change_medium(&drive.device, drive.unit, image, force);
+    let changed = machine.control.change_medium(drive.drive, image, force);
     changed.map_err(|error| match error {
         ChangeError::Ended(ended) => ended.into(),
         ChangeError::Held(held) => Failure::generic(format!(
@@ -180,7 +182,7 @@ fn open(
     // The options for writes stay those of the present medium.
     let DriveInfo { cache, detect_zeroes, .. } = *drive;
     let options = ImageOptions { format, cache, detect_zeroes, ..ImageOptions::default() };
-    if drive.device != floppy::NAME {
+    if drive.drive.device != DeviceId::FLOPPY {
         return ImageFile::open(path, ImageOptions { block: BlockSize::CdRom, ..options });
     }
     let access = match (mode, drive.medium) {
@@ -209,7 +211,7 @@ pub(crate) struct Asked {
 impl Asked {
     fn means(&self, drive: &DriveInfo) -> bool {
         // If a device was not given a name, its drive has the name of its place as any of them.
-        let place = place(&drive.device, drive.unit);
+        let place = place(drive.drive);
         if let Some(device) = &self.device {
             *device == name(drive) || *device == place || *device == qemu_name(drive)
         } else if let Some(id) = &self.id {

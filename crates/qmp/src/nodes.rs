@@ -12,11 +12,11 @@ use std::sync::Arc;
 use ring3_block::Format;
 use ring3_disk::{Access, ImageFile, ImageOptions, Served};
 use ring3_vm::control::DriveInfo;
-use ring3_vm::drives::{Cache, DetectZeroes, Drive, DriveNames};
+use ring3_vm::drives::{Cache, DetectZeroes, Drive, Limits};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::commands::{Machine, done, inserted};
+use crate::commands::{Inserted, Machine, done};
 use crate::protocol::{Arguments, Failure, read};
 
 /// The nodes of clients, by their names.
@@ -366,20 +366,22 @@ pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
     for (name, node) in &nodes.0 {
         let in_device = drives.iter().find(|drive| is(drive, name));
         let Some(drive) = &node.drive else { continue };
-        let alone = || DriveInfo {
-            medium: drive.medium(),
-            file: drive.file().map(Into::into),
-            format: drive.format(),
-            cache: drive.cache(),
-            detect_zeroes: drive.detect_zeroes(),
-            names: DriveNames { node: Some(name.clone()), ..DriveNames::default() },
-            ..DriveInfo::default()
+        let alone = || {
+            Some(Inserted {
+                name: name.clone(),
+                medium: drive.medium()?,
+                file: drive.file(),
+                format: drive.format(),
+                cache: drive.cache(),
+                detect_zeroes: drive.detect_zeroes(),
+                limits: Limits::default(),
+            })
         };
-        all.extend(inserted(&in_device.cloned().unwrap_or_else(alone)));
+        all.extend(in_device.map_or_else(alone, Inserted::of).map(|inserted| inserted.show()));
     }
     let others = drives
         .iter()
         .filter(|drive| !drive.names.node.as_ref().is_some_and(|name| nodes.0.contains_key(name)));
-    all.extend(others.filter_map(inserted));
+    all.extend(others.filter_map(Inserted::of).map(|inserted| inserted.show()));
     Ok(all.into())
 }

@@ -346,7 +346,7 @@ pub(crate) fn filters(machine: &Machine, arguments: Arguments) -> Result<Value, 
     let description = machine.control.describe()?;
     let is_meant = |id: &str| name.as_deref().is_none_or(|name| name == id);
     let cards = description.config.nics.iter().zip(&description.nics).filter_map(|(nic, names)| {
-        let id = names.id.as_deref().unwrap_or(names.device);
+        let id = names.name();
         is_meant(id).then(|| {
             json!({
                 "name": id, "promiscuous": false, "multicast": "normal", "unicast": "normal", "vlan": "all",

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ring3_core::device::DeviceId;
 use ring3_core::disk::DiskError;
 use ring3_vm::Ending;
 use ring3_vm::control::{Ended, Event};
@@ -164,7 +165,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
         Event::Resumed => ("RESUME", None),
         Event::PowerButton => ("POWERDOWN", None),
         Event::CardGone { device, id } => {
-            ("DEVICE_DELETED", Some(card_gone(device, id.as_deref())))
+            ("DEVICE_DELETED", Some(card_gone(*device, id.as_deref())))
         }
         Event::Reset { by_guest } => {
             let reason = if *by_guest { "guest-reset" } else { asked.why_reset() };
@@ -204,7 +205,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
 }
 
 /// Makes the data of DEVICE_DELETED. A device without a name has a path all the same.
-fn card_gone(device: &str, id: Option<&str>) -> Value {
+fn card_gone(device: DeviceId, id: Option<&str>) -> Value {
     match id {
         Some(id) => json!({"device": id, "path": format!("/machine/peripheral/{id}")}),
         None => json!({"path": format!("/machine/peripheral-anon/{device}")}),
@@ -213,7 +214,7 @@ fn card_gone(device: &str, id: Option<&str>) -> Value {
 
 /// Makes the data of BLOCK_IO_ERROR.
 fn block_error(failure: &DriveFailure) -> Value {
-    let name = media::place(&failure.device, failure.unit);
+    let name = media::place(failure.drive);
     let is_full = failure.error == DiskError::NoSpace;
     json!({
         "device": name,

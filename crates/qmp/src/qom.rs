@@ -1,5 +1,6 @@
 //! The commands for QEMU's object model: types and their properties, and the few objects that tools look for.
 
+use ring3_core::device::DeviceId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -188,10 +189,10 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
     });
     let drives = machine.control.drives()?;
     let drives = drives.iter().filter_map(|drive| {
-        let kind = match (drive.device.as_str(), drive.removable) {
-            ("ide", true) => "ide-cd",
-            ("ide", false) => "ide-hd",
-            ("floppy", _) => "floppy",
+        let kind = match (drive.drive.device, drive.removable) {
+            (DeviceId::IDE, true) => "ide-cd",
+            (DeviceId::IDE, false) => "ide-hd",
+            (DeviceId::FLOPPY, _) => "floppy",
             _ => "virtio-blk-pci",
         };
         Some((drive.id.clone()?, kind))

@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use ring3_core::disk::Medium;
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DriveId, Medium};
 use ring3_core::display::{Picture, Pixels};
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use ring3_host::listener::Listener;
 use ring3_host::telnet::Filter;
 use ring3_qmp::{Facts, Protocol, Server};
 use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
+use ring3_vm::drives::{Cache, Counts, DetectZeroes, DriveNames, Limits};
 use ring3_vm::{Control, Door, Ending, Stats, door};
 use serde_json::{Value, json};
 
@@ -69,20 +71,29 @@ impl Drop for Machine {
     }
 }
 
+/// The drive with the disc.
+const DISC: DriveId = DriveId::new(DeviceId::IDE, 2);
+
 /// Acts on the door as a machine does.
 fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
     let mut disc = DriveInfo {
-        device: "ide".into(),
-        unit: 2,
+        drive: DISC,
+        id: None,
+        names: DriveNames::default(),
         removable: true,
         locked: true,
         medium: Some(Medium { sectors: 8, read_only: true }),
         file: Some("cd.iso".into()),
         format: Some("raw"),
-        ..DriveInfo::default()
+        cache: Cache::default(),
+        detect_zeroes: DetectZeroes::default(),
+        limits: Limits::default(),
+        stopped: None,
+        counts: Counts::default(),
     };
+    let first = DriveId::new(DeviceId::IDE, 0);
     let hard_disk =
-        DriveInfo { unit: 0, removable: false, locked: false, medium: None, ..disc.clone() };
+        DriveInfo { drive: first, removable: false, locked: false, medium: None, ..disc.clone() };
     loop {
         door.wait(None, |_| true);
         for request in door.take_requests() {
@@ -101,8 +112,8 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));
                 }
                 Request::Drives(reply) => reply.answer(vec![disc.clone(), hard_disk.clone()]),
-                Request::ChangeMedium { device, unit, drive, force, reply } => {
-                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                Request::ChangeMedium { at, drive, force, reply } => {
+                    assert_eq!(at, DISC);
                     if disc.locked && !force {
                         reply.answer(Err(MediumHeld));
                         continue;
@@ -112,16 +123,16 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     disc.file = drive.file().map(Path::to_owned);
                     reply.answer(Ok(()));
                 }
-                Request::LimitDrive { device, unit, limits, reply } => {
-                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                Request::LimitDrive { drive, limits, reply } => {
+                    assert_eq!(drive, DISC);
                     let checked = limits.check();
                     if checked.is_ok() {
                         disc.limits = limits;
                     }
                     reply.answer(checked.map_err(Into::into));
                 }
-                Request::ResizeDrive { device, unit, bytes, reply } => {
-                    assert_eq!((device.as_str(), unit), ("ide", 2));
+                Request::ResizeDrive { drive, bytes, reply } => {
+                    assert_eq!(drive, DISC);
                     disc.medium = Some(Medium { sectors: bytes / 512, read_only: true });
                     reply.answer(Ok(()));
                 }
@@ -450,7 +461,7 @@ fn keys_and_the_mouse_arrive_in_order() {
         DeviceInput::Mouse(held),
         DeviceInput::Mouse(MouseMove { right: 1, ..held }),
     ] {
-        let expected = Input::Device { name: "i8042".into(), input: expected };
+        let expected = Input::Device { device: DeviceId::I8042, input: expected };
         assert_eq!(machine.inputs.recv().unwrap(), expected);
     }
     let nonsense = [json!({"type": "qcode", "data": "any"})];

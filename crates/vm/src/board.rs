@@ -5,8 +5,7 @@
 //!
 //! After each call of a device the board serves the DMA requests that are ready (`Device::dma`), then passes
 //! changes of IRQ lines to the interrupt controllers in their order, and claims of ports and addresses to the
-//! bus. It turns the accesses at CF8h to CFFh into PCI configuration cycles. It keeps one id for each PCI slot, so saved
-//! states do not depend on the order in which cards were plugged in.
+//! bus. It turns the accesses at CF8h to CFFh into PCI configuration cycles.
 //!
 //! Three resets exist: of the machine (port CF9h), and of the processor alone (keyboard controller, port
 //! 92h, triple fault: the manual's INIT). All keep RAM; a kernel that was started without firmware is loaded
@@ -23,6 +22,7 @@ use ring3_core::a20::A20Line;
 use ring3_core::bus::{Bus, Claim};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
+use ring3_core::disk::DriveId;
 use ring3_core::display::Picture;
 use ring3_core::dma::DmaRequests;
 use ring3_core::input::DeviceInput;
@@ -36,19 +36,13 @@ use ring3_x86::device_access::PortString;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
-use crate::interrupts::{Interrupts, LOCAL_APIC, PIC};
+use crate::interrupts::Interrupts;
 use crate::set_up::set_up;
 pub use devices::VideoParts;
 pub(crate) use devices::nic_slot;
 
-/// The number of the circuit for FERR# and IGNNE#. It is not on the bus's list of devices, since the board
-/// talks to its pins. [`crate::interrupts`] has the numbers of the interrupt controllers, which are not on
-/// the list either.
-const FPU_ERROR: DeviceId = DeviceId(u16::MAX - 1);
-/// The number of the DMA controllers, which are not on the bus's list either.
-const DMA: DeviceId = DeviceId(u16::MAX - 2);
-
-/// The devices of a machine.
+/// The devices of a machine. Some are not on the bus, since the board talks to their pins: the interrupt
+/// controllers, the DMA controllers and the circuit for FERR# and IGNNE#.
 #[derive(Debug)]
 pub struct Board {
     interrupts: Interrupts,
@@ -66,8 +60,6 @@ pub struct Board {
     a20: A20Line,
     /// By port, up to the last one of theirs: which of the devices that are not on the bus answers there.
     off_the_bus: Vec<Option<DeviceId>>,
-    /// The id of the device in PCI slot 0, if it has a card; the ids of the other slots follow.
-    cards: DeviceId,
 }
 
 /// The state of a board: lines, timers and every device.
@@ -88,7 +80,7 @@ struct State {
 }
 
 const STATE_NAME: &str = "board";
-const STATE_VERSION: u32 = 10;
+const STATE_VERSION: u32 = 11;
 
 impl Board {
     /// Resets every device.
@@ -100,12 +92,13 @@ impl Board {
         self.a20 = A20Line::default();
         self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
-        let off_the_bus = [DMA, FPU_ERROR].iter().chain(self.interrupts.ids()).copied();
+        let off_the_bus =
+            [DeviceId::DMA, DeviceId::FPU_ERROR].iter().chain(self.interrupts.ids()).copied();
         for id in off_the_bus.chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
         }
         if self.is_set_up {
-            let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+            let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
             interrupts.enter_virtual_wire_mode(&mut context);
             set_up(self, memory, now);
         }
@@ -113,14 +106,14 @@ impl Board {
 
     /// INIT of the processor.
     pub fn init_processor(&mut self, memory: &mut Memory, now: Time) {
-        let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+        let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
         interrupts.init(&mut context);
         self.settle(memory, now);
     }
 
     /// Notes that the processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, memory: &mut Memory, now: Time, value: u64) {
-        let (interrupts, _, mut context) = self.split(memory, now, LOCAL_APIC);
+        let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
         interrupts.set_apic_base(&mut context, value);
         self.settle(memory, now);
     }
@@ -135,7 +128,7 @@ impl Board {
             let value = if ConfigAddress::is_data(port, width) {
                 self.read_config(memory, now, port, width)
             } else {
-                let (_, bus, mut context) = self.split(memory, now, PIC);
+                let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
                 bus.read_port(&mut context, port, width)
             };
             self.settle(memory, now);
@@ -163,7 +156,7 @@ impl Board {
             self.write_config(memory, now, port, width, value);
             self.settle(memory, now);
         } else if !self.config_address.write(port, width, value) {
-            let (_, bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
             bus.write_port(&mut context, port, width, value);
             self.settle(memory, now);
         }
@@ -186,7 +179,7 @@ impl Board {
     /// Reads CONFIG_DATA for the guest: all ones where there is no PCI function.
     fn read_config(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let Some(cycle) = self.config_address.cycle(port, width) else { return width.mask() };
-        let (_, bus, mut context) = self.split(memory, now, PIC);
+        let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
         bus.read_config(&mut context, cycle.slot, cycle.function, cycle.offset, width)
     }
 
@@ -200,7 +193,7 @@ impl Board {
         value: u32,
     ) {
         if let Some(cycle) = self.config_address.cycle(port, width) {
-            let (_, bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
             bus.write_config(&mut context, cycle.slot, cycle.function, cycle.offset, width, value);
         }
     }
@@ -217,7 +210,7 @@ impl Board {
             let (interrupts, _, mut context) = self.split(memory, now, id);
             interrupts.read_memory(&mut context, id, offset, width)
         } else {
-            let (_, bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
             let value = bus.read_memory(&mut context, address, width);
             self.settle(memory, now);
             value
@@ -257,7 +250,7 @@ impl Board {
             let (interrupts, _, mut context) = self.split(memory, now, id);
             interrupts.write_memory(&mut context, id, offset, width, value);
         } else {
-            let (_, bus, mut context) = self.split(memory, now, PIC);
+            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
             bus.write_memory(&mut context, address, width, value);
             self.settle(memory, now);
         }
@@ -278,24 +271,24 @@ impl Board {
         self.bus.devices().find_map(|(_, device)| device.picture(memory))
     }
 
-    /// Returns the name of a device, or None if it was taken out.
-    pub fn name(&self, id: DeviceId) -> Option<&'static str> {
-        self.bus.has(id).then(|| self.bus.get(id).name())
+    /// Returns whether a device is there; one that was taken out is not.
+    pub fn has(&self, device: DeviceId) -> bool {
+        self.bus.has(device)
     }
 
-    /// Returns whether the device `name` can take input now. A device that does not exist always can.
-    pub fn takes_input(&self, name: &str) -> bool {
-        self.bus.find(name).is_none_or(|id| self.bus.get(id).takes_input())
+    /// Returns whether a device can take input now. One that is not there always can.
+    pub fn takes_input(&self, device: DeviceId) -> bool {
+        !self.bus.has(device) || self.bus.get(device).takes_input()
     }
 
-    /// Returns whether the guest forbids taking out the medium of drive `unit` of the device `name`.
-    pub fn holds_medium(&self, name: &str, unit: u8) -> bool {
-        self.bus.find(name).is_some_and(|id| self.bus.get(id).holds_medium(unit))
+    /// Returns whether the guest forbids taking out the medium of a drive.
+    pub fn holds_medium(&self, DriveId { device, unit }: DriveId) -> bool {
+        self.bus.has(device) && self.bus.get(device).holds_medium(unit)
     }
 
-    /// Gives `input` to the device `name`. If there is no such device, the input is lost.
-    pub fn input(&mut self, memory: &mut Memory, now: Time, name: &str, input: DeviceInput) {
-        if let Some(id) = self.bus.find(name) {
+    /// Gives `input` to a device. If it is not there, the input is lost.
+    pub fn input(&mut self, memory: &mut Memory, now: Time, id: DeviceId, input: DeviceInput) {
+        if self.bus.has(id) {
             self.call(memory, now, id, |device, context| device.input(context, input));
         }
     }
@@ -331,7 +324,7 @@ impl Board {
         (slot, function): (u8, u8),
         offset: u8,
     ) -> u32 {
-        let (_, bus, mut context) = self.split(memory, now, PIC);
+        let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
         bus.read_config(&mut context, slot, function, offset, Width::Dword)
     }
 
@@ -367,7 +360,7 @@ impl Board {
 
     /// Makes FERR# active: the processor has an x87 error to report.
     pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
-        let (_, _, mut context) = self.split(memory, now, FPU_ERROR);
+        let (_, _, mut context) = self.split(memory, now, DeviceId::FPU_ERROR);
         FpuError::assert_ferr(&mut context);
         self.settle(memory, now);
     }
@@ -442,7 +435,8 @@ impl Board {
         self.fpu_error.restore(&state.fpu_error)?;
         self.dma.restore(&state.dma)?;
         for device in &state.devices {
-            let id = self.bus.find(device.name()).ok_or_else(|| {
+            let known = DeviceId::named(device.name()).filter(|id| self.bus.has(*id));
+            let id = known.ok_or_else(|| {
                 saved.damaged(&format!("this machine has no device {}", device.name()))
             })?;
             self.bus.device(id).restore(device)?;
@@ -467,9 +461,9 @@ impl Board {
     /// Fills the table of the ports at which these devices answer.
     fn index_off_the_bus(&mut self) {
         let ranges = [
-            (PIC, &self.interrupts.ports()[..]),
-            (DMA, &self.dma.ports()),
-            (FPU_ERROR, &[self.fpu_error.ports()]),
+            (DeviceId::PIC, &self.interrupts.ports()[..]),
+            (DeviceId::DMA, &self.dma.ports()),
+            (DeviceId::FPU_ERROR, &[self.fpu_error.ports()]),
         ];
         for (id, range) in
             ranges.iter().flat_map(|(id, all)| all.iter().map(move |range| (*id, range)))
@@ -522,8 +516,8 @@ impl Board {
             device: id,
         };
         let result = match id {
-            FPU_ERROR => call(&mut self.fpu_error, &mut context),
-            DMA => call(&mut self.dma, &mut context),
+            DeviceId::FPU_ERROR => call(&mut self.fpu_error, &mut context),
+            DeviceId::DMA => call(&mut self.dma, &mut context),
             _ => match self.interrupts.device(id) {
                 Some(device) => call(device, &mut context),
                 None => call(self.bus.device(id), &mut context),
@@ -562,7 +556,7 @@ impl Board {
                 claims: &mut self.claims,
                 dma: &mut self.dma_requests,
                 a20: &mut self.a20,
-                device: driver.unwrap_or(DMA),
+                device: driver.unwrap_or(DeviceId::DMA),
             };
             let device = driver.map(|id| self.bus.device(id));
             self.dma.serve(&mut context, channel, device);

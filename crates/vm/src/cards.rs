@@ -5,14 +5,14 @@
 //! of. To take a card out, the machine asks the guest for it, and takes it out when the guest has given it
 //! up, which depends only on the guest's own execution. So a recording repeats both.
 //!
-//! A card has a name, such as `virtio-blk3`, and each name has its slot.
+//! Each device that a card can be, such as `virtio-blk3`, has its slot.
 //!
 //! [`Input::Plug`]: ring3_core::input::Input::Plug
 
 use std::sync::Arc;
 
+use ring3_core::device::DeviceId;
 use ring3_core::state::{RestoreError, SavedState};
-use ring3_devices::virtio;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -48,8 +48,8 @@ impl Card {
 /// A place for a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The name of the device there.
-    pub(crate) name: &'static str,
+    /// The device there.
+    pub(crate) device: DeviceId,
     /// Its PCI device number.
     pub(crate) slot: u8,
     /// Its index among the cards of its kind.
@@ -58,8 +58,8 @@ pub(crate) struct Place {
 
 /// Returns the places for virtio disks, in the order in which they are filled.
 fn disk_places() -> impl Iterator<Item = Place> {
-    let names = virtio::block::NAMES.into_iter().enumerate();
-    names.map(|(index, name)| Place { name, slot: virtio_disk_slot(index as u8), index })
+    let devices = DeviceId::VIRTIO_BLK.into_iter().enumerate();
+    devices.map(|(index, device)| Place { device, slot: virtio_disk_slot(index as u8), index })
 }
 
 /// Returns the PCI device number of virtio disk `index`.
@@ -74,9 +74,9 @@ pub(crate) fn all(config: &Config) -> impl Iterator<Item = (Place, Card)> {
 }
 
 impl Place {
-    /// Returns the place of the card `name`.
-    pub(crate) fn of(name: &str) -> Option<Place> {
-        disk_places().find(|place| place.name == name)
+    /// Returns the place of the card `device`.
+    pub(crate) fn of(device: DeviceId) -> Option<Place> {
+        disk_places().find(|place| place.device == device)
     }
 
     /// Returns the place of the card in PCI slot `slot`.
@@ -107,10 +107,10 @@ impl Place {
     /// Returns the first place for a disk that is free and not in `others`, or the one in PCI slot `slot`.
     pub(crate) fn free_for_disk(
         config: &Config,
-        others: &[&str],
+        others: &[DeviceId],
         slot: Option<u8>,
     ) -> Result<Place, PlugError> {
-        let is_free = |place: &Place| !place.is_taken(config) && !others.contains(&place.name);
+        let is_free = |place: &Place| !place.is_taken(config) && !others.contains(&place.device);
         match slot {
             None => disk_places().find(is_free).ok_or(PlugError::Full),
             Some(slot) => disk_places()
@@ -183,13 +183,14 @@ mod tests {
     #[test]
     fn places_are_filled_from_the_first_on() {
         let mut config = Config::default();
-        let free = |config: &Config, others: &[&str], slot| {
-            Place::free_for_disk(config, others, slot).map(|place| (place.name, place.slot))
+        let free = |config: &Config, others: &[DeviceId], slot| {
+            Place::free_for_disk(config, others, slot).map(|place| (place.device, place.slot))
         };
-        assert_eq!(free(&config, &[], None), Ok(("virtio-blk0", 4)));
-        assert_eq!(free(&config, &["virtio-blk0"], None), Ok(("virtio-blk1", 5)));
-        assert_eq!(free(&config, &["virtio-blk0"], Some(4)), Err(PlugError::Slot(4)));
-        Place::of("virtio-blk2").unwrap().put(&mut config, disk());
+        let disks = DeviceId::VIRTIO_BLK;
+        assert_eq!(free(&config, &[], None), Ok((disks[0], 4)));
+        assert_eq!(free(&config, &[disks[0]], None), Ok((disks[1], 5)));
+        assert_eq!(free(&config, &[disks[0]], Some(4)), Err(PlugError::Slot(4)));
+        Place::of(disks[2]).unwrap().put(&mut config, disk());
         assert_eq!(config.virtio_disks.len(), 3);
         assert_eq!(free(&config, &[], Some(6)), Err(PlugError::Slot(6)));
         assert_eq!(free(&config, &[], Some(3)), Err(PlugError::Slot(3)));
@@ -199,7 +200,7 @@ mod tests {
         }
         assert_eq!(free(&config, &[], None), Err(PlugError::Full));
         Place::of_slot(12).unwrap().clear(&mut config);
-        assert_eq!(free(&config, &[], None), Ok(("virtio-blk8", 12)));
+        assert_eq!(free(&config, &[], None), Ok((disks[8], 12)));
     }
 
     #[test]

@@ -45,16 +45,18 @@ pub struct Config {
     /// Whether there is a display adapter.
     pub display: bool,
     /// The IDE drives: primary master and slave, secondary master and slave.
-    /// [`Vm::attach_drive`](crate::Vm::attach_drive) attaches the host's side of them, as units 0 to 3 of the
-    /// device `ide`.
+    /// [`Vm::attach_drive`](crate::Vm::attach_drive) attaches the host's side of them, as units 0 to 3 of
+    /// [`DeviceId::IDE`](ring3_core::device::DeviceId::IDE).
     pub ide: [Option<DriveModel>; 4],
     /// The virtio disks, up to 16, each a PCI function of its own; None for one that was taken out. The
-    /// host's side of number n is attached as unit 0 of the device `virtio-blkn`.
+    /// host's side of each is attached as unit 0 of its device of
+    /// [`DeviceId::VIRTIO_BLK`](ring3_core::device::DeviceId::VIRTIO_BLK).
     pub virtio_disks: Vec<Option<VirtioDisk>>,
-    /// The network cards, up to 8. They are called `nic0` and so on;
+    /// The network cards, up to 8: the devices of [`DeviceId::NIC`](ring3_core::device::DeviceId::NIC).
     /// [`Vm::attach_network`](crate::Vm::attach_network) attaches the network of one.
     pub nics: Vec<Nic>,
-    /// The diskette drives A and B: units 0 and 1 of the device `floppy`.
+    /// The diskette drives A and B: units 0 and 1 of
+    /// [`DeviceId::FLOPPY`](ring3_core::device::DeviceId::FLOPPY).
     pub diskettes: [Option<DisketteDrive>; 2],
     /// Where firmware looks for a system, the first place first. If it is empty, firmware decides.
     pub boot_order: Vec<BootDevice>,

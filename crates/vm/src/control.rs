@@ -28,7 +28,8 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
-use ring3_core::disk::{DiskError, Medium};
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use thiserror::Error;
@@ -42,10 +43,6 @@ use crate::drives::{
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 use crate::machine::Ending;
 use crate::stats::Stats;
-
-/// The devices that take a person's inputs.
-const KEYBOARD: &str = "i8042";
-const POWER_MANAGEMENT: &str = "acpi_pm";
 
 /// Upper bound of the events that wait for a subscriber; later ones are lost to it.
 const EVENTS_WAITING: usize = 256;
@@ -117,8 +114,8 @@ pub enum Event {
     PowerButton,
     /// The guest has given up a card, which was taken out.
     CardGone {
-        /// The name that its device had.
-        device: String,
+        /// The device that it was.
+        device: DeviceId,
         /// The id by which people knew it.
         id: Option<String>,
     },
@@ -132,12 +129,10 @@ pub enum Event {
 }
 
 /// The description of a drive for people.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveInfo {
-    /// The name of the device to which it is attached.
-    pub device: String,
-    /// Its number among the drives of that device, from 0.
-    pub unit: u8,
+    /// The drive.
+    pub drive: DriveId,
     /// The id by which people know the device, if it is a card.
     pub id: Option<String>,
     /// The names by which people know the drive.
@@ -164,6 +159,13 @@ pub struct DriveInfo {
     pub counts: Counts,
 }
 
+impl DriveInfo {
+    /// Returns the id by which people know the device, or its name if it has no id.
+    pub fn device(&self) -> &str {
+        self.id.as_deref().unwrap_or_else(|| self.drive.device.name())
+    }
+}
+
 /// A request of a [`Control`] to the machine.
 #[derive(Debug)]
 pub enum Request {
@@ -175,36 +177,30 @@ pub enum Request {
     Resume(Reply<()>),
     /// Return the picture on the screen, or None if there is no screen.
     Picture(Reply<Option<Picture>>),
-    /// Replace drive `unit` of the device `device` by `drive`, with the medium in it.
+    /// Replace a drive, with the medium in it.
     ChangeMedium {
-        /// The name of the device.
-        device: String,
-        /// The number of the drive there.
-        unit: u8,
-        /// The drive that does the work from now on.
+        /// The drive of the machine.
+        at: DriveId,
+        /// The drive that does its work from now on.
         drive: Box<dyn Drive>,
         /// Whether to do so even if the guest holds the medium.
         force: bool,
         /// The result: done, or the guest holds the medium.
         reply: Reply<Result<(), MediumHeld>>,
     },
-    /// Give drive `unit` of the device `device` other limits.
+    /// Give a drive other limits.
     LimitDrive {
-        /// The name of the device.
-        device: String,
-        /// The number of the drive there.
-        unit: u8,
+        /// The drive.
+        drive: DriveId,
         /// The new limits.
         limits: Limits,
         /// The result.
         reply: Reply<Result<(), LimitError>>,
     },
-    /// Give the medium of drive `unit` of the device `device` another size, and tell the guest.
+    /// Give the medium of a drive another size, and tell the guest.
     ResizeDrive {
-        /// The name of the device.
-        device: String,
-        /// The number of the drive there.
-        unit: u8,
+        /// The drive.
+        drive: DriveId,
         /// The new size, a whole number of sectors.
         bytes: u64,
         /// The result.
@@ -300,32 +296,26 @@ impl Control {
         self.ask(Request::Drives)
     }
 
-    /// Changes the medium of drive `unit` of the device `device`, which must take removable media. From now
-    /// on `drive` does its work, with or without a medium. If the guest holds the present medium, it is asked
+    /// Changes the medium of a drive, which must take removable media. From now on `drive` does the work of
+    /// drive `at`, with or without a medium. If the guest holds the present medium, it is asked
     /// for it as by the eject button, and nothing is changed; with `force` it is not asked.
     pub fn change_medium(
         &self,
-        device: &str,
-        unit: u8,
+        at: DriveId,
         drive: Box<dyn Drive>,
         force: bool,
     ) -> Result<(), ChangeError> {
-        let device = device.to_owned();
-        let changed =
-            self.ask(|reply| Request::ChangeMedium { device, unit, drive, force, reply })?;
-        Ok(changed?)
+        Ok(self.ask(|reply| Request::ChangeMedium { at, drive, force, reply })??)
     }
 
-    /// Sets the limits of drive `unit` of the device `device`.
-    pub fn limit_drive(&self, device: &str, unit: u8, limits: Limits) -> Result<(), LimitError> {
-        let device = device.to_owned();
-        self.ask(|reply| Request::LimitDrive { device, unit, limits, reply })?
+    /// Sets the limits of a drive.
+    pub fn limit_drive(&self, drive: DriveId, limits: Limits) -> Result<(), LimitError> {
+        self.ask(|reply| Request::LimitDrive { drive, limits, reply })?
     }
 
-    /// Sets the size of the medium of drive `unit` of the device `device`, and tells the guest.
-    pub fn resize_drive(&self, device: &str, unit: u8, bytes: u64) -> Result<(), ResizeError> {
-        let device = device.to_owned();
-        self.ask(|reply| Request::ResizeDrive { device, unit, bytes, reply })?
+    /// Sets the size of the medium of a drive, and tells the guest.
+    pub fn resize_drive(&self, drive: DriveId, bytes: u64) -> Result<(), ResizeError> {
+        self.ask(|reply| Request::ResizeDrive { drive, bytes, reply })?
     }
 
     /// Puts a disk into a slot, and tells the guest.
@@ -380,17 +370,17 @@ impl Control {
 
     /// Presses or releases a key. Waits while too many keys are queued.
     pub fn key(&self, key: Key, pressed: bool) {
-        self.send(KEYBOARD, DeviceInput::Key { key, pressed });
+        self.send(DeviceId::I8042, DeviceInput::Key { key, pressed });
     }
 
     /// Moves the mouse or changes one of its buttons. Waits while too much is queued.
     pub fn mouse(&self, moved: MouseMove) {
-        self.send(KEYBOARD, DeviceInput::Mouse(moved));
+        self.send(DeviceId::I8042, DeviceInput::Mouse(moved));
     }
 
     /// Presses the power button for a moment: most guests shut down then.
     pub fn press_power_button(&self) {
-        self.send(POWER_MANAGEMENT, DeviceInput::PowerButton);
+        self.send(DeviceId::ACPI_PM, DeviceInput::PowerButton);
     }
 
     /// Presses the reset button. When this returns the machine was reset; one that was off can be resumed.
@@ -427,8 +417,8 @@ impl Control {
         Events(events)
     }
 
-    fn send(&self, device: &str, input: DeviceInput) {
-        self.sender.send(Input::Device { name: device.to_owned(), input });
+    fn send(&self, device: DeviceId, input: DeviceInput) {
+        self.sender.send(Input::Device { device, input });
     }
 
     fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Ended> {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_host::polling::Polling;
 
@@ -84,7 +85,7 @@ struct Waiting {
     /// nothing any more.
     reset: bool,
     /// Sources from which the machine will fetch, too.
-    attached: Vec<Box<dyn Source>>,
+    attached: Vec<(DeviceId, Box<dyn Source>)>,
     /// Wakes the machine while it sleeps by descriptors. It exists from the first source on.
     bell: Option<Bell>,
     sleeps: bool,
@@ -114,7 +115,7 @@ impl Waiting {
     }
 
     /// Returns how many more inputs for `device` may wait here.
-    fn room_for(&self, device: Option<&str>) -> usize {
+    fn room_for(&self, device: Option<DeviceId>) -> usize {
         let of_the_same = self.inputs.iter().filter(|other| device_of(other) == device);
         CAPACITY.saturating_sub(of_the_same.count())
     }
@@ -139,9 +140,9 @@ impl Waiting {
 }
 
 /// Returns the device for which `input` is.
-fn device_of(input: &Input) -> Option<&str> {
+fn device_of(input: &Input) -> Option<DeviceId> {
     match input {
-        Input::Device { name, .. } => Some(name),
+        Input::Device { device, .. } => Some(*device),
         Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
             None
         }
@@ -224,9 +225,9 @@ impl Sender {
         true
     }
 
-    /// Makes the machine fetch from `source` itself. Returns the source if the machine has ended, or if the
-    /// host has no descriptor for it.
-    pub fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
+    /// Makes the machine itself fetch inputs for `device` from `source`. Returns the source if the machine has
+    /// ended, or if the host has no descriptor for it.
+    pub fn attach(&self, device: DeviceId, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
         let mut waiting = self.shared.lock();
         if waiting.bell.is_none() {
             waiting.bell = Bell::new().ok();
@@ -234,7 +235,7 @@ impl Sender {
         if waiting.bell.is_none() || waiting.status == Status::Ended {
             return Err(source);
         }
-        waiting.attached.push(source);
+        waiting.attached.push((device, source));
         self.shared.wake(&waiting);
         Ok(())
     }
@@ -286,7 +287,7 @@ pub struct Door {
     /// Whether only a reset of the machine ends this pause.
     off: bool,
     script: Script,
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<(DeviceId, Box<dyn Source>)>,
     polling: Polling,
 }
 
@@ -421,13 +422,13 @@ impl Door {
     pub fn fetch(&mut self) {
         self.sources.append(&mut self.shared.lock().attached);
         let shared = &self.shared;
-        self.sources.retain_mut(|source| {
-            let room = shared.lock().room_for(Some(source.device()));
+        self.sources.retain_mut(|(device, source)| {
+            let room = shared.lock().room_for(Some(*device));
             for _ in 0..room {
                 match source.fetch() {
                     Fetched::Input(input) => {
-                        let name = source.device().to_owned();
-                        shared.lock().inputs.push_back(Input::Device { name, input });
+                        let input = Input::Device { device: *device, input };
+                        shared.lock().inputs.push_back(input);
                     }
                     Fetched::Nothing => break,
                     Fetched::Ended => return false,
@@ -550,8 +551,8 @@ impl Door {
                 return false;
             }
             let sources = self.sources.iter();
-            let sources = sources.filter(|source| waiting.room_for(Some(source.device())) > 0);
-            descriptors.extend(sources.map(|source| source.descriptor()));
+            let sources = sources.filter(|(device, _)| waiting.room_for(Some(*device)) > 0);
+            descriptors.extend(sources.map(|(_, source)| source.descriptor()));
             if !waiting.attached.is_empty() {
                 continue;
             }

@@ -38,10 +38,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, Medium};
-use ring3_devices::floppy;
-use ring3_devices::ide::{self, DriveKind};
-use ring3_devices::virtio;
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId, Medium};
+use ring3_devices::ide::DriveKind;
 use thiserror::Error;
 
 pub use counts::{Counts, OperationCounts};
@@ -164,10 +163,8 @@ impl Drive for Empty {
 /// An operation of a drive that the host could not execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriveFailure {
-    /// The name of the device to which the drive is attached.
-    pub device: String,
-    /// Its number among the drives of that device, from 0.
-    pub unit: u8,
+    /// The drive.
+    pub drive: DriveId,
     /// Whether the operation was a read, rather than a write or a flush.
     pub is_read: bool,
     /// The error of the host.
@@ -251,54 +248,49 @@ impl Others for Drives {
 
 impl Drives {
     /// Attaches `drive`, in the place of the present one.
-    pub(crate) fn attach(&mut self, device: &str, unit: u8, drive: Arc<dyn Drive>) {
+    pub(crate) fn attach(&mut self, id: DriveId, drive: Arc<dyn Drive>) {
         self.hand_over();
-        match self.find(device, unit) {
+        match self.find(id) {
             Some(at) => at.replace(drive),
-            None => self.all.push(Attached::new(device, unit, drive)),
+            None => self.all.push(Attached::new(id, drive)),
         }
     }
 
-    fn find(&mut self, device: &str, unit: u8) -> Option<&mut Attached> {
-        self.all.iter_mut().find(|at| (at.device.as_str(), at.unit) == (device, unit))
+    fn find(&mut self, id: DriveId) -> Option<&mut Attached> {
+        self.all.iter_mut().find(|at| at.id == id)
     }
 
     /// Sets the names by which people know a drive.
-    pub(crate) fn name(&mut self, device: &str, unit: u8, names: DriveNames) {
-        if let Some(at) = self.find(device, unit) {
+    pub(crate) fn name(&mut self, id: DriveId, names: DriveNames) {
+        if let Some(at) = self.find(id) {
             at.names = names;
         }
     }
 
     /// Notes that the device is gone: requests to its drives are no longer delayed, and those that the host
     /// cannot execute fail.
-    pub(crate) fn let_go(&mut self, device: &str) {
+    pub(crate) fn let_go(&mut self, device: DeviceId) {
         self.hand_over();
-        for at in self.all.iter_mut().filter(|at| at.device == device) {
+        for at in self.all.iter_mut().filter(|at| at.id.device == device) {
             at.stopped = None;
             at.pool.iter().for_each(Pool::let_go);
         }
     }
 
     /// Removes the drives of a device that is gone.
-    pub(crate) fn detach(&mut self, device: &str) {
-        self.all.retain(|at| at.device != device);
+    pub(crate) fn detach(&mut self, device: DeviceId) {
+        self.all.retain(|at| at.id.device != device);
     }
 
     /// Returns whether a device has requests that are not answered yet.
-    pub(crate) fn is_waiting(&self, device: &str) -> bool {
-        self.all.iter().any(|at| at.device == device && !at.waiting.is_empty())
+    pub(crate) fn is_waiting(&self, device: DeviceId) -> bool {
+        self.all.iter().any(|at| at.id.device == device && !at.waiting.is_empty())
     }
 
     /// Sets the limits of a drive. Requests that the old ones delay are executed at once.
-    pub(crate) fn limit(
-        &mut self,
-        device: &str,
-        unit: u8,
-        limits: Limits,
-    ) -> Result<(), LimitError> {
+    pub(crate) fn limit(&mut self, id: DriveId, limits: Limits) -> Result<(), LimitError> {
         limits.check()?;
-        let at = self.find(device, unit).ok_or(LimitError::NoDrive)?;
+        let at = self.find(id).ok_or(LimitError::NoDrive)?;
         at.throttle = (!limits.is_none()).then(|| Throttle::new(limits, Instant::now()));
         if let Some(pool) = &at.pool {
             pool.release();
@@ -309,12 +301,11 @@ impl Drives {
     /// Changes the size of a drive's medium, and returns the new medium.
     pub(crate) fn resize(
         &mut self,
-        device: &str,
-        unit: u8,
+        id: DriveId,
         bytes: u64,
     ) -> Result<Option<Medium>, ResizeError> {
-        let at = self.find(device, unit).ok_or(ResizeError::NoDrive)?;
-        if !virtio::block::NAMES.contains(&device) {
+        let at = self.find(id).ok_or(ResizeError::NoDrive)?;
+        if !DeviceId::VIRTIO_BLK.contains(&id.device) {
             return Err(ResizeError::Fixed);
         }
         at.drive.resize(bytes)?;
@@ -322,8 +313,8 @@ impl Drives {
     }
 
     /// Sets the policy for a drive's errors, before its first request.
-    pub(crate) fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
-        if let Some(at) = self.find(device, unit) {
+    pub(crate) fn set_error_policy(&mut self, id: DriveId, policy: ErrorPolicy) {
+        if let Some(at) = self.find(id) {
             at.policy = policy;
         }
     }
@@ -335,7 +326,7 @@ impl Drives {
             return true;
         }
         let now = Instant::now();
-        let Some(at) = self.find(&failure.device, failure.unit) else { return false };
+        let Some(at) = self.find(failure.drive) else { return false };
         let is_new = at.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
         if is_new {
             at.told = Some(now);
@@ -346,7 +337,7 @@ impl Drives {
     /// Notes that the machine stands still for `failure`. Returns the path of the drive's file, if the drive
     /// still keeps the failed request.
     pub(crate) fn stop(&mut self, failure: &DriveFailure) -> Option<PathBuf> {
-        let at = self.find(&failure.device, failure.unit)?;
+        let at = self.find(failure.drive)?;
         if !at.pool.as_ref().is_some_and(Pool::keeps_any) {
             return None;
         }
@@ -390,12 +381,12 @@ impl Drives {
         }
     }
 
-    /// Returns the next answer for which no thread waits, with the name of its device.
-    pub(crate) fn take_answer(&mut self) -> Option<(String, DiskAnswer)> {
+    /// Returns the next answer for which no thread waits, with the device for which it is.
+    pub(crate) fn take_answer(&mut self) -> Option<(DeviceId, DiskAnswer)> {
         let door = self.door.clone()?;
         self.all.iter_mut().filter(|at| !at.held.is_empty()).find_map(|at| {
             let found = overlap::find(&mut at.held, |later| later.look())?;
-            Some((at.device.clone(), at.answer(found, &door)?))
+            Some((at.id.device, at.answer(found, &door)?))
         })
     }
 
@@ -418,16 +409,11 @@ impl Drives {
         self.all.iter().any(|at| !at.waiting.is_empty())
     }
 
-    /// Passes a request to drive `unit` of the device `device`. Returns the answer, if there is one at once.
-    pub(crate) fn ask(
-        &mut self,
-        device: &str,
-        unit: u8,
-        request: DiskRequest,
-    ) -> Option<DiskAnswer> {
+    /// Passes a request to a drive. Returns the answer, if there is one at once.
+    pub(crate) fn ask(&mut self, id: DriveId, request: DiskRequest) -> Option<DiskAnswer> {
         let tag = request.tag;
         let door = self.door.clone();
-        let Some(at) = self.find(device, unit) else {
+        let Some(at) = self.find(id) else {
             return Some(DiskAnswer { tag, result: Err(DiskError::NoMedium) });
         };
         let ejects = request.operation == DiskOperation::Eject;
@@ -438,14 +424,14 @@ impl Drives {
         };
         at.counts.note(counted, &result);
         if ejects && result.is_ok() {
-            self.attach(device, unit, Arc::new(Empty));
+            self.attach(id, Arc::new(Empty));
         }
         Some(DiskAnswer { tag, result })
     }
 
     /// Notes that a drive of `device` has answered later.
-    pub(crate) fn note_answer(&mut self, device: &str, answer: &DiskAnswer) {
-        for at in self.all.iter_mut().filter(|at| at.device == device) {
+    pub(crate) fn note_answer(&mut self, device: DeviceId, answer: &DiskAnswer) {
+        for at in self.all.iter_mut().filter(|at| at.id.device == device) {
             let Some(index) = at.waiting.iter().position(|asked| asked.tag == answer.tag) else {
                 continue;
             };
@@ -462,22 +448,23 @@ impl Drives {
     pub(crate) fn describe(&self, config: &Config) -> Vec<DriveInfo> {
         let ide = config.ide.iter().zip(0..).filter_map(|(drive, unit)| {
             let removable = matches!(drive.as_ref()?.kind, DriveKind::CdRom(_));
-            Some((ide::NAME, unit, removable))
+            Some((DriveId::new(DeviceId::IDE, unit), removable))
         });
-        let virtio = virtio::block::NAMES.into_iter().zip(&config.virtio_disks);
-        let virtio = virtio.filter_map(|(device, disk)| disk.as_ref().map(|_| (device, 0, false)));
+        let virtio = DeviceId::VIRTIO_BLK.into_iter().zip(&config.virtio_disks);
+        let virtio = virtio.filter_map(|(device, disk)| {
+            disk.as_ref()?;
+            Some((DriveId::new(device, 0), false))
+        });
         let diskettes = config.diskettes.iter().zip(0..).filter_map(|(drive, unit)| {
             drive.as_ref()?;
-            Some((floppy::NAME, unit, true))
+            Some((DriveId::new(DeviceId::FLOPPY, unit), true))
         });
-        let info = |(device, unit, removable): (&str, u8, bool)| {
-            let place = |at: &&Attached| (at.device.as_str(), at.unit) == (device, unit);
-            let at = self.all.iter().find(place);
+        let info = |(place, removable): (DriveId, bool)| {
+            let at = self.all.iter().find(|at| at.id == place);
             let drive = at.map(|at| &*at.drive);
             let throttle = at.and_then(|at| at.throttle.as_ref());
             DriveInfo {
-                device: device.to_owned(),
-                unit,
+                drive: place,
                 id: None,
                 names: at.map(|at| at.names.clone()).unwrap_or_default(),
                 removable,

@@ -15,6 +15,7 @@ use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 
 use ring3_core::clock::Time;
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::memory::Memory;
 use serde::Serialize;
@@ -68,7 +69,7 @@ pub(crate) enum What<'a> {
     /// A checkpoint is due after this number of instructions.
     Checkpoint(Checkpoint),
     /// A card is taken out.
-    Unplug(&'a str),
+    Unplug(DeviceId),
     /// The run ends.
     End(&'a Ending),
 }
@@ -76,14 +77,14 @@ pub(crate) enum What<'a> {
 impl Display for What<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            What::Input(Input::Device { name, input }) => {
-                write!(f, "input {name}: ")?;
+            What::Input(Input::Device { device, input }) => {
+                write!(f, "input {device}: ")?;
                 show_input(input, f)
             }
             What::Input(Input::HostTime { time, .. }) => {
                 write!(f, "input host time {}", Seconds(*time))
             }
-            What::Input(Input::Plug { name, .. }) => write!(f, "input {name} is put in"),
+            What::Input(Input::Plug { device, .. }) => write!(f, "input {device} is put in"),
             What::Input(Input::Reset) => f.write_str("input reset"),
             What::Input(Input::Nmi) => f.write_str("input nmi"),
             What::Input(Input::Quit) => f.write_str("input quit"),
@@ -94,7 +95,7 @@ impl Display for What<'_> {
             What::Checkpoint(Checkpoint { memory, state }) => {
                 write!(f, "checkpoint memory {memory:016x} state {state:016x}")
             }
-            What::Unplug(name) => write!(f, "{name} is taken out"),
+            What::Unplug(device) => write!(f, "{device} is taken out"),
             What::End(ending) => {
                 f.write_str("end: ")?;
                 match ending {
@@ -231,23 +232,24 @@ mod tests {
 
     #[test]
     fn an_input_is_one_short_line() {
-        let input = |name: &str, input| {
-            let input = Input::Device { name: name.to_owned(), input };
+        let com1 = DeviceId::COM[0];
+        let input = |device, input| {
+            let input = Input::Device { device, input };
             What::Input(&input).to_string()
         };
         assert_eq!(
-            input("com1", DeviceInput::Serial(b"a\r\n".to_vec())),
+            input(com1, DeviceInput::Serial(b"a\r\n".to_vec())),
             "input com1: 3 bytes \"a\\r\\n\""
         );
-        let long = input("com1", DeviceInput::Serial(vec![b'\n'; 100_000]));
+        let long = input(com1, DeviceInput::Serial(vec![b'\n'; 100_000]));
         assert!(long.len() < 200 && !long.contains('\n'), "{long}");
-        let other = input("com1", DeviceInput::Serial([vec![b'\n'; 99_999], vec![0]].concat()));
+        let other = input(com1, DeviceInput::Serial([vec![b'\n'; 99_999], vec![0]].concat()));
         assert_ne!(long, other);
         let key = DeviceInput::Key { key: Key(0x1e), pressed: true };
-        assert_eq!(input("i8042", key), "input i8042: key 0x1e pressed");
+        assert_eq!(input(DeviceId::I8042, key), "input i8042: key 0x1e pressed");
         let answer = DiskAnswer { tag: 3, result: Ok(Vec::new()) };
-        assert_eq!(input("ide", DeviceInput::Disk(answer)), "input ide: request 3 is done");
-        assert!(!input("i8042", DeviceInput::Mouse(MouseMove::default())).contains('\n'));
+        assert_eq!(input(DeviceId::IDE, DeviceInput::Disk(answer)), "input ide: request 3 is done");
+        assert!(!input(DeviceId::I8042, DeviceInput::Mouse(MouseMove::default())).contains('\n'));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The view of a machine from outside, between two instructions, without changing anything: its registers,
 //! memory and cards, and the parts that it is made of.
 
-use ring3_core::device::Width;
-use ring3_devices::nic;
+use ring3_core::device::{DeviceId, Width};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::sreg;
 
@@ -78,12 +77,19 @@ pub struct PciFunction {
 /// The names of a network card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicInfo {
-    /// The name of the device.
-    pub device: &'static str,
+    /// The device.
+    pub device: DeviceId,
     /// The id by which people know it.
     pub id: Option<String>,
     /// The id by which people know its network.
     pub network: Option<String>,
+}
+
+impl NicInfo {
+    /// Returns the id by which people know the card, or its name if it has no id.
+    pub fn name(&self) -> &str {
+        self.id.as_deref().unwrap_or_else(|| self.device.name())
+    }
 }
 
 /// The parts of a machine.
@@ -136,10 +142,10 @@ impl Vm {
 
     /// Describes the parts of the machine.
     pub fn describe(&self) -> Description {
-        let names = nic::NAMES.into_iter().take(self.config.nics.len());
-        let nics = names.map(|device| NicInfo {
+        let cards = DeviceId::NIC.into_iter().take(self.config.nics.len());
+        let nics = cards.map(|device| NicInfo {
             device,
-            id: self.ids.get(device).cloned(),
+            id: self.ids.get(&device).cloned(),
             network: self.networks.id(device).map(str::to_owned),
         });
         let nics = nics.collect();

@@ -20,19 +20,10 @@ use ring3_devices::local_apic::{self, Delivery, LINT_INTR, LINT_NMI, LocalApic, 
 use ring3_devices::pic::PicPair;
 use serde::{Deserialize, Serialize};
 
-// The controllers are not on the bus's list of devices, since the board talks to their pins. These are their
-// numbers among the devices.
-/// The two 8259A.
-pub const PIC: DeviceId = DeviceId(u16::MAX);
-/// The local APIC.
-pub const LOCAL_APIC: DeviceId = DeviceId(u16::MAX - 3);
-/// The I/O APIC.
-pub const IO_APIC: DeviceId = DeviceId(u16::MAX - 4);
-
 const STATE_NAME: &str = "interrupts";
 const STATE_VERSION: u32 = 1;
 
-/// All interrupt controllers of a machine.
+/// All interrupt controllers of a machine. They are not on the bus, since the board talks to their pins.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     pic: PicPair,
@@ -112,18 +103,22 @@ impl Interrupts {
         self.settle();
     }
 
-    /// Returns the numbers of all controllers.
+    /// Returns the ids of all controllers.
     pub fn ids(&self) -> &'static [DeviceId] {
-        if self.apics.is_some() { &[PIC, LOCAL_APIC, IO_APIC] } else { &[PIC] }
+        if self.apics.is_some() {
+            &[DeviceId::PIC, DeviceId::LOCAL_APIC, DeviceId::IO_APIC]
+        } else {
+            &[DeviceId::PIC]
+        }
     }
 
-    /// Returns the controller with this number, if it is one of them.
+    /// Returns the controller with this id, if it is one of them.
     pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
         let device: &mut dyn Device = match (id, &mut self.apics) {
             // Apart from INTR it has nothing for the others.
-            (PIC, _) => return Some(&mut self.pic),
-            (LOCAL_APIC, Some(apics)) => &mut apics.local,
-            (IO_APIC, Some(apics)) => &mut apics.io,
+            (DeviceId::PIC, _) => return Some(&mut self.pic),
+            (DeviceId::LOCAL_APIC, Some(apics)) => &mut apics.local,
+            (DeviceId::IO_APIC, Some(apics)) => &mut apics.io,
             _ => return None,
         };
         self.is_unsettled = true;
@@ -144,8 +139,9 @@ impl Interrupts {
             (offset < size).then_some(offset)
         };
         let local = apics.local.address().and_then(|start| within(start, local_apic::SIZE));
-        let io = || within(io_apic::ADDRESS, io_apic::SIZE).map(|offset| (IO_APIC, offset));
-        local.map(|offset| (LOCAL_APIC, offset)).or_else(io)
+        let io =
+            || within(io_apic::ADDRESS, io_apic::SIZE).map(|offset| (DeviceId::IO_APIC, offset));
+        local.map(|offset| (DeviceId::LOCAL_APIC, offset)).or_else(io)
     }
 
     /// Returns the register at guest-physical address `address`, if reading it has no effect and it does not
@@ -153,7 +149,7 @@ impl Interrupts {
     pub fn peek(&self, address: u64) -> Option<u32> {
         let apics = self.apics.as_ref()?;
         match self.at_address(address)? {
-            (LOCAL_APIC, offset) => apics.local.peek(offset),
+            (DeviceId::LOCAL_APIC, offset) => apics.local.peek(offset),
             (_, offset) => apics.io.peek(offset),
         }
     }
@@ -168,7 +164,9 @@ impl Interrupts {
         width: Width,
     ) -> u32 {
         match (id, &mut self.apics) {
-            (LOCAL_APIC, Some(apics)) => apics.local.read_memory(context, 0, offset, width),
+            (DeviceId::LOCAL_APIC, Some(apics)) => {
+                apics.local.read_memory(context, 0, offset, width)
+            }
             (_, Some(apics)) => apics.io.read_memory(context, 0, offset, width),
             (_, None) => width.mask(),
         }
@@ -185,7 +183,7 @@ impl Interrupts {
         value: u32,
     ) {
         let Some(apics) = &mut self.apics else { return };
-        if id == LOCAL_APIC {
+        if id == DeviceId::LOCAL_APIC {
             apics.local.write_memory(context, 0, offset, width, value);
         } else {
             apics.io.write_memory(context, 0, offset, width, value);
@@ -382,8 +380,7 @@ mod tests {
             (0xa1, 0),
         ] {
             assert!(all.ports().iter().any(|range| range.contains(port)));
-            let id = PIC;
-            bench.write(all.device(id).unwrap(), port, value);
+            bench.write(all.device(DeviceId::PIC).unwrap(), port, value);
             all.settle();
         }
         (all, bench)

@@ -20,7 +20,7 @@ use std::time::Instant;
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
-use ring3_core::disk::DiskRequest;
+use ring3_core::disk::{DiskRequest, DriveId};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
@@ -51,7 +51,6 @@ use crate::recording::{RecordingError, RecordingWriter};
 use crate::smbios;
 use crate::stats::Stats;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
-use ring3_devices::{nic, virtio};
 
 use deterministic::PICOS_PER_INSTRUCTION;
 use giving_up::GivingUp;
@@ -172,10 +171,10 @@ pub struct Vm {
     pub(crate) board: Board,
     drives: Drives,
     pub(crate) networks: Networks,
-    /// The ids by which people know the cards, by the names of their devices.
-    pub(crate) ids: BTreeMap<String, String>,
+    /// The ids by which people know the cards.
+    pub(crate) ids: BTreeMap<DeviceId, String>,
     /// The cards that were taken out while their drives still had work.
-    leaving: Vec<&'static str>,
+    leaving: Vec<DeviceId>,
     clock: Clock,
     stats: Stats,
     /// Whether the guest has switched it off, and that does not end the run.
@@ -227,10 +226,10 @@ impl Vm {
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }
-        if config.virtio_disks.len() > virtio::block::NAMES.len() {
+        if config.virtio_disks.len() > DeviceId::VIRTIO_BLK.len() {
             return Err(ConfigError::VirtioDisks(config.virtio_disks.len()).into());
         }
-        if config.nics.len() > nic::NAMES.len() {
+        if config.nics.len() > DeviceId::NIC.len() {
             return Err(ConfigError::Nics(config.nics.len()).into());
         }
         software.any_kernel().map_or(Ok(()), |kernel| kernel_file::check(&kernel.image))?;
@@ -302,48 +301,42 @@ impl Vm {
         }
     }
 
-    /// Attaches `drive` as drive `unit` of the device `device`.
-    pub fn attach_drive(&mut self, device: &str, unit: u8, drive: Box<dyn Drive>) {
-        self.drives.attach(device, unit, Arc::from(drive));
+    /// Attaches `drive` as drive `at`.
+    pub fn attach_drive(&mut self, at: DriveId, drive: Box<dyn Drive>) {
+        self.drives.attach(at, Arc::from(drive));
     }
 
-    /// Sets the names by which people know drive `unit` of the device `device`.
-    pub fn name_drive(&mut self, device: &str, unit: u8, names: DriveNames) {
-        self.drives.name(device, unit, names);
+    /// Sets the names by which people know a drive.
+    pub fn name_drive(&mut self, drive: DriveId, names: DriveNames) {
+        self.drives.name(drive, names);
     }
 
-    /// Sets the id by which people know the card `device`.
-    pub fn name_card(&mut self, device: &str, id: String) {
-        self.ids.insert(device.to_owned(), id);
+    /// Sets the id by which people know the card `card`.
+    pub fn name_card(&mut self, card: DeviceId, id: String) {
+        self.ids.insert(card, id);
     }
 
-    /// Attaches `network` to the network card `device`. Packets for the card come by the machine's door.
-    pub fn attach_network(&mut self, device: &str, network: Box<dyn Network>) {
-        self.networks.attach(device, network);
+    /// Attaches `network` to the network card `card`. Packets for the card come by the machine's door.
+    pub fn attach_network(&mut self, card: DeviceId, network: Box<dyn Network>) {
+        self.networks.attach(card, network);
     }
 
-    /// Sets the id by which people know the network of the card `device`.
-    pub fn name_network(&mut self, device: &str, id: String) {
-        self.networks.name(device, id);
+    /// Sets the id by which people know the network of the card `card`.
+    pub fn name_network(&mut self, card: DeviceId, id: String) {
+        self.networks.name(card, id);
     }
 
-    /// Sets the limits of drive `unit` of the device `device`.
-    pub fn limit_drive(
-        &mut self,
-        device: &str,
-        unit: u8,
-        limits: Limits,
-    ) -> Result<(), LimitError> {
+    /// Sets the limits of a drive.
+    pub fn limit_drive(&mut self, drive: DriveId, limits: Limits) -> Result<(), LimitError> {
         if self.config.deterministic && !limits.is_none() {
             return Err(LimitError::Deterministic);
         }
-        self.drives.limit(device, unit, limits)
+        self.drives.limit(drive, limits)
     }
 
-    /// Sets the policy for errors of the host in drive `unit` of the device `device`. In a deterministic run
-    /// the guest is always told.
-    pub fn set_error_policy(&mut self, device: &str, unit: u8, policy: ErrorPolicy) {
-        self.drives.set_error_policy(device, unit, policy);
+    /// Sets the policy for errors of the host in a drive. In a deterministic run the guest is always told.
+    pub fn set_error_policy(&mut self, drive: DriveId, policy: ErrorPolicy) {
+        self.drives.set_error_policy(drive, policy);
     }
 
     /// Returns the picture that the display adapter shows.
@@ -469,20 +462,20 @@ impl Vm {
         }
         self.tell_log(&What::Input(&input));
         match input {
-            Input::Device { name, input } => {
+            Input::Device { device, input } => {
                 match &input {
-                    DeviceInput::Disk(answer) => self.drives.note_answer(&name, answer),
+                    DeviceInput::Disk(answer) => self.drives.note_answer(device, answer),
                     DeviceInput::Packet(_) => self.networks.note_packet(),
                     _ => {}
                 }
                 self.board.input(
                     &mut self.memory,
                     self.clock.now(self.cpu.instructions),
-                    &name,
+                    device,
                     input,
                 );
             }
-            Input::Plug { name, card } => self.put_in(&name, &card),
+            Input::Plug { device, card } => self.put_in(device, &card),
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, time, picos_per_instruction);
                 self.show_clock();
@@ -525,14 +518,10 @@ impl Vm {
                     console.debug(byte)?;
                     ending = ending.or(self.listen_to_firmware(byte));
                 }
-                Output::Disk { device, unit, request } => {
-                    self.ask_drive(device, unit, request)?;
-                }
+                Output::Disk { drive, request } => self.ask_drive(drive, request)?,
                 Output::Packet { device, packet } if self.replay.is_none() => {
-                    if let Some(name) = self.board.name(device) {
-                        self.networks.send(name, packet);
-                        sent = true;
-                    }
+                    self.networks.send(device, packet);
+                    sent = true;
                 }
                 // In a replay packets need not be sent again.
                 Output::Packet { .. } => {}
@@ -569,8 +558,8 @@ impl Vm {
             console.serial(serial_port, &serial)?;
         }
         if sent {
-            for name in self.networks.flush() {
-                self.take_input(Input::Device { name, input: DeviceInput::Congestion(true) });
+            for device in self.networks.flush() {
+                self.take_input(Input::Device { device, input: DeviceInput::Congestion(true) });
             }
         }
         self.stats.back_end_done(began);
@@ -578,22 +567,20 @@ impl Vm {
     }
 
     /// Passes a request of a device to its drive, and gives the device the answer, if that is there at once.
-    fn ask_drive(
-        &mut self,
-        device: DeviceId,
-        unit: u8,
-        request: DiskRequest,
-    ) -> Result<(), VmError> {
+    fn ask_drive(&mut self, drive: DriveId, request: DiskRequest) -> Result<(), VmError> {
+        let device = drive.device;
         // A card that is gone needs no answer any more.
-        let Some(name) = self.board.name(device).map(str::to_owned) else { return Ok(()) };
+        if !self.board.has(device) {
+            return Ok(());
+        }
         if let Some(replay) = &mut self.replay {
-            if let Some(answer) = replay.take_answer(self.cpu.instructions, &name, request.tag)? {
+            if let Some(answer) = replay.take_answer(self.cpu.instructions, device, request.tag)? {
                 self.take_input(answer);
             }
             return Ok(());
         }
-        if let Some(answer) = self.drives.ask(&name, unit, request) {
-            self.take_input(Input::Device { name, input: DeviceInput::Disk(answer) });
+        if let Some(answer) = self.drives.ask(drive, request) {
+            self.take_input(Input::Device { device, input: DeviceInput::Disk(answer) });
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use ring3_core::device::DeviceId;
 use ring3_core::net::Packet;
 
 /// The network to which a card sends.
@@ -30,12 +31,12 @@ pub trait Network: Debug + Send {
     }
 }
 
-/// The networks of a machine, by the names of their cards.
+/// The networks of a machine, by their cards.
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
-    all: Vec<(String, Box<dyn Network>)>,
-    /// The ids by which people know them, by the names of the cards.
-    ids: BTreeMap<String, String>,
+    all: Vec<(DeviceId, Box<dyn Network>)>,
+    /// The ids by which people know them.
+    ids: BTreeMap<DeviceId, String>,
     /// Number of slices in which another packet is still expected.
     busy: u32,
 }
@@ -44,20 +45,20 @@ pub(crate) struct Networks {
 const BUSY_SLICES: u32 = 40;
 
 impl Networks {
-    /// Attaches `network` to the card `device`, in the place of the present one.
-    pub(crate) fn attach(&mut self, device: &str, network: Box<dyn Network>) {
-        self.all.retain(|(name, _)| name != device);
-        self.all.push((device.to_owned(), network));
+    /// Attaches `network` to the card `card`, in the place of the present one.
+    pub(crate) fn attach(&mut self, card: DeviceId, network: Box<dyn Network>) {
+        self.all.retain(|(other, _)| *other != card);
+        self.all.push((card, network));
     }
 
-    /// Sets the id by which people know the network of the card `device`.
-    pub(crate) fn name(&mut self, device: &str, id: String) {
-        self.ids.insert(device.to_owned(), id);
+    /// Sets the id by which people know the network of the card `card`.
+    pub(crate) fn name(&mut self, card: DeviceId, id: String) {
+        self.ids.insert(card, id);
     }
 
-    /// Returns the id by which people know the network of the card `device`.
-    pub(crate) fn id(&self, device: &str) -> Option<&str> {
-        self.ids.get(device).map(String::as_str)
+    /// Returns the id by which people know the network of the card `card`.
+    pub(crate) fn id(&self, card: DeviceId) -> Option<&str> {
+        self.ids.get(&card).map(String::as_str)
     }
 
     /// Notes that a packet has come for a card.
@@ -71,21 +72,21 @@ impl Networks {
         self.busy > 0
     }
 
-    /// Sends a packet of the card `device`. It is lost if no network is attached.
-    pub(crate) fn send(&mut self, device: &str, packet: Packet) {
-        if let Some((_, network)) = self.all.iter_mut().find(|(name, _)| name == device) {
+    /// Sends a packet of the card `card`. It is lost if no network is attached.
+    pub(crate) fn send(&mut self, card: DeviceId, packet: Packet) {
+        if let Some((_, network)) = self.all.iter_mut().find(|(other, _)| *other == card) {
             self.busy = BUSY_SLICES;
             network.send(packet);
         }
     }
 
     /// Notes that nothing more is sent for now. Returns the cards whose networks are congested.
-    pub(crate) fn flush(&mut self) -> Vec<String> {
+    pub(crate) fn flush(&mut self) -> Vec<DeviceId> {
         let mut congested = Vec::new();
-        for (name, network) in &mut self.all {
+        for (card, network) in &mut self.all {
             network.flush();
             if network.is_congested() {
-                congested.push(name.clone());
+                congested.push(*card);
             }
         }
         congested

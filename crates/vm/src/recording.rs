@@ -208,6 +208,7 @@ mod tests {
     use std::rc::Rc;
 
     use ring3_core::clock::Time;
+    use ring3_core::device::DeviceId;
     use ring3_core::input::{DeviceInput, Input};
 
     use super::*;
@@ -229,7 +230,7 @@ mod tests {
 
     fn input(instructions: u64) -> StampedInput {
         let input = DeviceInput::Serial(b"ls\n".to_vec());
-        let input = Input::Device { name: "com1".to_owned(), input };
+        let input = Input::Device { device: DeviceId::COM[0], input };
         StampedInput { instructions, time: Time::from_nanos(7), input }
     }
 

@@ -202,6 +202,7 @@ fn typed(keys: &mut EscapeKeys, bytes: &[u8]) -> (Vec<u8>, bool) {
 
 #[cfg(test)]
 mod tests {
+    use ring3_core::device::DeviceId;
     use ring3_core::input::DeviceInput;
 
     use super::*;
@@ -214,7 +215,7 @@ mod tests {
     }
 
     fn serial(bytes: &[u8]) -> Input {
-        Input::Device { name: "com2".into(), input: DeviceInput::Serial(bytes.to_vec()) }
+        Input::Device { device: DeviceId::COM[1], input: DeviceInput::Serial(bytes.to_vec()) }
     }
 
     #[test]

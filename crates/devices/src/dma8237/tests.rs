@@ -17,8 +17,8 @@ impl Partner {
 }
 
 impl Device for Partner {
-    fn name(&self) -> &'static str {
-        "partner"
+    fn id(&self) -> DeviceId {
+        DeviceId::FLOPPY
     }
 
     fn reset(&mut self, _: &mut Context<'_>) {}
@@ -85,11 +85,11 @@ impl Machine {
 
     /// What the board does after a call.
     fn serve(&mut self, partner: &mut Partner, channel: u8) -> bool {
-        self.bench.dma.set(DeviceId(0), channel, partner.left > 0);
+        self.bench.dma.set(TestBench::DEVICE, channel, partner.left > 0);
         let ready = self.dma.ready(&self.bench.dma).any(|ready| ready == channel);
         if ready {
             self.dma.serve(&mut self.bench.context(), channel, Some(partner));
-            self.bench.dma.set(DeviceId(0), channel, partner.left > 0);
+            self.bench.dma.set(TestBench::DEVICE, channel, partner.left > 0);
         }
         ready
     }
@@ -250,7 +250,7 @@ proptest! {
         let mut machine = Machine { bench: TestBench::default(), dma: Dma8237::default() };
         machine.write(&writes);
         for channel in 0..8 {
-            machine.bench.dma.set(DeviceId(0), channel, lines >> channel & 1 != 0);
+            machine.bench.dma.set(TestBench::DEVICE, channel, lines >> channel & 1 != 0);
         }
         for channel in machine.dma.ready(&machine.bench.dma) {
             let mut partner = Partner::new(left);

@@ -37,7 +37,8 @@ struct Driven {
 
 impl Driven {
     fn new() -> Driven {
-        let (mut bench, mut card) = (TestBench::default(), E1000::new("nic0", OURS, SLOT));
+        let (mut bench, mut card) =
+            (TestBench::default(), E1000::new(DeviceId::NIC[0], OURS, SLOT));
         card.reset(&mut bench.context());
         Driven { bench, card }
     }
@@ -290,7 +291,7 @@ fn a_state_survives_saving() {
     driven.describe(SEND_BUFFER, 40, 0, 0);
     driven.kick();
     let saved = driven.card.save();
-    let mut other = E1000::new("nic0", OURS, SLOT);
+    let mut other = E1000::new(DeviceId::NIC[0], OURS, SLOT);
     other.restore(&saved).unwrap();
     assert_eq!(other.save(), saved);
     assert_eq!(other.chip, driven.card.chip);
@@ -337,7 +338,7 @@ proptest! {
             prop_assert!(driven.sent().iter().all(Packet::is_sound));
         }
         let saved = driven.card.save();
-        E1000::new("nic0", OURS, SLOT).restore(&saved).unwrap();
+        E1000::new(DeviceId::NIC[0], OURS, SLOT).restore(&saved).unwrap();
     }
 }
 

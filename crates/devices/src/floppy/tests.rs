@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::hammer::{blows_and_inputs, hammer};
 use ring3_core::device::{DeviceId, Output, TestBench};
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, SECTOR_SIZE};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId, SECTOR_SIZE};
 
 const HD: Medium = Medium { sectors: 2880, read_only: false };
 
@@ -74,7 +74,9 @@ impl Machine {
                 return;
             }
             for output in requests {
-                let Output::Disk { device: DeviceId(0), unit: 0, request } = output else {
+                let Output::Disk { drive: DriveId { device: TestBench::DEVICE, unit: 0 }, request } =
+                    output
+                else {
                     panic!("{output:?}");
                 };
                 let answer = self.drive(request);
@@ -460,7 +462,7 @@ fn impossible_states_are_refused() {
     let mut floppy = Machine::new().floppy;
     let mut state = floppy.state.clone();
     state.command = vec![0; LONGEST_COMMAND];
-    let saved = SavedState::new(NAME, VERSION, &state);
+    let saved = SavedState::new(DeviceId::FLOPPY.name(), VERSION, &state);
     assert!(matches!(floppy.restore(&saved), Err(RestoreError::Damaged { .. })));
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hammer::{blows_and_inputs, hammer};
-use ring3_core::device::TestBench;
+use ring3_core::device::{DeviceId, TestBench};
 use ring3_core::input::MouseMove;
 
 struct Machine {
@@ -315,7 +315,7 @@ fn a_saved_controller_goes_on_where_it_was() {
 fn impossible_states_are_refused() {
     let mut controller = I8042::default();
     let state = State { command_byte: 0x80, ..State::default() };
-    let saved = SavedState::new("i8042", VERSION, &state);
+    let saved = SavedState::new(DeviceId::I8042.name(), VERSION, &state);
     assert!(matches!(controller.restore(&saved), Err(RestoreError::Damaged { .. })));
     assert_eq!(controller.state, State::default());
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use ring3_core::bus::Decoded;
 use ring3_core::device::{Output, TestBench};
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, SECTOR_SIZE};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId, SECTOR_SIZE};
 
 use super::*;
 use crate::hammer::{blows, hammer};
@@ -119,7 +119,9 @@ impl Machine {
     fn pump(&mut self) {
         while !self.bench.outputs.is_empty() {
             for output in std::mem::take(&mut self.bench.outputs) {
-                let Output::Disk { unit, request, .. } = output else { panic!("{output:?}") };
+                let Output::Disk { drive: DriveId { unit, .. }, request } = output else {
+                    panic!("{output:?}")
+                };
                 if self.answers {
                     let result = self.execute(unit, &request.operation);
                     self.answer(request.tag, result);

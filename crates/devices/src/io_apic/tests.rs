@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ring3_core::device::TestBench;
+use ring3_core::device::{DeviceId, TestBench};
 
 use super::*;
 use crate::hammer::{hammer, memory_blows};
@@ -181,7 +181,7 @@ fn impossible_states_are_refused() {
         IoApic { entries: [REMOTE_IRR; 24], ..IoApic::default() },
         IoApic { entries: [1 << 40; 24], ..IoApic::default() },
     ] {
-        let saved = SavedState::new(NAME, VERSION, &state);
+        let saved = SavedState::new(DeviceId::IO_APIC.name(), VERSION, &state);
         assert!(matches!(apic.restore(&saved), Err(RestoreError::Damaged { .. })));
     }
     assert_eq!(apic, IoApic::default());

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ring3_core::device::TestBench;
+use ring3_core::device::{DeviceId, TestBench};
 
 use super::*;
 use crate::hammer::{hammer, memory_blows};
@@ -435,7 +435,7 @@ fn impossible_states_are_refused() {
         LocalApic { in_service: illegal, ..LocalApic::default() },
         LocalApic { lvt: [LVT_REMOTE_IRR; LVT_ENTRIES], ..LocalApic::default() },
     ] {
-        let saved = SavedState::new(NAME, VERSION, &state);
+        let saved = SavedState::new(DeviceId::LOCAL_APIC.name(), VERSION, &state);
         assert!(matches!(apic.restore(&saved), Err(RestoreError::Damaged { .. })));
     }
     assert_eq!(apic, LocalApic::default());

@@ -1,7 +1,7 @@
 //! Novell's NE2000 itself, on the ISA bus.
 
 use ring3_core::bus::PortRange;
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::net::MacAddress;
 use ring3_core::state::{RestoreError, SavedState};
@@ -28,16 +28,16 @@ impl MoreRegisters for NoMore {
 /// A card on the ISA bus.
 #[derive(Debug)]
 pub struct Isa {
-    name: &'static str,
+    id: DeviceId,
     port: u16,
     irq: u8,
     card: Card<NoMore>,
 }
 
 impl Isa {
-    /// The card `name` with that address, at the [`PORTS`] ports from `port` on, a multiple of as many, and IRQ line `irq`: as jumpers say.
-    pub fn new(name: &'static str, address: MacAddress, port: u16, irq: u8) -> Isa {
-        Isa { name, port, irq, card: Card::new(address, MEMORY) }
+    /// The card `id` with that address, at the [`PORTS`] ports from `port` on, a multiple of as many, and IRQ line `irq`: as jumpers say.
+    pub fn new(id: DeviceId, address: MacAddress, port: u16, irq: u8) -> Isa {
+        Isa { id, port, irq, card: Card::new(address, MEMORY) }
     }
 
     /// Where it answers.
@@ -51,8 +51,8 @@ impl Isa {
 }
 
 impl Device for Isa {
-    fn name(&self) -> &'static str {
-        self.name
+    fn id(&self) -> DeviceId {
+        self.id
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -89,11 +89,11 @@ impl Device for Isa {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(self.name, VERSION, &self.card)
+        SavedState::new(self.name(), VERSION, &self.card)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let card: Card<NoMore> = saved.load(self.name, VERSION)?;
+        let card: Card<NoMore> = saved.load(self.name(), VERSION)?;
         if !card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }

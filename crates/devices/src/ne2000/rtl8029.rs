@@ -3,7 +3,7 @@
 //! By its data sheet "RTL8029AS" (1997-01-16). Beside the registers of the DP8390 it has some to recognize it by, and page 3 with its
 //! configuration. There is no access to the 9346 from which it loads that.
 
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::net::MacAddress;
 use ring3_core::state::{RestoreError, SavedState};
@@ -94,16 +94,16 @@ struct State {
 /// A card on PCI.
 #[derive(Debug)]
 pub struct Rtl8029 {
-    name: &'static str,
+    id: DeviceId,
     slot: u8,
     function: Function,
     card: Card<Page3>,
 }
 
 impl Rtl8029 {
-    /// The card `name` with that address, which is PCI device number `slot`.
-    pub fn new(name: &'static str, address: MacAddress, slot: u8) -> Rtl8029 {
-        Rtl8029 { name, slot, function: function(), card: Card::new(address, MEMORY) }
+    /// The card `id` with that address, which is PCI device number `slot`.
+    pub fn new(id: DeviceId, address: MacAddress, slot: u8) -> Rtl8029 {
+        Rtl8029 { id, slot, function: function(), card: Card::new(address, MEMORY) }
     }
 
     /// The same with a ROM, whichever function that was made for.
@@ -135,8 +135,8 @@ fn function() -> Function {
 }
 
 impl Device for Rtl8029 {
-    fn name(&self) -> &'static str {
-        self.name
+    fn id(&self) -> DeviceId {
+        self.id
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
@@ -207,11 +207,11 @@ impl Device for Rtl8029 {
 
     fn save(&self) -> SavedState {
         let state = State { config: self.function.save(), card: self.card.clone() };
-        SavedState::new(self.name, VERSION, &state)
+        SavedState::new(self.name(), VERSION, &state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name, VERSION)?;
+        let state: State = saved.load(self.name(), VERSION)?;
         if !state.card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ring3_core::bus::{Decoded, PortRange};
-use ring3_core::device::{Device, Output, TestBench};
+use ring3_core::device::{Device, DeviceId, Output, TestBench};
 use ring3_core::net::{PartialChecksum, Segmentation, SegmentationKind};
 
 use super::*;
@@ -49,7 +49,8 @@ struct Driven {
 impl Driven {
     /// After a reset.
     fn new() -> Driven {
-        let (mut bench, mut card) = (TestBench::default(), Isa::new("nic0", OURS, PORT, IRQ));
+        let (mut bench, mut card) =
+            (TestBench::default(), Isa::new(DeviceId::NIC[0], OURS, PORT, IRQ));
         card.reset(&mut bench.context());
         Driven { bench, card }
     }
@@ -279,17 +280,17 @@ proptest! {
     #[test]
     fn any_accesses_are_handled_without_a_panic(blows in blows_and_inputs(PORTS_TO_HIT, inputs()), starts: bool) {
         let mut card = if starts { Driven::started().card } else { Driven::new().card };
-        hammer(&mut card, &mut Isa::new("nic0", OURS, PORT, IRQ), blows);
+        hammer(&mut card, &mut Isa::new(DeviceId::NIC[0], OURS, PORT, IRQ), blows);
     }
 
     #[test]
     fn any_configuration_is_handled_without_a_panic(blows in config_blows()) {
         let mut bench = TestBench::default();
-        let mut card = Rtl8029::new("nic0", OURS, 3);
+        let mut card = Rtl8029::new(DeviceId::NIC[0], OURS, 3);
         card.reset(&mut bench.context());
         hammer_config(&mut card, &mut bench, 0, blows);
         let state = card.save();
-        let mut fresh = Rtl8029::new("nic0", OURS, 3);
+        let mut fresh = Rtl8029::new(DeviceId::NIC[0], OURS, 3);
         fresh.restore(&state).unwrap();
         prop_assert_eq!(fresh.save(), state);
     }
@@ -298,16 +299,16 @@ proptest! {
 #[test]
 fn the_state_of_another_card_is_refused() {
     let state = Driven::started().card.save();
-    let mut other = Isa::new("nic0", MacAddress(OTHER), PORT, IRQ);
+    let mut other = Isa::new(DeviceId::NIC[0], MacAddress(OTHER), PORT, IRQ);
     assert!(other.restore(&state).is_err());
-    assert!(Isa::new("nic0", OURS, 0x320, 5).restore(&state).is_ok());
-    assert!(Rtl8029::new("nic0", OURS, 3).restore(&state).is_err());
+    assert!(Isa::new(DeviceId::NIC[0], OURS, 0x320, 5).restore(&state).is_ok());
+    assert!(Rtl8029::new(DeviceId::NIC[0], OURS, 3).restore(&state).is_err());
 }
 
 #[test]
 fn on_pci_it_is_an_rtl8029() {
     let mut bench = TestBench::default();
-    let mut card = Rtl8029::new("nic0", OURS, 3);
+    let mut card = Rtl8029::new(DeviceId::NIC[0], OURS, 3);
     card.reset(&mut bench.context());
     bench.irq.route(2, Some(11));
     assert_eq!(card.read_config(&mut bench.context(), 0, 0, Width::Dword), 0x8029_10ec);

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ring3_core::device::TestBench;
+use ring3_core::device::{DeviceId, TestBench};
 
 use super::*;
 use crate::hammer::{blows, hammer};
@@ -346,7 +346,7 @@ fn damaged_states_are_refused() {
         Saved { phase: SECOND, ..good() },
     ] {
         let mut rtc = Rtc::new(MILLENNIUM);
-        let state = SavedState::new(NAME, VERSION, &bad);
+        let state = SavedState::new(DeviceId::RTC.name(), VERSION, &bad);
         assert!(matches!(rtc.restore(&state), Err(RestoreError::Damaged { .. })));
         assert_eq!(rtc, Rtc::new(MILLENNIUM), "unchanged");
     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::hammer::{blows, hammer};
-use ring3_core::device::TestBench;
+use ring3_core::device::{DeviceId, TestBench};
 
 const DATA: u16 = 0x3f8;
 const IER: u16 = 0x3f9;
@@ -331,7 +331,7 @@ fn impossible_states_are_refused() {
         State { trigger: 4, ..State::power_on() },
         State { modem_control: 0x80, ..State::power_on() },
     ] {
-        let saved = SavedState::new("com1", VERSION, &state);
+        let saved = SavedState::new(DeviceId::COM[0].name(), VERSION, &state);
         assert!(matches!(uart.restore(&saved), Err(RestoreError::Damaged { .. })));
     }
     assert_eq!(uart.state, State::power_on());

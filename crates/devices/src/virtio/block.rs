@@ -3,6 +3,7 @@
 //! Requests go to the drive as they come, and are given back in the order in which it answers. What a driver may keep it busy with is bounded: so many
 //! requests, and so many bytes of them; the others wait in the queue. Requests that leave the disk, or guest memory, fail.
 
+use ring3_core::device::DeviceId;
 use ring3_core::disk::{DiskAnswer, DiskOperation, DiskRequest, Medium, SECTOR_SIZE};
 use ring3_core::input::DeviceInput;
 use ring3_core::memory::Memory;
@@ -17,25 +18,6 @@ mod request;
 
 use request::{Header, Kind, Range, Request, Status, Task};
 
-/// The names of the block devices of a machine.
-pub const NAMES: [&str; 16] = [
-    "virtio-blk0",
-    "virtio-blk1",
-    "virtio-blk2",
-    "virtio-blk3",
-    "virtio-blk4",
-    "virtio-blk5",
-    "virtio-blk6",
-    "virtio-blk7",
-    "virtio-blk8",
-    "virtio-blk9",
-    "virtio-blk10",
-    "virtio-blk11",
-    "virtio-blk12",
-    "virtio-blk13",
-    "virtio-blk14",
-    "virtio-blk15",
-];
 /// The most queues that a device can have.
 pub const QUEUES_MAX: u16 = 16;
 
@@ -112,14 +94,14 @@ struct State {
 /// The device type of a disk.
 #[derive(Debug)]
 pub struct Block {
-    name: &'static str,
+    device: DeviceId,
     disk: DiskModel,
     state: State,
 }
 
 impl Block {
-    /// The device type of `disk`, for a device called `name`, such as one of [`NAMES`].
-    pub fn new(name: &'static str, disk: DiskModel) -> Block {
+    /// The device type of `disk`, for the device `device`, such as one of [`DeviceId::VIRTIO_BLK`].
+    pub fn new(device: DeviceId, disk: DiskModel) -> Block {
         let state = State {
             sectors: disk.medium.sectors,
             writeback: true,
@@ -127,7 +109,7 @@ impl Block {
             under_way: Vec::new(),
             is_behind: false,
         };
-        Block { name, disk, state }
+        Block { device, disk, state }
     }
 
     fn queue_count(&self) -> u16 {
@@ -337,8 +319,8 @@ fn finish(
 }
 
 impl DeviceType for Block {
-    fn name(&self) -> &'static str {
-        self.name
+    fn device(&self) -> DeviceId {
+        self.device
     }
 
     fn id(&self) -> u16 {
@@ -425,11 +407,11 @@ impl DeviceType for Block {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(self.name, VERSION, &self.state)
+        SavedState::new(self.device.name(), VERSION, &self.state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name, VERSION)?;
+        let state: State = saved.load(self.device.name(), VERSION)?;
         let is_possible =
             |request: &Request| request.queue < self.queue_count() && request.bytes <= REQUEST_MAX;
         if state.under_way.len() > UNDER_WAY_MAX || !state.under_way.iter().all(is_possible) {

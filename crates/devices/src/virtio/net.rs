@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::DeviceInput;
 use ring3_core::net::{HEADER_LEN, MacAddress, OFFLOAD_HEADER_LEN, Offloads, PACKET_MAX, Packet};
 use ring3_core::state::{RestoreError, SavedState};
@@ -94,7 +95,7 @@ struct State {
 /// The device type of a network card.
 #[derive(Debug)]
 pub struct Net {
-    name: &'static str,
+    device: DeviceId,
     model: NetModel,
     state: State,
 }
@@ -107,8 +108,8 @@ enum Delivery {
 }
 
 impl Net {
-    /// The device type of `model`, for a device called `name`, such as one of [`nic::NAMES`](crate::nic::NAMES).
-    pub fn new(name: &'static str, model: NetModel) -> Net {
+    /// The device type of `model`, for the device `device`, such as one of [`DeviceId::NIC`].
+    pub fn new(device: DeviceId, model: NetModel) -> Net {
         let state = State {
             filter: Filter::new(model.mac),
             link_up: true,
@@ -117,7 +118,7 @@ impl Net {
             guest_offloads: features::GUEST_OFFLOADS,
             waiting: VecDeque::new(),
         };
-        Net { name, model, state }
+        Net { device, model, state }
     }
 
     fn pair_count(&self) -> u16 {
@@ -268,8 +269,8 @@ fn give(work: &mut Work<'_, '_>, index: usize, packet: Packet) -> Delivery {
 }
 
 impl DeviceType for Net {
-    fn name(&self) -> &'static str {
-        self.name
+    fn device(&self) -> DeviceId {
+        self.device
     }
 
     fn id(&self) -> u16 {
@@ -369,11 +370,11 @@ impl DeviceType for Net {
     }
 
     fn save(&self) -> SavedState {
-        SavedState::new(self.name, VERSION, &self.state)
+        SavedState::new(self.device.name(), VERSION, &self.state)
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name, VERSION)?;
+        let state: State = saved.load(self.device.name(), VERSION)?;
         let is_possible = (1..=self.pair_count()).contains(&state.pairs)
             && state.filter.is_possible()
             // One packet has come that was cut.

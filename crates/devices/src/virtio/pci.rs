@@ -3,7 +3,7 @@
 //! Base address register 0 has the ports of a legacy device, 1 the table of MSI-X, and 4 the memory with what drivers of version 1 use, which
 //! vendor-specific capabilities describe. There may be an expansion ROM. A *transitional* device, which is the usual one, has all of that.
 
-use ring3_core::device::{Context, Device, Width};
+use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -231,8 +231,8 @@ impl<T: DeviceType> VirtioPci<T> {
 }
 
 impl<T: DeviceType> Device for VirtioPci<T> {
-    fn name(&self) -> &'static str {
-        self.device_type.name()
+    fn id(&self) -> DeviceId {
+        self.device_type.device()
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {

@@ -1,6 +1,6 @@
 //! What a hostile driver does to a virtio device, from any bytes.
 
-use ring3_core::device::{Device, Output, TestBench, Width};
+use ring3_core::device::{Device, DeviceId, Output, TestBench, Width};
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, Medium};
 use ring3_core::input::DeviceInput;
 use ring3_core::net::{MacAddress, Packet};
@@ -72,10 +72,12 @@ pub(crate) fn use_virtio(bytes: &[u8]) {
     let net = NetModel { mac, mtu: Some(1500), pairs: 1 + u16::from(kind >> 6) };
     if kind & 1 == 0 {
         drive(&mut source, &|| {
-            VirtioPci::new(4, interfaces, Block::new("virtio-blk0", disk.clone()))
+            VirtioPci::new(4, interfaces, Block::new(DeviceId::VIRTIO_BLK[0], disk.clone()))
         });
     } else {
-        drive(&mut source, &|| VirtioPci::new(3, interfaces, Net::new("nic0", net.clone())));
+        drive(&mut source, &|| {
+            VirtioPci::new(3, interfaces, Net::new(DeviceId::NIC[0], net.clone()))
+        });
     }
 }
 

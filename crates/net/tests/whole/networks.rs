@@ -8,11 +8,14 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{Packet, PartialChecksum};
 use ring3_net::{Backend, Capture, Card, DgramOptions, NetError, StreamAddress, StreamOptions};
 use ring3_vm::networks::Network;
 use ring3_vm::{Door, door};
+
+const CARD: DeviceId = DeviceId::NIC[0];
 
 /// One end: a network, and the door of the machine in front of it.
 struct End {
@@ -26,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl End {
     fn open(backend: &Backend) -> Result<End, NetError> {
         let (sender, door) = door();
-        let network = ring3_net::open(backend, &Card::new("nic0", sender, None))?;
+        let network = ring3_net::open(backend, &Card::new(CARD, sender, None))?;
         Ok(End { network, door })
     }
 
@@ -40,7 +43,7 @@ impl End {
         let until = self.door.host_time().plus_nanos(PATIENCE.as_nanos() as u64);
         self.door.wait(Some(until), |_| true);
         match self.door.take(|_| true) {
-            Some(Input::Device { name, input }) if name == "nic0" => input,
+            Some(Input::Device { device: CARD, input }) => input,
             other => panic!("{other:?}"),
         }
     }
@@ -306,7 +309,7 @@ fn both_directions_are_captured() {
     let [path, pcap] = ["socket", "pcap"].map(|name| directory.path().join(name));
     let capture = Capture::create(&pcap, Some("ether[14:4] != 9")).unwrap();
     let (sender, door) = door();
-    let card = Card::new("nic0", sender, Some(capture.into()));
+    let card = Card::new(CARD, sender, Some(capture.into()));
     let network = ring3_net::open(&stream(unix(&path), true), &card).unwrap();
     let mut server = End { network, door };
     let mut client = End::open(&stream(unix(&path), false)).unwrap();

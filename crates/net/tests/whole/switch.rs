@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{MacAddress, Offloads, Packet, PartialChecksum};
 use ring3_net::switch::{PortStatus, tell_status};
@@ -78,7 +79,7 @@ struct Machine {
 impl Machine {
     fn new(number: u8, socket: &Path) -> Machine {
         let (sender, door) = door();
-        let card = Card::new("nic0", sender, None).with_address(address(number));
+        let card = Card::new(DeviceId::NIC[0], sender, None).with_address(address(number));
         let address = StreamAddress::Unix(socket.to_owned());
         let options = StreamOptions { address, is_server: false, reconnect: None, headers: true };
         let network = ring3_net::open(&Backend::Stream(options), &card).unwrap();
@@ -323,7 +324,8 @@ fn guests_reach_the_host_through_an_uplink() {
         })
     };
     let (sender, door) = door();
-    let network = ring3_net::open(&stream(true), &Card::new("nic0", sender, None)).unwrap();
+    let network =
+        ring3_net::open(&stream(true), &Card::new(DeviceId::NIC[0], sender, None)).unwrap();
     let mut router = Machine { number: 9, network, door };
     let uplink = running.switch.add_uplink("out", |card| ring3_net::open(&stream(false), &card));
     uplink.unwrap();

@@ -119,7 +119,7 @@ fn block(machine: &Machine) -> Result<String, Failure> {
             }
             _ => writeln!(text, "{name}: [not inserted]"),
         };
-        let attached = drive.id.as_ref().unwrap_or(&drive.device);
+        let attached = drive.device();
         let _ = writeln!(text, "    Attached to:      {attached}");
         if drive.removable {
             let locked = if drive.locked { "locked" } else { "not locked" };
@@ -160,7 +160,7 @@ fn network(machine: &Machine) -> Result<String, Failure> {
     let description = machine.control.describe()?;
     let mut text = String::new();
     for (nic, names) in description.config.nics.iter().zip(&description.nics) {
-        let name = names.id.as_deref().unwrap_or(names.device);
+        let name = names.name();
         let network = names.network.as_deref().unwrap_or("#net");
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -291,8 +291,8 @@ fn qtree(machine: &Machine) -> Result<String, Failure> {
         let _ = writeln!(
             text,
             "        dev: {}, id \"{id}\", unit = {}, drive = \"{}\"",
-            drive.device,
-            drive.unit,
+            drive.drive.device,
+            drive.drive.unit,
             media::name(&drive)
         );
     }

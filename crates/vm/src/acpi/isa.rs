@@ -39,7 +39,7 @@ pub(super) fn devices(config: &Config) -> Vec<Encoded> {
     if config.diskettes.iter().any(Option::is_some) {
         all.push(diskette_controller(config.diskettes.map(|drive| drive.map(|drive| drive.kind))));
     }
-    all.extend(COM_PORTS.iter().take(config.serial_ports.into()).map(serial_port));
+    all.extend(COM_PORTS.into_iter().take(config.serial_ports.into()).map(serial_port));
     all
 }
 
@@ -73,11 +73,11 @@ fn diskette_controller(drives: [Option<DriveKind>; 2]) -> Encoded {
 }
 
 /// A serial port: one of several devices of the same kind. It shares its line with another one.
-fn serial_port(port: &ComPort) -> Encoded {
+fn serial_port(port: ComPort) -> Encoded {
     let resources = Resources::new().ports(port.base, 8).shared_irq(port.irq).named();
     let hardware_id = Name::new(Path::new("_HID"), &EISAName::new("PNP0501"));
     let unique_id = Name::new(Path::new("_UID"), &port.index);
-    let name = port.name.to_uppercase();
+    let name = port.id.name().to_uppercase();
     encoded(&Device::new(Path::new(&name), vec![&hardware_id, &unique_id, &resources]))
 }
 

@@ -20,9 +20,8 @@ use ring3_devices::i440fx::I440fx;
 use ring3_devices::i8042::I8042;
 use ring3_devices::ide::Ide;
 use ring3_devices::ne2000::{self, Rtl8029};
-use ring3_devices::nic;
 use ring3_devices::pci::ConfigAddress;
-use ring3_devices::pci_hotplug::{self, PciHotplug};
+use ring3_devices::pci_hotplug::PciHotplug;
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
@@ -48,8 +47,7 @@ const DISPLAY: (u8, u8) = (2, 0);
 /// PCI device numbers of the first two network cards; the others follow.
 const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
-/// Number of devices on a bus, and of interrupt pins of a device.
-const SLOTS: u16 = 32;
+/// Number of interrupt pins of a PCI device.
 const PINS: u8 = 4;
 
 /// CMOS registers that describe the machine.
@@ -104,10 +102,8 @@ impl Board {
             dma_requests: DmaRequests::default(),
             a20: A20Line::default(),
             off_the_bus: Vec::new(),
-            cards: DeviceId(0),
         };
         board.index_off_the_bus();
-        // This one is first, since devices may map memory over what the host bridge maps.
         board.attach_pci(I440fx::new(rom), &[], HOST_BRIDGE)?;
         let piix3 = Piix3::new(is_set_up);
         let ports = piix3.ports();
@@ -150,24 +146,24 @@ impl Board {
             let ports = vga.ports();
             board.attach_pci(vga, &ports, DISPLAY)?;
         }
-        for (index, (card, name)) in (0..).zip(config.nics.iter().zip(nic::NAMES)) {
+        for (index, (card, id)) in (0..).zip(config.nics.iter().zip(DeviceId::NIC)) {
             let slot = nic_slot(index);
             match card.model {
                 NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
-                    let net = Net::new(name, NetModel { mac: card.mac, mtu, pairs });
+                    let net = Net::new(id, NetModel { mac: card.mac, mtu, pairs });
                     let net = VirtioPci::new(slot, interfaces, net).with_rom(card.rom.clone());
                     board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::E1000 => {
-                    let net = E1000::new(name, card.mac, slot).with_rom(card.rom.clone());
+                    let net = E1000::new(id, card.mac, slot).with_rom(card.rom.clone());
                     board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::Rtl8029 => {
-                    let net = Rtl8029::new(name, card.mac, slot).with_rom(card.rom.clone());
+                    let net = Rtl8029::new(id, card.mac, slot).with_rom(card.rom.clone());
                     board.attach_pci(net, &[], (slot, 0))?;
                 }
                 NicModel::Ne2000Isa { port, irq } => {
-                    let card = ne2000::Isa::new(name, card.mac, port, irq);
+                    let card = ne2000::Isa::new(id, card.mac, port, irq);
                     let ports = card.ports();
                     board.attach(card, &ports)?;
                 }
@@ -188,46 +184,38 @@ impl Board {
         let hotplug = PciHotplug::default();
         let ports = hotplug.ports();
         board.attach(hotplug, &ports)?;
-        // Cards come last, so that the ids of the other devices do not depend on them.
-        board.cards = board.bus.make_room(SLOTS);
         for (place, card) in cards::all(config) {
             board.put_card(place, card);
         }
         Ok(board)
     }
 
-    fn card(&self, slot: u8) -> DeviceId {
-        DeviceId(self.cards.0 + u16::from(slot))
-    }
-
     /// Puts a card into its place, which must be empty.
-    fn put_card(&mut self, Place { name, slot, .. }: Place, card: Card) {
+    fn put_card(&mut self, Place { device, slot, .. }: Place, card: Card) {
         let Card::Disk(disk) = card;
-        let block = Block::new(name, disk.model);
-        let id = self.card(slot);
-        self.bus.plug(id, Box::new(VirtioPci::new(slot, disk.interfaces, block)));
-        self.bus.attach_function(id, slot, 0);
+        let block = Block::new(device, disk.model);
+        self.bus.plug(Box::new(VirtioPci::new(slot, disk.interfaces, block)));
+        self.bus.attach_function(device, slot, 0);
     }
 
     /// Puts a card into its place while the machine runs, and tells the guest. Does nothing if there is a
     /// card already.
     pub(crate) fn plug(&mut self, memory: &mut Memory, now: Time, place: Place, card: Card) {
-        let id = self.card(place.slot);
-        if self.bus.has(id) {
+        if self.bus.has(place.device) {
             return;
         }
         self.put_card(place, card);
-        self.call(memory, now, id, |device, context| device.reset(context));
+        self.call(memory, now, place.device, |device, context| device.reset(context));
         let added = DeviceInput::CardAdded { slot: place.slot };
-        self.input(memory, now, pci_hotplug::NAME, added);
+        self.input(memory, now, DeviceId::PCI_HOTPLUG, added);
     }
 
-    /// Takes out the card in PCI slot `slot`. Returns false if there is none.
-    pub(crate) fn unplug(&mut self, memory: &mut Memory, now: Time, slot: u8) -> bool {
-        let id = self.card(slot);
-        let was_there = self.bus.unplug(id).is_some();
+    /// Takes out the card at `place`. Returns false if there is none.
+    pub(crate) fn unplug(&mut self, memory: &mut Memory, now: Time, place: Place) -> bool {
+        let Place { device, slot, .. } = place;
+        let was_there = self.bus.unplug(device).is_some();
         if was_there {
-            self.timers.cancel_all(id);
+            self.timers.cancel_all(device);
             for pin in 0..PINS {
                 self.irq.set_pci(slot, pin, false);
             }

@@ -245,7 +245,7 @@ fn a_card_is_plugged_in_and_removed() {
 
         board.write_port(&mut memory, now, 0xae08, Width::Dword, 1 << 6);
         assert_eq!(board.take_outputs(), [Output::Eject { slot: 6 }]);
-        assert!(board.unplug(&mut memory, now, 6) && !board.unplug(&mut memory, now, 6));
+        assert!(board.unplug(&mut memory, now, place) && !board.unplug(&mut memory, now, place));
         assert_eq!(board.read_port(&mut memory, now, 0xd014, Width::Dword), u32::MAX);
     }
     // What remains is the address that was selected last, and the event.

@@ -15,9 +15,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// A source of inputs for a device.
 pub trait Source: Send {
-    /// Returns the name of the device.
-    fn device(&self) -> &str;
-
     /// Returns the descriptor that can be read when something has come.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -38,7 +35,7 @@ pub enum Fetched {
 
 impl fmt::Debug for dyn Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Source").field(&self.device()).finish()
+        f.debug_struct("Source").finish_non_exhaustive()
     }
 }
 
@@ -77,19 +74,18 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
 
+    use ring3_core::device::DeviceId;
     use ring3_core::input::Input;
 
     use super::*;
     use crate::door::{CAPACITY, Door, door};
 
+    const COM1: DeviceId = DeviceId::COM[0];
+
     /// A source in which each byte is an input for a device.
-    struct Bytes(UnixStream, String);
+    struct Bytes(UnixStream);
 
     impl Source for Bytes {
-        fn device(&self) -> &str {
-            &self.1
-        }
-
         fn descriptor(&self) -> BorrowedFd<'_> {
             self.0.as_fd()
         }
@@ -107,7 +103,7 @@ mod tests {
     fn connected() -> (UnixStream, Box<Bytes>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        (ours, Box::new(Bytes(theirs, "com1".into())))
+        (ours, Box::new(Bytes(theirs)))
     }
 
     fn take(door: &mut Door) -> Option<Input> {
@@ -115,7 +111,7 @@ mod tests {
     }
 
     fn input(byte: u8) -> Input {
-        Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
+        Input::Device { device: COM1, input: DeviceInput::Serial(vec![byte]) }
     }
 
     #[test]
@@ -123,7 +119,7 @@ mod tests {
         let (sender, mut door) = door();
         let (mut ours, source) = connected();
         let thread = thread::spawn(move || {
-            sender.attach(source).unwrap();
+            sender.attach(COM1, source).unwrap();
             thread::sleep(Duration::from_millis(20));
             ours.write_all(&[1, 2]).unwrap();
             (sender, ours)
@@ -142,7 +138,7 @@ mod tests {
     fn input_without_room_waits_in_its_source() {
         let (sender, mut door) = door();
         let (mut ours, source) = connected();
-        sender.attach(source).unwrap();
+        sender.attach(COM1, source).unwrap();
         ours.write_all(&[7; CAPACITY]).unwrap();
         ours.write_all(&[8]).unwrap();
         // No input is taken, so it sleeps as long as it may.
@@ -159,11 +155,11 @@ mod tests {
     fn a_source_that_has_ended_is_dropped() {
         let (sender, mut door) = door();
         let (mut ours, source) = connected();
-        sender.attach(source).unwrap();
+        sender.attach(COM1, source).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
         door.fetch();
         assert_eq!(ours.read(&mut [0]).unwrap(), 0);
         drop(door);
-        assert!(sender.attach(connected().1).is_err());
+        assert!(sender.attach(COM1, connected().1).is_err());
     }
 }

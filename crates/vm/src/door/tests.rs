@@ -4,12 +4,15 @@ use std::thread;
 
 use super::*;
 
-fn for_device(name: &str, byte: u8) -> Input {
-    Input::Device { name: name.into(), input: DeviceInput::Serial(vec![byte]) }
+const COM1: DeviceId = DeviceId::COM[0];
+const COM2: DeviceId = DeviceId::COM[1];
+
+fn for_device(device: DeviceId, byte: u8) -> Input {
+    Input::Device { device, input: DeviceInput::Serial(vec![byte]) }
 }
 
 fn key(byte: u8) -> Input {
-    for_device("com1", byte)
+    for_device(COM1, byte)
 }
 
 #[test]
@@ -42,17 +45,17 @@ fn a_full_door_holds_senders_back() {
 #[test]
 fn a_device_that_accepts_nothing_does_not_block_the_others() {
     let (sender, mut door) = door();
-    while sender.offer(for_device("com1", 0)) {}
-    sender.send(for_device("com2", 1));
-    sender.send(for_device("com2", 2));
+    while sender.offer(for_device(COM1, 0)) {}
+    sender.send(for_device(COM2, 1));
+    sender.send(for_device(COM2, 2));
     sender.send(Input::Reset);
-    let not_com1 = |input: &Input| device_of(input) != Some("com1");
+    let not_com1 = |input: &Input| device_of(input) != Some(COM1);
     door.wait(None, not_com1);
     assert_eq!(door.take(not_com1), Some(Input::Reset));
-    assert_eq!(door.take(not_com1), Some(for_device("com2", 1)));
-    assert_eq!(door.take(not_com1), Some(for_device("com2", 2)));
+    assert_eq!(door.take(not_com1), Some(for_device(COM2, 1)));
+    assert_eq!(door.take(not_com1), Some(for_device(COM2, 2)));
     assert_eq!(door.take(not_com1), None);
-    assert_eq!(door.take(|_| true), Some(for_device("com1", 0)));
+    assert_eq!(door.take(|_| true), Some(for_device(COM1, 0)));
 }
 
 #[test]

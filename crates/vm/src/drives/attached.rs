@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId};
 use ring3_core::input::{DeviceInput, Input};
 
 use super::counts::{Counted, Counts};
@@ -16,10 +16,7 @@ use crate::door::Sender;
 /// A drive that is attached to a device.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// The name of the device.
-    pub(super) device: String,
-    /// Its number there.
-    pub(super) unit: u8,
+    pub(super) id: DriveId,
     pub(super) drive: Arc<dyn Drive>,
     pub(super) names: DriveNames,
     /// Requests that others execute, and for which no thread waits.
@@ -58,10 +55,9 @@ impl Waiting {
 }
 
 impl Attached {
-    pub(super) fn new(device: &str, unit: u8, drive: Arc<dyn Drive>) -> Attached {
+    pub(super) fn new(id: DriveId, drive: Arc<dyn Drive>) -> Attached {
         Attached {
-            device: device.to_owned(),
-            unit,
+            id,
             drive,
             names: DriveNames::default(),
             held: Vec::new(),
@@ -78,7 +74,7 @@ impl Attached {
 
     /// Replaces the drive by `drive`. Limits and policy, names and counts stay.
     pub(super) fn replace(&mut self, drive: Arc<dyn Drive>) {
-        let new = Attached::new(&self.device, self.unit, drive);
+        let new = Attached::new(self.id, drive);
         let names = DriveNames { node: None, ..std::mem::take(&mut self.names) };
         let counts = Counts { highest_written: 0, ..self.counts };
         let throttle = self.throttle.take();
@@ -143,15 +139,14 @@ impl Attached {
             let asked = Asked { request, not_before: Instant::now(), later: Some(later) };
             if !self.ask_pool(asked, door) {
                 let input = DeviceInput::Disk(DiskAnswer { tag, result: Err(DiskError::Host) });
-                door.send(Input::Device { name: self.device.clone(), input });
+                door.send(Input::Device { device: self.id.device, input });
             }
         }
     }
 
     /// Lets threads execute `asked` and answer at `door`. Returns false if there can be no threads.
     pub(super) fn ask_pool(&mut self, asked: Asked, door: &Sender) -> bool {
-        let place = (self.device.as_str(), self.unit);
-        let new = || Pool::new(place, Arc::clone(&self.drive), self.policy, door.clone());
+        let new = || Pool::new(self.id, Arc::clone(&self.drive), self.policy, door.clone());
         match self.pool.get_or_insert_with(new).ask(asked) {
             Ok(()) => true,
             Err(error) => {

@@ -120,7 +120,8 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use ring3_core::disk::{DiskRequest, Medium};
+    use ring3_core::device::DeviceId;
+    use ring3_core::disk::{DiskRequest, DriveId, Medium};
     use ring3_core::input::{DeviceInput, Input};
 
     use super::*;
@@ -160,10 +161,13 @@ mod tests {
         }
     }
 
+    const FIRST: DriveId = DriveId::new(DeviceId::IDE, 0);
+    const SECOND: DriveId = DriveId::new(DeviceId::IDE, 1);
+
     /// Returns the counts of a machine's first drive after requests of all kinds.
     fn asked(mut drives: Drives, at_once: bool, later: bool) -> Counts {
-        drives.attach("ide", 0, Arc::new(Disk { at_once }));
-        drives.attach("ide", 1, Arc::new(Disk { at_once }));
+        drives.attach(FIRST, Arc::new(Disk { at_once }));
+        drives.attach(SECOND, Arc::new(Disk { at_once }));
         let (sender, mut door) = door();
         if later {
             drives.answer_at(sender);
@@ -184,18 +188,18 @@ mod tests {
             DiskOperation::Discard { sector: 90, count: 4 },
         ];
         for (tag, operation) in (0..).zip(operations) {
-            if drives.ask("ide", 0, DiskRequest { tag, operation }).is_some() {
+            if drives.ask(FIRST, DiskRequest { tag, operation }).is_some() {
                 continue;
             }
             match door.wait_for(|_| true) {
-                Input::Device { name, input: DeviceInput::Disk(answer) } => {
-                    drives.note_answer(&name, &answer);
+                Input::Device { device, input: DeviceInput::Disk(answer) } => {
+                    drives.note_answer(device, &answer);
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(drives.find("ide", 1).unwrap().counts, Counts::default());
-        drives.find("ide", 0).unwrap().counts
+        assert_eq!(drives.find(SECOND).unwrap().counts, Counts::default());
+        drives.find(FIRST).unwrap().counts
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest};
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId};
 use ring3_core::input::{DeviceInput, Input};
 use ring3_host::workers::Workers;
 
@@ -45,10 +45,7 @@ pub(super) struct Pool {
 
 /// The state that the threads share.
 struct Shared {
-    /// The device to which the drive belongs.
-    device: String,
-    /// The number of the drive there.
-    unit: u8,
+    id: DriveId,
     drive: Arc<dyn Drive>,
     /// The policy for errors.
     policy: ErrorPolicy,
@@ -112,16 +109,15 @@ impl Debug for Pool {
 }
 
 impl Pool {
-    /// Returns a pool for `drive`, drive `unit` of `device`. Answers go to `door`.
+    /// Returns a pool for `drive`, which is drive `id` of the machine. Answers go to `door`.
     pub(super) fn new(
-        (device, unit): (&str, u8),
+        id: DriveId,
         drive: Arc<dyn Drive>,
         policy: ErrorPolicy,
         door: Sender,
     ) -> Pool {
-        let device = device.to_owned();
         let (queue, changed) = (Mutex::default(), Condvar::new());
-        let shared = Shared { device, unit, drive, policy, door, queue, changed };
+        let shared = Shared { id, drive, policy, door, queue, changed };
         Pool { shared: Arc::new(shared), threads: Vec::new() }
     }
 
@@ -224,7 +220,7 @@ impl Shared {
 
     fn answer(&self, tag: u64, result: Result<Vec<u8>, DiskError>) {
         let input = DeviceInput::Disk(DiskAnswer { tag, result });
-        self.door.send(Input::Device { name: self.device.clone(), input });
+        self.door.send(Input::Device { device: self.id.device, input });
     }
 
     /// The body of a thread.
@@ -298,8 +294,7 @@ impl Shared {
             Some(action) => action,
         };
         self.door.request(Request::DriveFailed(DriveFailure {
-            device: self.device.clone(),
-            unit: self.unit,
+            drive: self.id,
             is_read: errors::is_read(&request.operation),
             error,
             action,
@@ -351,6 +346,7 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+    use ring3_core::device::DeviceId;
     use ring3_core::disk::Medium;
 
     use super::*;
@@ -394,7 +390,12 @@ mod tests {
             ejected_with: AtomicUsize::new(usize::MAX),
         });
         let (sender, door) = door();
-        let pool = Pool::new(("ide", 0), drive.clone(), ErrorPolicy::default(), sender);
+        let pool = Pool::new(
+            DriveId::new(DeviceId::IDE, 0),
+            drive.clone(),
+            ErrorPolicy::default(),
+            sender,
+        );
         (pool, drive, door)
     }
 
@@ -478,10 +479,12 @@ mod tests {
         }
     }
 
+    const SECOND: DriveId = DriveId::new(DeviceId::IDE, 1);
+
     fn full(policy: ErrorPolicy) -> (Pool, Arc<Full>, Door) {
         let drive = Arc::new(Full::default());
         let (sender, door) = door();
-        (Pool::new(("ide", 1), drive.clone(), policy, sender), drive, door)
+        (Pool::new(SECOND, drive.clone(), policy, sender), drive, door)
     }
 
     fn failures(door: &mut Door, count: usize) -> Vec<DriveFailure> {
@@ -507,8 +510,7 @@ mod tests {
         }
         let failures = failures(&mut door, 3);
         let expected = DriveFailure {
-            device: "ide".into(),
-            unit: 1,
+            drive: SECOND,
             is_read: false,
             error: DiskError::NoSpace,
             action: Action::Stop,

@@ -33,8 +33,8 @@ impl Vm {
                 session.note(door, &input);
                 ending = ending.or(self.take_input(input));
             }
-            while let Some((name, answer)) = self.drives.take_answer() {
-                let input = Input::Device { name, input: DeviceInput::Disk(answer) };
+            while let Some((device, answer)) = self.drives.take_answer() {
+                let input = Input::Device { device, input: DeviceInput::Disk(answer) };
                 ending = ending.or(self.take_input(input));
             }
             let slice = if paused {

@@ -3,6 +3,7 @@
 use std::iter::Peekable;
 
 use ring3_core::clock::Time;
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 
 use crate::machine::{Console, Ending, Vm, VmError};
@@ -14,7 +15,7 @@ pub(super) struct Replay {
     /// Number of inputs that were taken.
     taken: u64,
     /// Requests to drives that were not answered at once, by device and tag.
-    waiting: Vec<(String, u64)>,
+    waiting: Vec<(DeviceId, u64)>,
 }
 
 impl Replay {
@@ -37,12 +38,12 @@ impl Replay {
     pub(super) fn take_answer(
         &mut self,
         instructions: u64,
-        device: &str,
+        device: DeviceId,
         tag: u64,
     ) -> Result<Option<Input>, VmError> {
-        let asked = (device.to_owned(), tag);
+        let asked = (device, tag);
         let next = self.peek()?.filter(|next| next.instructions == instructions);
-        if next.and_then(|next| answered(&next.input)).as_ref() == Some(&asked) {
+        if next.and_then(|next| answered(&next.input)) == Some(asked) {
             return Ok(self.take()?.map(|next| next.input));
         }
         self.waiting.push(asked);
@@ -50,18 +51,16 @@ impl Replay {
     }
 
     /// Returns whether `answer` came later than its request.
-    fn was_waited_for(&mut self, answer: &(String, u64)) -> bool {
-        let index = self.waiting.iter().position(|asked| asked == answer);
+    fn was_waited_for(&mut self, answer: (DeviceId, u64)) -> bool {
+        let index = self.waiting.iter().position(|asked| *asked == answer);
         index.map(|index| self.waiting.swap_remove(index)).is_some()
     }
 }
 
 /// Returns the device and the tag of the request that `input` answers.
-fn answered(input: &Input) -> Option<(String, u64)> {
+fn answered(input: &Input) -> Option<(DeviceId, u64)> {
     match input {
-        Input::Device { name, input: DeviceInput::Disk(answer) } => {
-            Some((name.clone(), answer.tag))
-        }
+        Input::Device { device, input: DeviceInput::Disk(answer) } => Some((*device, answer.tag)),
         _ => None,
     }
 }
@@ -74,7 +73,7 @@ struct Point {
     /// Whether it was a look at the host's clock.
     is_host_time: bool,
     /// The device and request that it answered, if it was the answer of a drive.
-    answered: Option<(String, u64)>,
+    answered: Option<(DeviceId, u64)>,
 }
 
 impl From<&StampedInput> for Point {
@@ -148,7 +147,7 @@ impl Vm {
             let is_slice_end = !is_first && point.is_host_time && !self.config.deterministic;
             is_first = false;
             // An answer that came at once is taken where the guest makes its request.
-            let is_at_once = match (&mut self.replay, &point.answered) {
+            let is_at_once = match (&mut self.replay, point.answered) {
                 (Some(replay), Some(answer)) => !replay.was_waited_for(answer),
                 _ => false,
             };

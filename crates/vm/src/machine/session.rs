@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ring3_core::clock::Time;
-use ring3_core::disk::DiskError;
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DiskError, DriveId};
 use ring3_core::input::{DeviceInput, Input};
-use ring3_devices::nic;
 use tracing::{trace, warn};
 
 use crate::board::Board;
@@ -138,14 +138,14 @@ impl Vm {
                 }
                 Request::Nothing(reply) => reply.answer(()),
                 Request::Picture(reply) => reply.answer(self.picture()),
-                Request::ChangeMedium { device, unit, drive, force, reply } => {
-                    reply.answer(self.change_medium(device, unit, drive, force));
+                Request::ChangeMedium { at, drive, force, reply } => {
+                    reply.answer(self.change_medium(at, drive, force));
                 }
-                Request::LimitDrive { device, unit, limits, reply } => {
-                    reply.answer(self.limit_drive(&device, unit, limits));
+                Request::LimitDrive { drive, limits, reply } => {
+                    reply.answer(self.limit_drive(drive, limits));
                 }
-                Request::ResizeDrive { device, unit, bytes, reply } => {
-                    reply.answer(self.resize_drive(device, unit, bytes));
+                Request::ResizeDrive { drive, bytes, reply } => {
+                    reply.answer(self.resize_drive(drive, bytes));
                 }
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
@@ -154,8 +154,8 @@ impl Vm {
                 Request::Drives(reply) => {
                     let mut drives = self.drives.describe(&self.config);
                     for drive in &mut drives {
-                        drive.locked = self.board.holds_medium(&drive.device, drive.unit);
-                        let card = self.ids.get(&drive.device).cloned();
+                        drive.locked = self.board.holds_medium(drive.drive);
+                        let card = self.ids.get(&drive.drive.device).cloned();
                         drive.id = card.or_else(|| drive.names.device.clone());
                     }
                     reply.answer(drives);
@@ -196,23 +196,24 @@ impl Vm {
 
     /// Plugs in, or unplugs, the cable of a network card.
     fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), LinkError> {
-        let is_meant = |name: &&str| {
-            let names = [self.ids.get(*name).map(String::as_str), self.networks.id(name)];
-            *name == id || names.contains(&Some(id))
+        let is_meant = |card: &DeviceId| {
+            let ids = [self.ids.get(card).map(String::as_str), self.networks.id(*card)];
+            card.name() == id || ids.contains(&Some(id))
         };
-        let mut names = nic::NAMES.into_iter().take(self.config.nics.len());
-        let name = names.find(is_meant).ok_or(LinkError::NoCard)?.to_owned();
+        let mut cards = DeviceId::NIC.into_iter().take(self.config.nics.len());
+        let device = cards.find(is_meant).ok_or(LinkError::NoCard)?;
         // An input of a device never ends the run.
-        self.take_input(Input::Device { name, input: DeviceInput::Link(is_up) });
+        self.take_input(Input::Device { device, input: DeviceInput::Link(is_up) });
         Ok(())
     }
 
     /// Changes the size of a drive's medium.
-    fn resize_drive(&mut self, device: String, unit: u8, bytes: u64) -> Result<(), ResizeError> {
-        let medium = self.drives.resize(&device, unit, bytes)?;
+    fn resize_drive(&mut self, drive: DriveId, bytes: u64) -> Result<(), ResizeError> {
+        let medium = self.drives.resize(drive, bytes)?;
+        let DriveId { device, unit } = drive;
         let input = DeviceInput::Medium { unit, medium };
         // An input of a device never ends the run.
-        self.take_input(Input::Device { name: device, input });
+        self.take_input(Input::Device { device, input });
         Ok(())
     }
 
@@ -220,21 +221,21 @@ impl Vm {
     /// guest is asked for it.
     fn change_medium(
         &mut self,
-        device: String,
-        unit: u8,
+        at: DriveId,
         drive: Box<dyn Drive>,
         force: bool,
     ) -> Result<(), MediumHeld> {
-        let held = !force && self.board.holds_medium(&device, unit);
+        let DriveId { device, unit } = at;
+        let held = !force && self.board.holds_medium(at);
         let input = if held {
             DeviceInput::EjectRequest { unit }
         } else {
             let medium = drive.medium();
-            self.drives.attach(&device, unit, Arc::from(drive));
+            self.drives.attach(at, Arc::from(drive));
             DeviceInput::Medium { unit, medium }
         };
         // An input of a device never ends the run.
-        self.take_input(Input::Device { name: device, input });
+        self.take_input(Input::Device { device, input });
         if held { Err(MediumHeld) } else { Ok(()) }
     }
 }
@@ -242,7 +243,7 @@ impl Vm {
 /// Returns whether `input` can be taken now.
 pub(super) fn accepts(board: &Board, input: &Input) -> bool {
     match input {
-        Input::Device { name, .. } => board.takes_input(name),
+        Input::Device { device, .. } => board.takes_input(*device),
         Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
             true
         }

@@ -6,7 +6,8 @@ mod file;
 use std::thread;
 use std::time::Duration;
 
-use ring3_core::disk::Medium;
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DriveId, Medium};
 use ring3_core::input::DeviceInput;
 use ring3_devices::ide::{DriveKind, DriveModel};
 
@@ -98,7 +99,7 @@ fn a_run_is_repeated_by_its_inputs_alone() {
         for byte in *b"ring3 runs in ring 3q" {
             thread::sleep(Duration::from_millis(5));
             let input = DeviceInput::Serial(vec![byte]);
-            sender.send(Input::Device { name: "com1".into(), input });
+            sender.send(Input::Device { device: DeviceId::COM[0], input });
         }
     });
     let mut sent = Sent::default();
@@ -124,7 +125,7 @@ fn assert_repeats(live: &mut Vm, sent: &Sent) {
 }
 
 fn typed(byte: u8) -> Input {
-    Input::Device { name: "com1".into(), input: DeviceInput::Serial(vec![byte]) }
+    Input::Device { device: DeviceId::COM[0], input: DeviceInput::Serial(vec![byte]) }
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn a_paused_machine_can_be_ended() {
 #[test]
 fn a_recording_of_another_run_is_recognized() {
     let byte = DeviceInput::Serial(vec![0]);
-    let first = Input::Device { name: "com1".into(), input: byte };
+    let first = Input::Device { device: DeviceId::COM[0], input: byte };
     let wrong = [
         StampedInput { instructions: 10, time: Time::ZERO, input: first },
         StampedInput { instructions: 5, time: Time::ZERO, input: Input::Quit },
@@ -338,7 +339,8 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
     let person = thread::spawn(move || {
         let control = sender.control();
         locked.recv().unwrap();
-        let change = |force| control.change_medium("ide", 2, Box::new(Empty), force);
+        let change =
+            |force| control.change_medium(DriveId::new(DeviceId::IDE, 2), Box::new(Empty), force);
         assert!(control.drives().unwrap()[0].locked);
         assert_eq!(change(false), Err(ChangeError::Held(MediumHeld)));
         assert!(control.drives().unwrap()[0].locked);
@@ -351,7 +353,7 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
     assert_eq!(vm.run(&mut door, &mut Signal(signal)).unwrap(), Ending::Quit);
     person.join().unwrap();
     let of_the_drive = vm.recording().iter().filter_map(|stamped| match &stamped.input {
-        Input::Device { name, input } if name == "ide" => Some(input.clone()),
+        Input::Device { device: DeviceId::IDE, input } => Some(input.clone()),
         _ => None,
     });
     let expected =

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_vm::{Config, Console, Ending, EngineChoice, Kernel, Sender, Software, Vm, door};
 
@@ -26,7 +27,7 @@ impl Console for Typist {
             let input = match self.commands.get(self.typed) {
                 Some(command) => {
                     let input = DeviceInput::Serial(format!("{command}\n").into_bytes());
-                    Input::Device { name: "com1".to_owned(), input }
+                    Input::Device { device: DeviceId::COM[0], input }
                 }
                 None => Input::Quit,
             };

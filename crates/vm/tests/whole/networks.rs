@@ -7,12 +7,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{MacAddress, Offloads, Packet};
 use ring3_vm::networks::Network;
 use ring3_vm::{Config, Console, Ending, EngineChoice, Nic, NicModel, Sender, VirtioNic, Vm, door};
 
-const CARD: &str = "nic0";
+const CARD: DeviceId = DeviceId::NIC[0];
 const PROMPT: &str = "ring3:~# ";
 /// Longer than anything here takes on a busy machine. A test that hangs ends then.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -64,7 +65,7 @@ impl Cable {
 }
 
 fn for_card(input: DeviceInput) -> Input {
-    Input::Device { name: CARD.to_owned(), input }
+    Input::Device { device: CARD, input }
 }
 
 impl Network for Cable {
@@ -128,7 +129,7 @@ impl Guest {
     fn type_line(&self, line: &str) {
         let bytes = format!("{line}\n").into_bytes();
         self.sender
-            .send(Input::Device { name: "com1".to_owned(), input: DeviceInput::Serial(bytes) });
+            .send(Input::Device { device: DeviceId::COM[0], input: DeviceInput::Serial(bytes) });
     }
 
     /// Makes the shell execute a line, and returns its output without the echo.

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::support::file::File;
 use crate::support::{Until, multiboot_kernel};
+use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
 use ring3_vm::recording::{Recording, RecordingError, RecordingWriter};
@@ -263,7 +264,7 @@ fn listener() -> Software {
 }
 
 fn typed(byte: u8) -> Input {
-    Input::Device { name: "com1".to_owned(), input: DeviceInput::Serial(vec![byte]) }
+    Input::Device { device: DeviceId::COM[0], input: DeviceInput::Serial(vec![byte]) }
 }
 
 fn nobody() -> Until {
@@ -413,7 +414,7 @@ fn debian_begins_to_start_in_the_same_way() {
     };
     let (sender, mut door) = door();
     let input = DeviceInput::Serial(b"ls\n".to_vec());
-    door.put_script(std::iter::once(Input::Device { name: "com1".to_owned(), input }));
+    door.put_script(std::iter::once(Input::Device { device: DeviceId::COM[0], input }));
     let mut console = Until { text: "clocksource: ", sent: String::new(), sender: Some(sender) };
     let engines = Engines { tested: &tested, reference: &EngineChoice::Interpreter };
     let verified = vm.verify(engines, &mut door, &mut console).unwrap();

@@ -275,7 +275,7 @@ fn a_large_packet_comes_as_frames_as_there_is_room() {
     let mut page = RING.0 + 1;
     loop {
         assert_eq!(driven.card.save(), {
-            let mut other = Isa::new("nic0", OURS, PORT, IRQ);
+            let mut other = Isa::new(DeviceId::NIC[0], OURS, PORT, IRQ);
             other.restore(&driven.card.save()).unwrap();
             other.save()
         });

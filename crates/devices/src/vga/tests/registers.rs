@@ -209,11 +209,11 @@ fn states_that_cannot_be_are_refused() {
     ] {
         let mut vga = Vga::new(machine.video, machine.vga.rom);
         let before = vga.save();
-        let saved = SavedState::new(NAME, VERSION, &Saved { config, state });
+        let saved = SavedState::new(DeviceId::VGA.name(), VERSION, &Saved { config, state });
         assert!(matches!(vga.restore(&saved), Err(RestoreError::Damaged { .. })));
         assert_eq!(vga.save(), before);
     }
-    let saved = SavedState::new(NAME, VERSION, &Saved { config, state: good });
+    let saved = SavedState::new(DeviceId::VGA.name(), VERSION, &Saved { config, state: good });
     Vga::new(machine.video, machine.vga.rom).restore(&saved).unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ring3_core::device::{Device, Output, TestBench, Width};
-use ring3_core::disk::DiskError;
+use ring3_core::disk::{DiskError, DriveId};
 
 use super::super::driver::{BUFFERS, Buffer, INDIRECT, Ring};
 use super::super::pci::{Interfaces, VirtioPci};
@@ -36,7 +36,7 @@ impl Machine {
     fn new(disk: DiskModel) -> Machine {
         let mut bench = TestBench::default();
         let media: Vec<u8> = (0..SECTORS * 512).map(|index| (index / 512 + index) as u8).collect();
-        let block = Block::new(NAMES[0], disk);
+        let block = Block::new(DeviceId::VIRTIO_BLK[0], disk);
         let rings: Vec<_> = (0..block.queue_count())
             .map(|index| {
                 let start = 0x1000 + 0x2000 * u64::from(index);
@@ -55,7 +55,9 @@ impl Machine {
         let mut all = Work { context, queues, features: self.features, config_changed: false };
         work(&mut self.block, &mut all);
         for output in std::mem::take(&mut self.bench.outputs) {
-            let Output::Disk { unit: 0, request, .. } = output else { panic!("{output:?}") };
+            let Output::Disk { drive: DriveId { unit: 0, .. }, request } = output else {
+                panic!("{output:?}")
+            };
             self.asked.push(request);
         }
     }
@@ -406,7 +408,7 @@ proptest! {
     /// Whatever a driver does and writes, nothing panics, and the requests in flight are bounded.
     #[test]
     fn any_driver(blows in proptest::collection::vec(blow(), 0..300), starts: bool) {
-        let new = || VirtioPci::new(4, Interfaces::default(), Block::new(NAMES[0], disk(false, 2)));
+        let new = || VirtioPci::new(4, Interfaces::default(), Block::new(DeviceId::VIRTIO_BLK[0], disk(false, 2)));
         let (mut bench, mut function) = (TestBench::default(), new());
         function.write_config(&mut bench.context(), 0, 0x10, Width::Dword, 0xc000);
         if starts {

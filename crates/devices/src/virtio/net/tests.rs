@@ -7,7 +7,6 @@ use ring3_core::net::{PartialChecksum, Segmentation, SegmentationKind};
 use super::super::driver::{BUFFERS, Buffer, Ring};
 use super::super::queue::Areas;
 use super::*;
-use crate::nic::NAMES;
 
 const RING_SIZE: u16 = 64;
 const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
@@ -35,7 +34,7 @@ impl Machine {
 
     fn with_pairs(pairs: u16) -> Machine {
         let bench = TestBench::default();
-        let net = Net::new(NAMES[0], model(pairs));
+        let net = Net::new(DeviceId::NIC[0], model(pairs));
         let rings: Vec<_> = (0..u64::from(2 * pairs + 1))
             .map(|index| {
                 let start = 0x1000 + 0x1000 * index;
@@ -372,13 +371,13 @@ fn a_saved_card_goes_on() {
     machine.come(MAC.0, 1000);
     machine.command(&[0, 0, 0]);
     let saved = machine.net.save();
-    let mut other = Net::new(NAMES[0], model(1));
+    let mut other = Net::new(DeviceId::NIC[0], model(1));
     other.restore(&saved).unwrap();
     assert_eq!(other.state, machine.net.state);
     assert!(!other.takes_input());
     let mut state = machine.net.state.clone();
     state.pairs = 2;
-    let damaged = SavedState::new(NAMES[0], VERSION, &state);
+    let damaged = SavedState::new(DeviceId::NIC[0].name(), VERSION, &state);
     assert!(other.restore(&damaged).is_err());
 }
 

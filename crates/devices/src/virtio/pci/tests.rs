@@ -27,8 +27,8 @@ struct Echo {
 }
 
 impl DeviceType for Echo {
-    fn name(&self) -> &'static str {
-        "echo"
+    fn device(&self) -> DeviceId {
+        DeviceId::NIC[0]
     }
     fn id(&self) -> u16 {
         4

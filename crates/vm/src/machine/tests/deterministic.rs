@@ -204,7 +204,7 @@ fn a_replay_that_diverges_is_recognized() {
     // A drive answers a request that does not exist.
     let answer = DiskAnswer { tag: 1, result: Ok(Vec::new()) };
     let mut asked = inputs.to_vec();
-    asked[3].input = Input::Device { name: "ide".to_owned(), input: DeviceInput::Disk(answer) };
+    asked[3].input = Input::Device { device: DeviceId::IDE, input: DeviceInput::Disk(answer) };
     assert!(matches!(replay(&asked), Err(VmError::Diverged(_))));
     // The recording could not be read to its end.
     let cut = inputs[..2].iter().cloned().map(Ok).chain([Err(RecordingError::CutOff)]);

@@ -79,7 +79,7 @@ fn reader() -> (Vm, GoOn) {
     };
     let kernel = Kernel { image: kernel_of(READER), ..Kernel::default() };
     let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
-    vm.attach_drive("ide", 0, Box::new(drive));
+    vm.attach_drive(DriveId::new(DeviceId::IDE, 0), Box::new(drive));
     (vm, GoOn(Sent::default(), go_on))
 }
 

@@ -31,7 +31,7 @@ impl External<'_> {
                 "it names {what}, {name:?}, which --no-external-files (external-files=off) forbids to open"
             )));
         }
-        tracing::info!("{} names {what}; opening {name:?}", self.image.display());
+        tracing::info!("{} names {what}, {name:?}; opening it", self.image.display());
         Ok(())
     }
 }

@@ -214,7 +214,7 @@ fn a_kernel_that_firmware_cannot_start_is_named() {
     both(&linux, text.as_os_str(), &["text is not a firmware image", "14 bytes"]);
     both(&multiboot, text.as_os_str(), &["multiboot", "leave --bios out"]);
     let image = file("image", &vec![0; 64 << 10]);
-    both(text.as_os_str(), &image, &["text is no Linux kernel"]);
+    both(text.as_os_str(), &image, &["text is not a Linux kernel"]);
 }
 
 /// A translator reserves much address space. If the process may have only little (`ulimit -v`), the

@@ -121,7 +121,7 @@ fn udp(local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<Ends> {
 
 fn multicast(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> io::Result<Ends> {
     if !group.ip().is_multicast() {
-        let text = "it is no group: those begin with 224 to 239";
+        let text = "it is not a multicast group: their addresses begin with 224 to 239";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let receiving = new_socket(AddressFamily::INET)?;

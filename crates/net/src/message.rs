@@ -211,7 +211,7 @@ impl<R: Read> Reader<R> {
         };
         let length = u32::from_be_bytes(*length) as usize;
         if length > LENGTH_MAX {
-            let text = format!("a message of {length} bytes, which can be no frame");
+            let text = format!("a message of {length} bytes cannot be a frame");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(rest.get(..length))

@@ -157,7 +157,8 @@ impl Connection {
         let file = sealed("ring3 disk", MEMORY)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), MEMORY as usize);
         let region = GuestRegionMmap::new(mapping.map_err(io::Error::other)?, GuestAddress(0));
-        let memory = Arc::new(region.ok_or_else(|| io::Error::other("no room for a mapping"))?);
+        let memory =
+            Arc::new(region.ok_or_else(|| io::Error::other("its memory cannot be mapped"))?);
         let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
 
         let (stream, frontend, offer) = terms.connect(None)?;
@@ -350,17 +351,23 @@ impl Terms {
         frontend.set_owner().map_err(fails)?;
         let offered = frontend.get_features().map_err(fails)?;
         if offered & feature::VERSION_1 == 0 || offered & feature::PROTOCOL == 0 {
-            return Err(self.unsuitable(&"it does not offer virtio version 1 with a configuration"));
+            return Err(
+                self.unsuitable(&"it does not support virtio version 1 with a configuration")
+            );
         }
         let features = before.map_or(offered & USED, |before| before.features);
         if features & !offered != 0 || (features ^ offered) & feature::READ_ONLY != 0 {
-            return Err(self.unsuitable(&"it offers less than the one before, or other rights"));
+            return Err(
+                self.unsuitable(&"it lacks features of the previous server, or gives other rights")
+            );
         }
         frontend.set_features(features).map_err(fails)?;
         let protocol = frontend.get_protocol_features().map_err(fails)?;
         let needed = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
         if !protocol.contains(needed) {
-            return Err(self.unsuitable(&"it does not keep requests in flight for the next one"));
+            return Err(
+                self.unsuitable(&"it does not track requests in flight for the next server")
+            );
         }
         let wanted = protocol & (needed | VhostUserProtocolFeatures::REPLY_ACK);
         frontend.set_protocol_features(wanted).map_err(fails)?;
@@ -397,7 +404,7 @@ impl Terms {
                 return Err(self.unsuitable(&"its disk has another size"));
             }
             _ if sectors == 0 || sectors > u64::MAX / SECTOR => {
-                return Err(self.unsuitable(&"its disk has no size"));
+                return Err(self.unsuitable(&"the size of its disk is not valid"));
             }
             _ => {}
         }

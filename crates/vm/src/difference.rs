@@ -113,7 +113,7 @@ impl Difference {
         compare("time", &tested.time.as_nanos(), &reference.time.as_nanos());
         let ending = |side: &Side| match (&side.came.ending, side.came.diverged) {
             (Some(ending), _) => format!("{ending:?}"),
-            (None, Some(at)) => format!("waits for ever after {at} instructions"),
+            (None, Some(at)) => format!("waits forever after {at} instructions"),
             (None, None) => "goes on".to_owned(),
         };
         compare("the run", &ending(tested), &ending(reference));

@@ -152,7 +152,7 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
             write!(f, "network {}", if *is_there { "congested" } else { "not congested" })
         }
         DeviceInput::CardAdded { slot } => write!(f, "card in slot {slot}"),
-        DeviceInput::CardWanted { slot } => write!(f, "card in slot {slot} is wanted back"),
+        DeviceInput::CardWanted { slot } => write!(f, "request to remove the card in slot {slot}"),
         DeviceInput::PowerButton => f.write_str("power button"),
     }
 }

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::multiboot;
 
 /// The message about kernels, and about guests, that need long mode.
-pub const FOR_64_BITS: &str = "is for 64-bit processors, and ring3 has 32-bit ones so far: take a 32-bit system, such as the \
+pub const FOR_64_BITS: &str = "is for 64-bit processors, but ring3 emulates only 32-bit ones: use a 32-bit system, such as the \
      kernel of Debian's package linux-image-686";
 
 /// The kind of a file.
@@ -37,7 +37,7 @@ pub enum NoKernel {
     Multiboot2,
     /// An ELF file without a header for a boot loader.
     #[error(
-        "is an ELF file without a Multiboot header, such as Linux's vmlinux: give the bzImage that was made of it"
+        "is an ELF file without a Multiboot header, such as Linux's vmlinux: give the bzImage that was made from it"
     )]
     Elf,
     /// A file that a program can unpack.

@@ -210,7 +210,7 @@ fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32)
     let before = header.header_addr.checked_sub(header.load_addr);
     let first = before.and_then(|before| header.offset.checked_sub(before as usize));
     let first =
-        first.ok_or(MultibootError::Unloadable("it is to be loaded from before the file"))?;
+        first.ok_or(MultibootError::Unloadable("its first byte would lie before the file"))?;
     let bytes = &file[first..];
     // 0 stands for the whole file.
     let len = match header.load_end_addr.checked_sub(header.load_addr) {
@@ -228,7 +228,7 @@ fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32)
 
 /// Reads a kernel in an ELF file: its loadable segments, at their physical addresses.
 fn elf(file: &[u8]) -> Result<(Vec<Part<'_>>, u32), MultibootError> {
-    let damaged = MultibootError::Unloadable("it is no sound 32-bit ELF file");
+    let damaged = MultibootError::Unloadable("it is not a valid 32-bit ELF file");
     let Ok(parsed) = ElfBytes::<LittleEndian>::minimal_parse(file) else { return Err(damaged) };
     if parsed.ehdr.class != elf::file::Class::ELF32 || parsed.ehdr.e_machine != EM_386 {
         return Err(MultibootError::Unloadable("it is for another processor"));

@@ -12,7 +12,7 @@ const KERNEL: &str = "linux-amd64/vmlinuz";
 
 /// The words of every such message.
 const SAYS: &str =
-    "is for 64-bit processors, and ring3 has 32-bit ones so far: take a 32-bit system";
+    "is for 64-bit processors, but ring3 emulates only 32-bit ones: use a 32-bit system";
 
 #[test]
 fn debians_kernel_is_refused_by_its_header() {

@@ -301,7 +301,7 @@ fn a_recording_repeats_the_run() {
         let told = fs::read_to_string(&log).unwrap();
         for part in [
             "input virtio-blk0 is put in",
-            "card in slot 4 is wanted back",
+            "request to remove the card in slot 4",
             "virtio-blk0 is taken out",
         ] {
             assert!(told.contains(part), "{part}");

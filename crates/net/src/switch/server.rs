@@ -59,7 +59,7 @@ pub(super) fn take_in<T: AsFd>(
             thread::sleep(PAUSE);
         }
     }
-    unreachable!("nobody counts so far");
+    unreachable!("the numbers of machines do not end");
 }
 
 impl SwitchServer {

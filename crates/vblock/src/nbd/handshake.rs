@@ -44,7 +44,7 @@ pub(super) fn shake_hands(
     stream.write_all(&hello)?;
     let flags = number(&take(stream, 4)?);
     if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-        return Err(wrong("flags that are not known"));
+        return Err(wrong("unknown flags"));
     }
     let mut agreed = Agreed { no_zeroes: flags & u32::from(NO_ZEROES) != 0, ..Agreed::default() };
     for _ in 0..OPTIONS_MAX {
@@ -74,7 +74,7 @@ pub(super) fn shake_hands(
             Next::End => return Ok(None),
         }
     }
-    Err(wrong("options without end"))
+    Err(wrong("too many options"))
 }
 
 /// The step after an option.
@@ -108,11 +108,14 @@ impl Agreed {
             }
             INFO_ONLY | GO => {
                 let Some((name, wanted)) = information(data) else {
-                    answer.part(INVALID, b"the option is not whole");
+                    answer.part(INVALID, b"the option is incomplete");
                     return Next::Option;
                 };
                 let Some(export) = find(exports, &name) else {
-                    answer.part(UNKNOWN, b"there is no such export, or no right to it");
+                    answer.part(
+                        UNKNOWN,
+                        b"there is no such export, or the client has no right to it",
+                    );
                     return Next::Option;
                 };
                 answer.inform(&export, &wanted);
@@ -125,11 +128,14 @@ impl Agreed {
             }
             LIST_META_CONTEXT | SET_META_CONTEXT => {
                 let Some((name, queries)) = contexts(data) else {
-                    answer.part(INVALID, b"the option is not whole");
+                    answer.part(INVALID, b"the option is incomplete");
                     return Next::Option;
                 };
                 let Some(export) = find(exports, &name) else {
-                    answer.part(UNKNOWN, b"there is no such export, or no right to it");
+                    answer.part(
+                        UNKNOWN,
+                        b"there is no such export, or the client has no right to it",
+                    );
                     return Next::Option;
                 };
                 let sets = answer.option == SET_META_CONTEXT;

@@ -295,7 +295,10 @@ impl Client {
             && !events.contains(PollFlags::IN)
             && self.outbox.account.is_wanted()
         {
-            return Err(io::Error::new(ErrorKind::TimedOut, "the client neither takes nor sends"));
+            return Err(io::Error::new(
+                ErrorKind::TimedOut,
+                "the client neither reads replies nor sends its data",
+            ));
         }
         Ok(())
     }

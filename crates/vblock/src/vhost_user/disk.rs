@@ -79,7 +79,8 @@ impl Device for Disk {
             None => None,
             Some(inflight) => {
                 let tracker = inflight.queue(index as u16, setting.size);
-                let no_room = || io::Error::other("no room for its requests in flight");
+                let no_room =
+                    || io::Error::other("the memory for its requests in flight is too small");
                 Some(tracker.ok_or_else(no_room)?)
             }
         };

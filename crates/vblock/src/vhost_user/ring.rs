@@ -199,7 +199,7 @@ impl Shared {
             .map(|chain| chain.head_index())
             .filter(|head| *head < state.queue.size());
         let Some(head) = head else {
-            self.break_down(state, "its available ring makes no sense");
+            self.break_down(state, "its available ring is not valid");
             return None;
         };
         if let Some(tracker) = &mut state.tracker {

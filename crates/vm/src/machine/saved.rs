@@ -81,7 +81,7 @@ impl Vm {
             return Err(damaged("its processor is of another model").into());
         }
         if vm.cpu.instructions > INSTRUCTIONS_MAX || clock.picos_per_instruction() == 0 {
-            return Err(damaged("no machine has such a time").into());
+            return Err(damaged("its time is not possible").into());
         }
         vm.memory.restore(memory)?;
         vm.board.restore(board)?;
@@ -145,7 +145,7 @@ mod tests {
                 cpu.instructions = u64::MAX;
                 machine.cpu = cpu.save();
             },
-            "no machine has such a time",
+            "its time is not possible",
         );
     }
 }

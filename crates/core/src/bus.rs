@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_move_and_give_way_to_what_is_attached() {
+    fn claims_move_and_give_way_to_attached_devices() {
         let mut bus = Bus::default();
         let a = bus.attach(Box::new(Latch(A, [0; 4])), &[PortRange::new(0x60, 4)]).unwrap();
         let b = bus.attach(Box::new(Latch(B, [0; 4])), &[]).unwrap();

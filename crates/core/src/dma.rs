@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_belongs_to_who_drives_it() {
+    fn a_line_belongs_to_the_device_that_drives_it() {
         let (a, b) = (DeviceId::FLOPPY, DeviceId::IDE);
         let mut requests = DmaRequests::default();
         requests.set(a, 2, true);

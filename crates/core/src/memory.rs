@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn block_copies_refuse_what_needs_care() {
+    fn block_copies_refuse_overlaps_other_pages_and_code() {
         let mut memory = memory();
         memory.load_image(0x1000, &[1, 2, 3, 4]).unwrap();
         assert!(memory.copy_within_page(0x1000, 0x2000, 4));

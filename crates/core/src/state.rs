@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn an_unsuitable_state_is_refused() {
         let state = SavedState::new("pit", 3, &Old { latch: 9 });
         assert!(matches!(state.load::<Old>("pic", 3), Err(RestoreError::OtherDevice { .. })));
         assert!(matches!(state.load::<Old>("pit", 2), Err(RestoreError::TooNew { .. })));

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_that_nobody_read_interrupts_when_enabled() {
+    fn an_unread_overflow_interrupts_when_enabled() {
         let (mut bench, mut acpi) = machine();
         bench.advance(&mut acpi, HALF_TURN_NANOS);
         write(&mut bench, &mut acpi, ENABLE, TIMER);

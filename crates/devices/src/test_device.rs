@@ -133,7 +133,7 @@ mod tests {
     use ring3_core::device::TestBench;
 
     #[test]
-    fn the_register_keeps_what_is_written_in_any_width() {
+    fn the_register_keeps_writes_of_any_width() {
         let (mut bench, mut device) = (TestBench::default(), TestDevice::default());
         device.write_port(&mut bench.context(), 0xe0, Width::Dword, 0x1234_5678);
         device.write_port(&mut bench.context(), 0xe2, Width::Byte, 0xab);

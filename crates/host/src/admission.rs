@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_apart() {
+    fn peers_are_distinguished() {
         let (one, _other) = UnixStream::pair().unwrap();
         let process = std::process::id() as i32;
         assert!(matches!(Peer::of(&one), Peer::Process { process: it, .. } if it == process));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_of_the_end() {
+    fn a_waiting_thread_learns_of_the_end() {
         let path = path("end");
         for listener in [Listener::unix(&path).unwrap(), Listener::tcp("127.0.0.1:0").unwrap()] {
             let listener = Arc::new(listener);

@@ -71,7 +71,7 @@ mod tests {
     const MAX: Duration = Duration::from_micros(50);
 
     #[test]
-    fn it_grows_while_sleeps_are_short_and_ends_with_a_long_one() {
+    fn polling_grows_while_sleeps_are_short_and_ends_with_a_long_one() {
         let mut polling = Polling::up_to(MAX);
         let mut looks = 0;
         assert!(!polling.wait(|| {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_that_nobody_uses_is_replaced() {
+    fn only_an_unused_socket_is_replaced() {
         let path = path("stale");
         let (listener, file) = listen_at(&path).unwrap();
         assert!(matches!(listen_at(&path), Err(SocketError::InUse(_))));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_is_told() {
+    fn an_impossible_path_is_reported() {
         for bad in ["/no/such/directory/socket".to_owned(), "x".repeat(200)] {
             let error = listen_at(bad.as_ref()).unwrap_err();
             assert!(matches!(error, SocketError::Refused { .. }));

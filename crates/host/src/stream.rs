@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_hung_up_on_reads_the_end_and_gets_no_signal() {
+    fn a_disconnected_peer_reads_the_end_and_gets_no_signal() {
         for (near, mut far) in pairs() {
             near.hang_up();
             near.hang_up();

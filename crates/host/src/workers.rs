@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_woken_for_what_another_one_comes_for() {
+    fn no_thread_is_woken_for_a_job_that_another_one_fetches() {
         let mut workers = Workers::looking_up_to(Duration::from_micros(50));
         assert_eq!(workers.asked(1), 1);
         workers.starts();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_leaves_the_box() {
+    fn instructions_that_leave_the_box_are_refused() {
         assert_eq!(leaves_the_box(&[0xcd, 0x80]), Some(Refused::SystemCall));
         assert_eq!(leaves_the_box(&[0x66, 0xf3, 0x0f, 0x05]), Some(Refused::SystemCall));
         assert_eq!(leaves_the_box(&[0x0f, 0x34]), Some(Refused::SystemCall));

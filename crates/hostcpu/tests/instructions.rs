@@ -150,7 +150,7 @@ fn page_faults_have_error_code_and_address() {
 }
 
 #[test]
-fn the_host_can_write_what_the_guest_can_only_read() {
+fn the_host_can_write_memory_that_the_guest_can_only_read() {
     let Some(mut cpu) = runner() else { return };
     cpu.read_only_mut()[..4].copy_from_slice(&0x600d_cafe_u32.to_le_bytes());
     let mut start = start();
@@ -407,7 +407,7 @@ fn a_hundred_thousand_runs() {
 }
 
 #[test]
-fn runners_come_and_go_on_many_threads() {
+fn runners_start_and_end_on_many_threads() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             scope.spawn(move || {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_told() {
+    fn an_invalid_expression_is_reported() {
         for bad in ["no such thing", "tcp port", "a\0b"] {
             let error = CaptureFilter::new(bad).unwrap_err().to_string();
             assert!(error.contains("is not a capture filter"), "{error}");

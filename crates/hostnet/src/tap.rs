@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_is_opened() {
+    fn only_existing_interfaces_are_opened() {
         for bad in ["", "a/b", "a b", "0123456789abcdef"] {
             assert!(matches!(Tap::open(bad), Err(TapError::Name(_))), "{bad:?}");
         }

@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn host_time_stands_still_while_paused() {
+    fn host_time_stops_during_a_pause() {
         let (_sender, mut door) = door();
         door.pause();
         let time = door.host_time();

@@ -421,7 +421,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_memory_map_is_ram_without_what_firmware_keeps() {
+    fn the_memory_map_is_ram_without_the_areas_of_firmware() {
         let mut page = [0; 4096];
         put_memory_map(&mut page, RAM);
         assert_eq!(page[zero_page::E820_ENTRIES], 4);

@@ -192,7 +192,7 @@ mod tests {
         Counted { time: 134e-6, exits: 2.0, interrupts: 4.0, wake_ups: 4.0, work: 54e-6 };
 
     #[test]
-    fn what_is_as_predicted_has_nothing_off() {
+    fn a_measurement_as_predicted_has_no_differences() {
         let comparison = comparison(AS_DESIGNED);
         assert!((comparison.predicted - 134e-6).abs() < 1e-8, "{comparison:?}");
         let most = comparison.most(false);

@@ -348,7 +348,7 @@ fn writes_that_a_server_lost_are_sent_again() {
 }
 
 #[test]
-fn requests_wait_for_a_server_that_stands_still() {
+fn requests_wait_for_a_server_that_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (path, socket) = (directory.path().join("image"), directory.path().join("socket"));
     make(&path, &options(Format::Raw, 1 << 20, &[]));

@@ -559,7 +559,7 @@ fn a_multiboot_kernel_starts_with_command_line_and_modules() {
 }
 
 #[test]
-fn output_that_nobody_reads_ends_the_run_with_an_error() {
+fn unread_output_ends_the_run_with_an_error() {
     let directory = Directory::new();
     let mut child = machine(&directory, BABBLE)
         .stdout(Stdio::piped())

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_the_device_where_it_is_saved() {
+    fn a_saved_state_has_the_name_of_the_device() {
         let saved = ciborium::Value::serialized(&DeviceId::IDE).unwrap();
         assert_eq!(saved, ciborium::Value::Text("ide".to_owned()));
         assert_eq!(saved.deserialized::<DeviceId>().unwrap(), DeviceId::IDE);

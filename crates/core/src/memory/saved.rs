@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_changes_nothing() {
+    fn an_unsuitable_state_is_refused_and_changes_nothing() {
         let (mut memory, _) = memory();
         memory.write(0, &[7]);
         let before = memory.save();

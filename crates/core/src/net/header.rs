@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_says_what_is_left_to_do() {
+    fn a_header_states_the_remaining_work() {
         let plain = Packet::frame(vec![7; 60]);
         assert_eq!(plain.offload_header(), [0; OFFLOAD_HEADER_LEN]);
         let mut bytes = vec![0; 4000];

@@ -218,7 +218,7 @@ fn a_write_sets_base_and_current_by_bytes() {
 }
 
 #[test]
-fn a_saved_controller_goes_on_and_damage_is_refused() {
+fn a_saved_controller_continues_and_damage_is_refused() {
     let machine = Machine::of_channel_2(0x54, 0x2000, 2);
     let mut fresh = Dma8237::default();
     fresh.restore(&machine.dma.save()).unwrap();

@@ -323,7 +323,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_software_does_it_goes_on(steps in prop::collection::vec(step(), 1..80)) {
+    fn any_accesses_leave_a_working_card(steps in prop::collection::vec(step(), 1..80)) {
         let mut driven = Driven::started();
         for step in steps {
             match step {

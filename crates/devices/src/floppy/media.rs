@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_reads_what_it_can_at_the_right_rate() {
+    fn a_drive_reads_media_at_their_own_rate_only() {
         let mut drive = Drive::new(Some(Medium { sectors: 720, read_only: false }));
         drive.step(79);
         assert!(drive.cylinder(DriveKind::Kb360, KBPS_250).is_none(), "past its 40 cylinders");

@@ -163,7 +163,7 @@ impl Machine {
 }
 
 #[test]
-fn a_reset_interrupts_and_tells_of_four_drives() {
+fn a_reset_interrupts_and_reports_four_drives() {
     let mut machine = Machine { bench: TestBench::default(), ..Machine::new() };
     machine.write(DIGITAL_OUTPUT, 0);
     assert_eq!(machine.read(MAIN_STATUS), 0);
@@ -227,7 +227,7 @@ fn sectors_are_read_by_dma_until_terminal_count() {
 }
 
 #[test]
-fn a_multi_track_read_goes_on_with_the_other_side() {
+fn a_multi_track_read_continues_on_the_other_side() {
     let mut machine = Machine::new();
     machine.set_up_dma(vec![0; 36 * 512]);
     let result = machine.execute(&[0xe6, 0x00, 0, 0, 1, 2, 18, 0x1b, 0xff]);
@@ -341,7 +341,7 @@ fn verify_read_track_and_deleted_data() {
 }
 
 #[test]
-fn read_id_tells_where_the_head_is() {
+fn read_id_reports_the_position_of_the_head() {
     let mut machine = Machine::new();
     machine.seek(12);
     let result = machine.execute(&[0x4a, 0x04]);
@@ -438,7 +438,7 @@ fn failures_of_the_host_are_errors_of_the_diskette() {
 }
 
 #[test]
-fn a_saved_controller_goes_on_in_the_middle_of_a_sector() {
+fn a_saved_controller_continues_in_the_middle_of_a_sector() {
     let mut machine = Machine::new();
     machine.set_up_dma(vec![0; 100]);
     machine.command(&[0x03, 0xdf, 0x03]);

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn set_3_tells_keys_by_one_code() {
+    fn set_3_has_one_code_for_each_key() {
         let mut codes: Vec<_> = SET_3.iter().map(|(_, code)| *code).collect();
         codes.sort_unstable();
         codes.dedup();

@@ -66,7 +66,7 @@ impl Machine {
 }
 
 #[test]
-fn tests_pass_and_the_system_flag_tells() {
+fn the_self_tests_pass_and_set_the_system_flag() {
     let mut machine = Machine::new();
     assert_eq!(machine.status(), STATUS_NOT_INHIBITED);
     machine.command(0xaa);
@@ -300,7 +300,7 @@ fn translation_knows_keys_and_their_release() {
 }
 
 #[test]
-fn a_saved_controller_goes_on_where_it_was() {
+fn a_saved_controller_continues_where_it_was() {
     let mut machine = Machine::new();
     machine.set_command_byte(0);
     machine.write(0xff);

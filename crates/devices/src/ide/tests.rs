@@ -277,7 +277,7 @@ fn the_second_channel_has_its_own_ports_and_line() {
 }
 
 #[test]
-fn a_transfer_goes_on_in_a_restored_machine() {
+fn a_transfer_continues_in_a_restored_machine() {
     let drives = || [Some(disk(DISK_SECTORS)), Some(cd_rom(400)), None, None];
     let mut machine = Machine::new(&drives());
     machine.command28(0x20, 100, 3);

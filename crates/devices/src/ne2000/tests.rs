@@ -179,7 +179,7 @@ fn frame(destination: [u8; 6], len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_prom_tells_the_address() {
+fn the_prom_contains_the_address() {
     let mut driven = Driven::new();
     driven.write(DATA, 0x48);
     driven.begin(0x0a, 0, 32);

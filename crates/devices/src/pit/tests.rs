@@ -397,7 +397,7 @@ fn reset_is_power_on() {
 }
 
 #[test]
-fn a_saved_timer_goes_on() {
+fn a_saved_timer_continues() {
     let mut bed = Bed::with(0, 2 << 1, 100);
     bed.pass(50);
     let state = bed.pit.save();

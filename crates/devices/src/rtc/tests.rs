@@ -234,7 +234,7 @@ fn alarms() {
 }
 
 #[test]
-fn an_alarm_in_12_hour_format_tells_morning_from_afternoon() {
+fn an_alarm_in_12_hour_format_distinguishes_morning_and_afternoon() {
     let mut bed = Bed::new(0);
     bed.set_time(0, [0x12, 0x00, 0x00]);
     for (index, value) in [(HOURS_ALARM, 0x81), (MINUTES_ALARM, 0), (SECONDS_ALARM, 0)] {
@@ -314,7 +314,7 @@ fn the_nmi_bit_of_the_index_is_ignored() {
 }
 
 #[test]
-fn reset_keeps_what_the_battery_keeps() {
+fn reset_keeps_the_registers_that_the_battery_keeps() {
     let mut bed = Bed::new(MILLENNIUM);
     bed.write(0x40, 0x12);
     bed.write(REGISTER_B, B_24_HOURS | PERIODIC | ALARM | UPDATE | B_SQWE);
@@ -327,7 +327,7 @@ fn reset_keeps_what_the_battery_keeps() {
 }
 
 #[test]
-fn a_saved_clock_goes_on() {
+fn a_saved_clock_continues() {
     let mut bed = Bed::new(MILLENNIUM);
     bed.pass(SECOND / 2);
     let state = bed.rtc.save();

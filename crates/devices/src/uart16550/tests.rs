@@ -308,7 +308,7 @@ fn the_ring_indicator_counts_when_it_stops() {
 }
 
 #[test]
-fn a_saved_port_goes_on_where_it_was() {
+fn a_saved_port_continues_where_it_was() {
     let (mut bench, mut uart) = port(Speed::Line);
     bench.write(&mut uart, DATA, b'a');
     bench.write(&mut uart, DATA, b'b');

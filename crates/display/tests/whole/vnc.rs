@@ -181,7 +181,7 @@ fn all_protocol_versions_are_supported() {
 }
 
 #[test]
-fn a_client_that_wants_another_security_type_is_told_why_not() {
+fn a_client_with_another_security_type_gets_a_reason() {
     let served = Served::new(pattern(16, 16));
     let mut client = served.connect();
     client.take::<12>();

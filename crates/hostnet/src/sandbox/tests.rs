@@ -50,12 +50,12 @@ fn open_socket(
 }
 
 #[test]
-fn what_is_not_needed_is_denied() {
+fn unneeded_rights_are_denied() {
     run_inside("inside");
 }
 
 #[test]
-fn unix_sockets_are_for_those_who_need_them() {
+fn unix_sockets_are_allowed_only_where_they_are_needed() {
     run_inside("inside_with_unix_sockets");
 }
 

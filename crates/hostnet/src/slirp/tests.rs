@@ -40,7 +40,7 @@ fn the_gateway_is_there() {
 }
 
 #[test]
-fn ports_that_cannot_be_forwarded_are_told() {
+fn ports_that_cannot_be_forwarded_are_reported() {
     let mut slirp = Slirp::new(&options()).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let std::net::SocketAddr::V4(host) = taken.local_addr().unwrap() else { panic!("IPv4") };

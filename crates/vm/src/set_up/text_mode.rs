@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_finds_the_adapter_as_it_is_after_a_reset() {
+    fn firmware_finds_the_adapter_in_its_reset_state() {
         after_reset(true, |machine| {
             let picture = machine.board.picture(machine.memory);
             assert!(!matches!(picture, Some(Picture::Text(_))), "{picture:?}");

@@ -39,7 +39,7 @@ fn assert_goes_on(mut vm: Vm, first: &'static str, second: &'static str) {
 }
 
 #[test]
-fn debian_goes_on_after_it_was_saved() {
+fn debian_continues_after_it_was_saved() {
     let config = Config { display: true, ..Config::default() };
     let command_line = "console=ttyS0 console=tty0";
     let engine = EngineChoice::Interpreter;
@@ -49,7 +49,7 @@ fn debian_goes_on_after_it_was_saved() {
 
 /// In between it copies itself into RAM, and memory is mapped anew.
 #[test]
-fn firmware_goes_on_after_it_was_saved() {
+fn firmware_continues_after_it_was_saved() {
     let image = |names: &[&str]| Some(firmware::read_first(&firmware::places(names, None, &[]))?.1);
     let (Some(bios), Some(video)) = (image(&firmware::NAMES), image(&firmware::VIDEO_NAMES)) else {
         ring3_skipped::package("SeaBIOS is missing: install the package seabios");

@@ -93,7 +93,7 @@ fn large_packets_are_cut_into_segments_that_a_receiver_accepts() {
 }
 
 #[test]
-fn what_the_other_side_does_is_left_to_it() {
+fn work_that_the_other_side_does_is_left_to_it() {
     let packet = large(SegmentationKind::TcpV4, 0, 5000);
     assert_eq!(without(packet.clone(), Offloads::ALL), std::slice::from_ref(&packet));
     let other = Offloads { tcp_v4: false, ..Offloads::ALL };
@@ -125,7 +125,7 @@ fn a_checksum_is_computed_where_it_is_to_be() {
 }
 
 #[test]
-fn what_is_not_sound_is_lost() {
+fn invalid_packets_are_lost() {
     let sound = large(SegmentationKind::TcpV4, 0, 5000);
     let mut no_size = sound.clone();
     no_size.segmentation.as_mut().unwrap().size = 0;

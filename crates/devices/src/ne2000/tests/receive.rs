@@ -266,7 +266,7 @@ fn large(len: usize) -> Packet {
 }
 
 #[test]
-fn a_large_packet_comes_as_frames_as_there_is_room() {
+fn a_large_packet_arrives_in_frames_as_room_permits() {
     let mut driven = Driven::started();
     let packet = large(30_000);
     driven.input(DeviceInput::Packet(packet.clone()));

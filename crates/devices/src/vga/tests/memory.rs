@@ -258,7 +258,7 @@ fn planes_keep_their_bytes_when_text_becomes_memory_and_when_it_does_not_any_mor
 }
 
 #[test]
-fn a_saved_text_mode_goes_on_where_it_was() {
+fn a_saved_text_mode_continues_where_it_was() {
     let mut machine = Machine::with(&TEXT);
     machine.poke(0xb8004, 0x41);
     let state = machine.vga.save();

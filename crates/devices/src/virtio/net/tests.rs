@@ -366,7 +366,7 @@ fn streams_are_spread_over_pairs_and_keep_to_theirs() {
 }
 
 #[test]
-fn a_saved_card_goes_on() {
+fn a_saved_card_continues() {
     let mut machine = Machine::new();
     machine.come(MAC.0, 1000);
     machine.command(&[0, 0, 0]);

@@ -427,7 +427,7 @@ fn a_driver_can_use_configuration_space_only() {
 }
 
 #[test]
-fn a_saved_device_goes_on() {
+fn a_saved_device_continues() {
     let mut machine = Machine::new(Interfaces::default());
     let mut ring = machine.start(0);
     machine.echo(&mut ring, b"abc", notify_0);

@@ -88,7 +88,7 @@ fn invalid_chains_break_the_queue() {
 }
 
 #[test]
-fn a_broken_queue_stands_still() {
+fn a_broken_queue_stops() {
     let (mut bench, mut ring) = (TestBench::default(), Ring::new(4));
     let mut queue = ring.queue(&bench.memory, false, false);
     ring.add(&mut bench, &[(0x100, 16, false)]);

@@ -170,7 +170,7 @@ impl Characters {
     ) -> Result<(), CharacterError> {
         if let Some(CharacterLog { path, .. }) = &character.log {
             let path = path.display();
-            warn!("nothing is copied to {path}: only the output of serial ports is");
+            warn!("nothing is copied to {path}: only the output of serial ports can be copied");
         }
         let protocol = protocol(mode);
         if let Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) =

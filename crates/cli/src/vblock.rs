@@ -343,7 +343,7 @@ fn close(server: &Arc<Server>, told: &Receiver<()>, at_end: &Sender<()>) -> Resu
     {}
     if !is_closed.load(Ordering::Acquire) {
         warn!(
-            "waiting until {} can keep the last writes; to give them up, tell this server to end once more",
+            "waiting until {} can keep the last writes; to give them up, end this server again",
             left()
         );
         let _ = told.recv();

@@ -80,7 +80,7 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
             if let Err(error) = poll(&mut ready, None)
                 && error != rustix::io::Errno::INTR
             {
-                warn!("no more VNC clients are accepted: {error}");
+                warn!("no more VNC clients can connect: {error}");
                 return;
             }
             if !ready[1].revents().is_empty() {
@@ -89,7 +89,7 @@ pub fn serve(listener: Listener, machine: Arc<dyn Machine>) -> io::Result<Server
             match listener.accept() {
                 Ok(connection) => match admission.admit(&connection) {
                     Ok(Some(admitted)) => welcome(&hub, &machine, connection, admitted),
-                    Ok(None) => warn!("a VNC client was turned away: there are too many"),
+                    Ok(None) => warn!("too many VNC clients are connected; another one is refused"),
                     Err(error) => warn!("cannot serve a VNC client: {error}"),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -116,10 +116,10 @@ fn welcome(hub: &Arc<Hub>, machine: &Arc<dyn Machine>, connection: Stream, admit
     let serving = {
         let (hub, machine) = (Arc::clone(hub), Arc::clone(machine));
         thread::Builder::new().name("vnc client".into()).spawn(move || {
-            info!("VNC client {id} has come");
+            info!("VNC client {id} is connected");
             match client::serve(&hub, id, &*machine, connection, &admitted) {
-                Ok(()) => info!("VNC client {id} has gone"),
-                Err(error) => warn!("VNC client {id} was disconnected: {error}"),
+                Ok(()) => info!("VNC client {id} is disconnected"),
+                Err(error) => warn!("VNC client {id} is disconnected: {error}"),
             }
             hub.leave(id);
         })

@@ -233,7 +233,7 @@ impl Clients {
     ) {
         let session = (protocol == Protocol::Machine).then(Session::default);
         let Some(client) = self.enter(Client { output: Some(output), connection, session }) else {
-            debug!("a client was turned away: there are {CLIENTS_MAX}, or the machine has ended");
+            debug!("a client is refused: {CLIENTS_MAX} are connected, or the machine has ended");
             return;
         };
         let ended = match protocol {
@@ -244,7 +244,7 @@ impl Clients {
             Protocol::Human => self.converse_with_a_person(&mut input, &client),
         };
         match ended {
-            Ok(()) => debug!("the client has gone"),
+            Ok(()) => debug!("the client is disconnected"),
             Err(error) => debug!("the client cannot be read: {error}"),
         }
         lock(&client).hang_up();
@@ -354,9 +354,9 @@ impl Client {
         if let Err(error) = output.write_all(bytes).and_then(|()| output.flush()) {
             match error.kind() {
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-                    debug!("the client has gone: {error}");
+                    debug!("the client is disconnected: {error}");
                 }
-                _ => warn!("hung up on a client that does not take its messages: {error}"),
+                _ => warn!("a client that does not read its messages is disconnected: {error}"),
             }
             self.hang_up();
         }
@@ -384,7 +384,7 @@ fn accept_clients(
             Ok(_) if !fds[1].revents().is_empty() => return,
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
-                warn!("no more clients: {error}");
+                warn!("no more clients can connect: {error}");
                 return;
             }
         }

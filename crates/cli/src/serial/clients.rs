@@ -196,7 +196,7 @@ fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
             drop(state);
             shared.changed.notify_all();
             if let Err((error, _)) = sent {
-                debug!("the serial port's client has gone: {error}");
+                debug!("the serial port's client is disconnected: {error}");
                 shared.hang_up(&client);
             }
         }
@@ -241,7 +241,7 @@ fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker:
             // The connection is made only once.
             Err(error) if error.kind() == ErrorKind::NotConnected => return,
             Err(error) => {
-                warn!("the serial port's socket takes no more clients: {error}");
+                warn!("no more clients can connect to the serial port: {error}");
                 return;
             }
         };
@@ -268,7 +268,7 @@ fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => {
-                debug!("cannot read from the serial port's client any more: {error}");
+                debug!("nothing more can be read from the serial port's client: {error}");
                 return;
             }
         };

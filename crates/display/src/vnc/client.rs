@@ -87,7 +87,7 @@ pub(crate) fn serve(
         let (hub, connection) = (Arc::clone(hub), connection.try_clone()?);
         thread::Builder::new().name("vnc writer".into()).spawn(move || {
             if let Err(error) = write_updates(&hub, id, connection, size) {
-                debug!("VNC client {id} is not written to any more: {error}");
+                debug!("nothing more can be sent to VNC client {id}: {error}");
             }
             hub.leave(id);
         })?

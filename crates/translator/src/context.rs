@@ -85,7 +85,7 @@ pub(crate) mod info {
     pub(crate) const NUMERIC: u32 = 1;
     /// The instruction is repeated.
     pub(crate) const REPEATS: u32 = 2;
-    /// The instruction follows STI or a load of SS.
+    /// The instruction follows STI, which holds interrupts back.
     pub(crate) const AFTER_STI: u32 = 4;
     /// The interpreter has had to execute the instruction again and again.
     pub(crate) const BARRED: u32 = 8;
@@ -94,9 +94,13 @@ pub(crate) mod info {
     /// The instruction changes only general registers, status flags, CR2 and memory, unless it raises an
     /// exception.
     pub(crate) const QUIET: u32 = 32;
+    /// The instruction follows a load of SS, which holds interrupts and the single-step trap back.
+    pub(crate) const AFTER_SS: u32 = 64;
+    /// The instruction follows one that holds interrupts back.
+    pub(crate) const AFTER_HOLDING: u32 = AFTER_STI | AFTER_SS;
     /// The bits from this one on are the instruction's index in the list of those that blocks leave to the
     /// interpreter.
-    pub(crate) const OP_SHIFT: u32 = 6;
+    pub(crate) const OP_SHIFT: u32 = 7;
 }
 
 /// log2 of the bytes in a region; see [`Context::regions`].

@@ -325,8 +325,12 @@ impl Translator {
             if cpu.instructions >= *deadline && resumed_at == Some(cpu.instructions) {
                 cpu.set_resume_flag();
             }
-            if self.context.reason == reason::STEP && self.context.info & info::AFTER_STI != 0 {
-                cpu.hold_interrupts();
+            if self.context.reason == reason::STEP {
+                match self.context.info & info::AFTER_HOLDING {
+                    info::AFTER_STI => cpu.hold_interrupts(),
+                    info::AFTER_SS => cpu.hold_interrupts_back(),
+                    _ => {}
+                }
             }
             return next;
         }

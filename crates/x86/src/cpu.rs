@@ -489,7 +489,7 @@ impl Cpu {
 
     /// Holds interrupts and the single-step trap back after an instruction that loads SS, until the next one,
     /// which may load ESP, is complete (SDM vol. 3, 7.8.3).
-    pub(crate) fn hold_interrupts_back(&mut self) {
+    pub fn hold_interrupts_back(&mut self) {
         self.attention |= Attention::SHADOW | Attention::SS_LOADED;
         self.hold_trap_back(self.attention);
     }

@@ -38,7 +38,7 @@ impl Translator {
         let Some(devices) = devices else { return Accessed::Not };
         let context = &*self.context;
         if context.reason != reason::STEP
-            || context.info & (info::QUIET | info::AFTER_STI) != info::QUIET
+            || context.info & (info::QUIET | info::AFTER_HOLDING) != info::QUIET
         {
             return Accessed::Not;
         }

@@ -157,7 +157,7 @@ impl Translator {
                 }
                 let number = (self.context.info >> info::OP_SHIFT) as usize;
                 let is_barred = self.context.info & info::BARRED != 0;
-                if self.context.info & (info::QUIET | info::AFTER_STI) == info::QUIET
+                if self.context.info & (info::QUIET | info::AFTER_HOLDING) == info::QUIET
                     && cpu.instructions < deadline
                 {
                     return Ok(Next::Quiet { number, is_barred });

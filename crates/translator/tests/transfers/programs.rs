@@ -65,11 +65,18 @@ pub(crate) fn program(random: &mut Random, is_32_bit: bool, is_user: bool, real:
             code.extend(&number.to_le_bytes()[..word]);
         };
         match random.below(21) {
-            // MOV AX, selector; MOV Sreg, AX. The next instructions are in the same block.
+            // MOV AX, selector; MOV Sreg, AX, and looks at the segment. The next instructions are in the same
+            // block.
             0..=3 => {
                 code.extend_from_slice(if is_32_bit { &[0x66, 0xb8] } else { &[0xb8] });
                 code.extend(selector.to_le_bytes());
-                code.extend([0x8e, 0xc0 | register << 3, 0x40]);
+                code.extend([0x8e, 0xc0 | register << 3]);
+                if random.percent(30) {
+                    // LAR or LSL ECX, EAX; VERR or VERW AX
+                    code.extend([0x0f, random.pick(&[2, 3]), 0xc8]);
+                    code.extend([0x0f, 0x00, random.pick(&[0xe0, 0xe8])]);
+                }
+                code.push(0x40);
             }
             4 => {
                 push(code, selector.into());

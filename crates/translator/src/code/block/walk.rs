@@ -231,17 +231,18 @@ impl BlockBuilder<'_> {
     /// interpreter executes the second one, it is told what came before it; otherwise it executes `last`
     /// instead.
     fn end_after(&mut self, last: Option<Last>, end: End) -> End {
-        let holds_interrupts =
-            |(_, last): &Last| last.mnemonic() == Mnemonic::Sti || segmented::loads_stack(last);
-        let Some((start, sti)) = last.filter(holds_interrupts) else { return end };
+        let Some((start, last)) = last else { return end };
+        let after = match last.mnemonic() {
+            Mnemonic::Sti => info::AFTER_STI,
+            _ if segmented::loads_stack(&last) => info::AFTER_SS,
+            _ => return end,
+        };
         match end {
-            End::Interpreter(next, info, routine) => {
-                End::Interpreter(next, info | info::AFTER_STI, routine)
-            }
-            End::Transfer(next, info) => End::Transfer(next, info | info::AFTER_STI),
+            End::Interpreter(next, info, routine) => End::Interpreter(next, info | after, routine),
+            End::Transfer(next, info) => End::Transfer(next, info | after),
             End::Branch(_) | End::NextBlock(_) => {
                 self.go_back(&start);
-                End::Interpreter(sti, 0, at::LEAVE_TO_STEP)
+                End::Interpreter(last, 0, at::LEAVE_TO_STEP)
             }
         }
     }

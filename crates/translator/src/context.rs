@@ -34,12 +34,13 @@ use ring3_x86::segment::Segment;
 
 use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
-use crate::routines::descriptors::{load_flat, load_toward_flat, load_view};
+use crate::routines::descriptors::{load_flat, load_toward_flat, load_view, look, verify_write};
 use crate::routines::exceptions::numeric_error;
 use crate::routines::far::{far_check_call, far_check_flat};
 use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, enter_program};
 use crate::segmented::limits::Limits;
+use crate::system::TAKING_RESULT;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
 pub(crate) use entry::{enter, leave, leave_signal};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
@@ -424,6 +425,11 @@ pub(crate) struct Context {
     ltr: u64,
     load_cr0: u64,
     load_cr4: u64,
+    /// The addresses of the routines for LAR and LSL in flat code of the supervisor and of users, and of those
+    /// for VERR and for VERW.
+    look: [u64; 2],
+    verify_read: [u64; 2],
+    verify_write: [u64; 2],
     /// The addresses of the routines for far transfers of flat code: two of the supervisor and of users that
     /// check JMP, two that check CALL, two that check RET, and one that loads CS.
     far_check_flat: [u64; 2],
@@ -590,6 +596,18 @@ impl Context {
             ltr: routines::system::ltr as *const () as u64,
             load_cr0: routines::system::load_cr0 as *const () as u64,
             load_cr4: routines::system::load_cr4 as *const () as u64,
+            look: [
+                look::<{ allowed::ANY }, TAKING_RESULT> as *const () as u64,
+                look::<{ allowed::of_user(allowed::ANY) }, TAKING_RESULT> as *const () as u64,
+            ],
+            verify_read: [
+                look::<{ allowed::ANY }, 0> as *const () as u64,
+                look::<{ allowed::of_user(allowed::ANY) }, 0> as *const () as u64,
+            ],
+            verify_write: [
+                verify_write::<{ allowed::ANY }> as *const () as u64,
+                verify_write::<{ allowed::of_user(allowed::ANY) }> as *const () as u64,
+            ],
             far_check_flat: [
                 far_check_flat::<{ allowed::FLAT }> as *const () as u64,
                 far_check_flat::<{ allowed::of_user(allowed::FLAT) }> as *const () as u64,

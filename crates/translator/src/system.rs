@@ -70,7 +70,16 @@ impl System {
 /// Calls the routine that executes `instruction`, which is a [`System`] one. `number` is its index in the
 /// list of instructions that blocks leave to the interpreter. `is_plain` says that it accesses memory, if at
 /// all, by the window: it is flat code, and not supervisor code that also accesses memory of users.
-pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: bool, number: u32) {
+pub(crate) fn call(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    is_user: bool,
+    is_plain: bool,
+    number: u32,
+) {
+    if is_plain && look(emitter, instruction, is_user, number).is_some() {
+        return;
+    }
     let routine = match instruction.code() {
         Code::Cpuid => at::CPUID,
         _ if !is_plain => at::SYSTEM,
@@ -89,6 +98,35 @@ pub(crate) fn call(emitter: &mut Emitter, instruction: &Instruction, is_plain: b
     };
     emitter.load_number(Register::R8D, number);
     emitter.call(routine);
+}
+
+/// Bytes of the host's instruction that takes the result of LAR or LSL.
+pub(crate) const TAKING_RESULT: u8 = 3;
+
+/// Calls the routine that executes LAR, LSL, VERR or VERW by a known descriptor. Returns None for all other
+/// instructions, and then writes nothing.
+fn look(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    is_user: bool,
+    number: u32,
+) -> Option<()> {
+    let (routines, operand, result) = match instruction.code() {
+        Code::Verr_rm16 | Code::Verr_r32m16 => (at::VERIFY_READ, 0, None),
+        Code::Verw_rm16 | Code::Verw_r32m16 => (at::VERIFY_WRITE, 0, None),
+        Code::Lar_r32_r32m16 => (at::LOOK, 1, Some(Register::R9D)),
+        Code::Lsl_r32_r32m16 => (at::LOOK, 1, Some(Register::R8D)),
+        _ => return None,
+    };
+    load_word_operand(emitter, instruction, operand)?;
+    emitter.load_number(Register::R9D, number);
+    emitter.call(routines[usize::from(is_user)]);
+    if let Some(result) = result {
+        let begin = emitter.here();
+        emitter.copy(copy::rename(instruction.op0_register()), result);
+        assert_eq!(emitter.here() - begin, TAKING_RESULT.into(), "the routine skips it");
+    }
+    Some(())
 }
 
 /// Loads R8D with the value that `instruction` of flat code loads into CR0, CR4, LDTR or TR, and returns the
@@ -110,17 +148,17 @@ fn load_register(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32
             Some(at::LOAD_CR0)
         }
         (Code::Lldt_rm16 | Code::Lldt_r32m16, _) => {
-            load_word_operand(emitter, instruction)?;
+            load_word_operand(emitter, instruction, 0)?;
             Some(at::LLDT)
         }
         (Code::Ltr_rm16 | Code::Ltr_r32m16, _) => {
-            load_word_operand(emitter, instruction)?;
+            load_word_operand(emitter, instruction, 0)?;
             Some(at::LTR)
         }
         (Code::Lmsw_rm16 | Code::Lmsw_r32m16, _) => {
             // PE is set in protected mode, and LMSW cannot clear it.
             const LOADED: u32 = Cr0::MP.union(Cr0::EM).union(Cr0::TS).bits();
-            load_word_operand(emitter, instruction)?;
+            load_word_operand(emitter, instruction, 0)?;
             let cr0 = MemoryOperand::with_base_displ(Register::R14, at::CONTROL.into());
             emitter.select_bits(Register::R8D, LOADED);
             emitter.load(Register::R10D, cr0);
@@ -132,11 +170,11 @@ fn load_register(emitter: &mut Emitter, instruction: &Instruction) -> Option<u32
     }
 }
 
-/// Loads R8D with the first operand, a word. Returns None if its address is not plain, and then writes
-/// nothing.
-fn load_word_operand(emitter: &mut Emitter, instruction: &Instruction) -> Option<()> {
-    if instruction.op0_kind() == OpKind::Register {
-        let from = copy::rename(instruction.op0_register().full_register32());
+/// Loads R8D with the operand of this number, a word. Returns None if its address is not plain, and then
+/// writes nothing.
+fn load_word_operand(emitter: &mut Emitter, instruction: &Instruction, operand: u32) -> Option<()> {
+    if instruction.op_kind(operand) == OpKind::Register {
+        let from = copy::rename(instruction.op_register(operand).full_register32());
         emitter.copy(Register::R8D, from);
         let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
         emitter.instruction(word);

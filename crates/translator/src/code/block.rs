@@ -284,7 +284,7 @@ impl BlockBuilder<'_> {
         let number = self.defer(instruction, source);
         let linear = self.mode.linear(instruction.ip32());
         let is_plain = self.mode.segmented.is_none() && !source.for_user.contains(&linear);
-        system::call(&mut self.emitter, instruction, is_plain, number);
+        system::call(&mut self.emitter, instruction, self.mode.is_user, is_plain, number);
         if system == System::Control {
             self.checked = Checked::Nothing;
         }

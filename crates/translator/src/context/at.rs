@@ -102,6 +102,9 @@ fields! {
         FAR_CHECK_FLAT: far_check_flat,
         FAR_CHECK_CALL: far_check_call,
         FAR_CHECK_RETURN: far_check_return,
+        LOOK: look,
+        VERIFY_READ: verify_read,
+        VERIFY_WRITE: verify_write,
     ]
 }
 

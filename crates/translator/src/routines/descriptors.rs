@@ -1,4 +1,4 @@
-//! Loads of segment registers from descriptors that the context knows
+//! Loads of segment registers, and LAR, LSL, VERR and VERW, by descriptors that the context knows
 //! ([`Descriptors`](crate::descriptors::Descriptors)). If a load might have another result than the last
 //! time, the interpreter executes it.
 //!
@@ -8,9 +8,11 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
+use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 
 use super::ask_interpreter;
+use super::system::system;
 use crate::context::{Context, NO_BASE, View};
 use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 
@@ -19,6 +21,15 @@ const INDEX_AND_TABLE: u32 = 0xfffc;
 /// Number of bits by which a selector is shifted to get the number of its entry: the table indicator remains,
 /// so selectors of both tables have entries.
 pub(crate) const DESCRIPTOR_NUMBER_SHIFT: u32 = 2;
+
+/// Bits of the second doubleword of a segment descriptor (SDM vol. 3, figure 3-8): the end of the limit, whether
+/// the limit counts pages, whether the segment is code, and whether data can be written.
+const HIGH_LIMIT: u32 = 0xf << 16;
+const GRANULARITY: u32 = 1 << 23;
+const IS_CODE: u32 = 1 << 11;
+const IS_WRITABLE: u32 = 1 << 9;
+/// Those that LAR loads. Bits 16 to 19 are undefined; the interpreter loads them, too.
+const ACCESS_RIGHTS: u32 = 0x00ff_ff00;
 
 /// Loads the segment register of number R9D with the selector in R8D, in flat code of the privilege that
 /// `ALLOWED` says ([`allowed`]).
@@ -204,6 +215,91 @@ pub(crate) unsafe extern "sysv64" fn load_toward_flat<const ALLOWED: u8>() {
         flat_of_user = const allowed::of_user(allowed::FLAT),
         ask = sym ask,
         load_view = sym load_view::<ALLOWED>,
+    )
+}
+
+/// Executes LAR, LSL or VERR of the selector in R8D, in flat code of the privilege that `ALLOWED` says: loads
+/// R9D with the access rights and R8D with the limit, and sets ZF. If the descriptor is not known, the engine
+/// executes the instruction, which has index R9D in the list of those that blocks leave to the interpreter.
+/// Then the next `SKIPPED` bytes of host code, which take the result from here, are skipped.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn look<const ALLOWED: u8, const SKIPPED: u8>() {
+    naked_asm!(
+        keep_flags!(),
+        find_descriptor!(),
+        // What may be loaded into DS is visible and can be read, and its type is one that LAR and LSL accept.
+        check_descriptor!("r10 + {allowed}", "r8", "2f"),
+        "or ah, {zero}",
+        "mov r9, [r10 + {descriptor}]",
+        "movzx r8d, r9w",
+        "shr r9, 32",
+        "mov r10d, r9d",
+        "and r10d, {high_limit}",
+        "or r8d, r10d",
+        "test r9d, {granularity}",
+        "jz 3f",
+        "shl r8d, 12",
+        "or r8d, 0xfff",
+        "3:",
+        "and r9d, {rights}",
+        restore_flags!(),
+        "ret",
+        "2:",
+        "add qword ptr [rsp], {skipped}",
+        restore_flags!(),
+        "mov r8d, r9d",
+        "jmp {system}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        number_shift = const DESCRIPTOR_NUMBER_SHIFT,
+        number_mask = const KNOWN_DESCRIPTORS - 1,
+        descriptor_shift = const size_of::<KnownDescriptor>().ilog2(),
+        known_descriptors = const offset_of!(Context, known_descriptors),
+        selector = const offset_of!(KnownDescriptor, selector),
+        allowed = const offset_of!(KnownDescriptor, allowed) + sreg::DS as usize,
+        here = const ALLOWED,
+        host = const offset_of!(KnownDescriptor, host),
+        descriptor = const offset_of!(KnownDescriptor, descriptor),
+        zero = const Eflags::ZF.bits(),
+        high_limit = const HIGH_LIMIT,
+        granularity = const GRANULARITY,
+        rights = const ACCESS_RIGHTS,
+        skipped = const SKIPPED,
+        system = sym system,
+    )
+}
+
+/// Executes VERW as [`look`] executes VERR.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn verify_write<const ALLOWED: u8>() {
+    naked_asm!(
+        keep_flags!(),
+        find_descriptor!(),
+        check_descriptor!("r10 + {allowed}", "r8", "2f"),
+        "mov r8d, [r10 + {descriptor} + 4]",
+        "and r8d, {code} | {writable}",
+        "cmp r8d, {writable}",
+        "jne 2f",
+        "or ah, {zero}",
+        restore_flags!(),
+        "ret",
+        "2:",
+        restore_flags!(),
+        "mov r8d, r9d",
+        "jmp {system}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        number_shift = const DESCRIPTOR_NUMBER_SHIFT,
+        number_mask = const KNOWN_DESCRIPTORS - 1,
+        descriptor_shift = const size_of::<KnownDescriptor>().ilog2(),
+        known_descriptors = const offset_of!(Context, known_descriptors),
+        selector = const offset_of!(KnownDescriptor, selector),
+        allowed = const offset_of!(KnownDescriptor, allowed) + sreg::DS as usize,
+        here = const ALLOWED,
+        host = const offset_of!(KnownDescriptor, host),
+        descriptor = const offset_of!(KnownDescriptor, descriptor),
+        code = const IS_CODE,
+        writable = const IS_WRITABLE,
+        zero = const Eflags::ZF.bits(),
+        system = sym system,
     )
 }
 

@@ -35,7 +35,7 @@ use ring3_x86::segment::Segment;
 use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view, look, verify_write};
-use crate::routines::exceptions::numeric_error;
+use crate::routines::exceptions::{interrupt_flag_error, numeric_error};
 use crate::routines::far::{far_check_call, far_check_flat};
 use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, enter_program};
@@ -316,6 +316,8 @@ pub(crate) struct Context {
     pub(crate) exception: [u64; 2],
     /// The addresses of the routines that begin to deliver #MF, in code of the supervisor and of users.
     numeric_error: [u64; 2],
+    /// The address of the routine that begins to deliver #GP for CLI and STI in code of users.
+    interrupt_flag_error: u64,
     /// The addresses at which IRET goes on in code of the supervisor after its first pops, and after those of
     /// a return to user code: a routine, or the interpreter.
     pub(crate) interrupt_return: [u64; 2],
@@ -541,6 +543,7 @@ impl Context {
                 numeric_error::<0> as *const () as u64,
                 numeric_error::<1> as *const () as u64,
             ],
+            interrupt_flag_error: interrupt_flag_error as *const () as u64,
             interrupt_return: [routines::privileges::leave_to_call as *const () as u64; 2],
             outward_without_ac: [routines::privileges::leave_to_call as *const () as u64; 2],
             leave_to_call: routines::privileges::leave_to_call as *const () as u64,

@@ -8,6 +8,7 @@
 
 mod branches;
 mod counts;
+mod exceptions;
 mod far;
 mod far_flat;
 #[cfg(test)]

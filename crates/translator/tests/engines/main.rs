@@ -30,6 +30,7 @@ mod addresses;
 mod calls;
 mod code;
 mod devices;
+mod exceptions;
 mod fast_calls;
 mod faults;
 mod first_accesses;

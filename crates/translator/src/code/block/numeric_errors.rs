@@ -5,7 +5,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::{BlockBuilder, Source, transfers};
+use super::{BlockBuilder, Source, exceptions, transfers};
 use crate::code::emitter::Emitter;
 use crate::context::{at, info};
 use crate::numeric::{self, Checked};
@@ -41,7 +41,9 @@ impl BlockBuilder<'_> {
         self.emitter.restore_rcx();
         let number = self.defer(instruction, source);
         let info = info::NUMERIC | info::TRANSFERS | number << info::OP_SHIFT;
-        transfers::numeric_error(&mut self.emitter, instruction, self.mode.is_user, info);
+        let is_user = self.mode.is_user;
+        let error = exceptions::numeric_error(is_user);
+        transfers::raise(&mut self.emitter, instruction.ip32(), is_user, &error, info);
         self.emitter.land(none);
         self.emitter.restore_rcx();
         let is_translated = self.body(instruction, false);

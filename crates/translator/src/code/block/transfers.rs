@@ -1,10 +1,12 @@
-//! INT n, INT3 and IRET of flat code, and #MF. Routines check everything that may raise an exception, except
-//! the accesses to the stack. These are made here, before anything of the guest's state changes.
+//! INT n, INT3 and IRET of flat code, and [exceptions] for which translated code enters the handler. Routines
+//! check everything that may raise another exception, except the accesses to the stack. These are made here,
+//! before anything of the guest's state changes.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 
+use super::exceptions::{self, Raised};
 use super::virtual_8086::pop_program;
 use crate::code::emitter::{Emitter, in_window};
 use crate::code::segments::selector;
@@ -15,7 +17,7 @@ pub(super) fn is_translated(instruction: &Instruction, is_user: bool) -> bool {
     match instruction.code() {
         Code::Int_imm8 | Code::Int3 => true,
         Code::Iretd => !is_user,
-        _ => false,
+        _ => exceptions::raised(instruction, is_user).is_some(),
     }
 }
 
@@ -27,7 +29,9 @@ pub(super) fn translate(
     is_user: bool,
     info: u32,
 ) {
-    if instruction.code() == Code::Iretd {
+    if let Some(raised) = exceptions::raised(instruction, is_user) {
+        raise(emitter, instruction.ip32(), is_user, &raised, info);
+    } else if instruction.code() == Code::Iretd {
         interrupt_return(emitter, instruction.ip32(), info);
     } else {
         interrupt(emitter, instruction, is_user, info);
@@ -41,22 +45,17 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     let vector = if is_breakpoint { vector::BP } else { instruction.immediate8() };
     load_gate(emitter, vector);
     emitter.leave(at::INTERRUPT[privilege], instruction.ip32(), info);
-    enter_handler(emitter, instruction.next_ip32(), is_user);
+    enter_handler(emitter, instruction.next_ip32(), is_user, None);
 }
 
-/// Translates the delivery of #MF before `instruction`, which has met a pending exception. `info` describes
-/// the instruction for the case that it is left to the interpreter.
-pub(super) fn numeric_error(
-    emitter: &mut Emitter,
-    instruction: &Instruction,
-    is_user: bool,
-    info: u32,
-) {
-    load_gate(emitter, vector::MF);
-    emitter.leave(at::NUMERIC_ERROR[usize::from(is_user)], instruction.ip32(), info);
+/// Translates the delivery of `raised` by the instruction at `eip`. `info` describes the instruction for the
+/// case that it is left to the interpreter.
+pub(super) fn raise(emitter: &mut Emitter, eip: u32, is_user: bool, raised: &Raised, info: u32) {
+    load_gate(emitter, raised.fault.vector);
+    emitter.leave(raised.routine, eip, info);
     // A fault pushes RF (SDM vol. 3, 19.3.1.1).
     emitter.add(Register::R9D, Register::R9, Eflags::RF.bits() as i32);
-    enter_handler(emitter, instruction.ip32(), is_user);
+    enter_handler(emitter, eip, is_user, raised.fault.error_code);
 }
 
 /// Loads R10D with the offset in the IDT of the gate of `vector`.
@@ -65,9 +64,9 @@ fn load_gate(emitter: &mut Emitter, vector: u8) {
     emitter.load_number(Register::R10D, u32::from(vector) * GATE);
 }
 
-/// Pushes what an interrupt pushes on the stack at R10D, with EFLAGS in R9D and the return address `eip`, and
-/// enters the handler.
-fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool) {
+/// Pushes what an interrupt or an exception pushes on the stack at R10D, with EFLAGS in R9D and the return
+/// address `eip`, and enters the handler.
+fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool, error_code: Option<u32>) {
     let mut offset = 0;
     let mut element = || {
         offset -= 4;
@@ -82,6 +81,11 @@ fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool) {
     emitter.load_word(Register::R8D, selector(Register::CS));
     emitter.store(element(), Register::R8D);
     emitter.store_number(element(), eip);
+    if let Some(error_code) = error_code {
+        emitter.store_number(element(), error_code);
+        // The routine expects the frame without it.
+        emitter.add(Register::R10D, Register::R10, -4);
+    }
     emitter.jump_through(at::ENTER_HANDLER[usize::from(is_user)]);
 }
 

@@ -11,7 +11,9 @@ use ring3_devices::{floppy, ide};
 use ring3_disk::{
     Access, BlockSize, ClientError, ImageError, ImageFile, ImageOptions, Overlay, Served,
 };
-use ring3_vm::drives::{DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, LimitError, Limits};
+use ring3_vm::drives::{
+    Attachment, DetectZeroes, Drive, DriveNames, Empty, ErrorPolicy, LimitError, Limits,
+};
 use ring3_vm::{BootDevice, Config, DisketteDrive, Nic, VirtioDisk, Vm};
 use thiserror::Error;
 
@@ -394,7 +396,6 @@ impl Drives {
             self.0
         {
             let at = interface.drive(unit);
-            vm.attach_drive(at, drive);
             if let Some(id) =
                 virtio.id.or_else(|| id.clone()).filter(|_| interface == Interface::Virtio)
             {
@@ -406,9 +407,7 @@ impl Drives {
             } else {
                 DriveNames { drive: id, node: None, device: device_id }
             };
-            vm.name_drive(at, names);
-            vm.set_error_policy(at, errors);
-            vm.limit_drive(at, limits)?;
+            vm.attach_drive(at, Attachment { drive: drive.into(), names, limits, errors })?;
         }
         Ok(())
     }

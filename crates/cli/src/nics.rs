@@ -253,10 +253,7 @@ impl NicArguments {
             if let Some(id) = &properties.id {
                 vm.name_card(device, id.clone());
             }
-            if let Some(id) = id {
-                vm.name_network(device, id.clone());
-            }
-            vm.attach_network(device, ring3_net::open(&behind.backend()?, &card)?);
+            vm.attach_network(device, id.clone(), ring3_net::open(&behind.backend()?, &card)?);
         }
         Ok(())
     }

@@ -223,6 +223,31 @@ pub struct DriveNames {
     pub device: Option<String>,
 }
 
+/// A drive to be attached to a device: what executes its requests, and how.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The host's side of the drive.
+    pub drive: Arc<dyn Drive>,
+    /// The names by which people know it.
+    pub names: DriveNames,
+    /// Its limits.
+    pub limits: Limits,
+    /// The policy for errors of the host. In a deterministic run the guest is always told.
+    pub errors: ErrorPolicy,
+}
+
+impl Attachment {
+    /// Returns `drive` without names and limits, and with the policy that drives have by default.
+    pub fn new(drive: Arc<dyn Drive>) -> Attachment {
+        Attachment {
+            drive,
+            names: DriveNames::default(),
+            limits: Limits::default(),
+            errors: ErrorPolicy::default(),
+        }
+    }
+}
+
 /// How often a drive's errors are reported, as by QEMU: a guest without room for its writes causes thousands
 /// of them.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
@@ -247,24 +272,23 @@ impl Others for Drives {
 }
 
 impl Drives {
-    /// Attaches `drive`, in the place of the present one.
-    pub(crate) fn attach(&mut self, id: DriveId, drive: Arc<dyn Drive>) {
+    /// Attaches a drive, in the place of the present one.
+    pub(crate) fn attach(&mut self, id: DriveId, attachment: Attachment) {
+        self.all.retain(|at| at.id != id);
+        self.all.push(Attached::new(id, attachment));
+    }
+
+    /// Lets `drive` do the work of drive `id` from now on. Its limits and policy stay.
+    pub(crate) fn replace(&mut self, id: DriveId, drive: Arc<dyn Drive>) {
         self.hand_over();
         match self.find(id) {
             Some(at) => at.replace(drive),
-            None => self.all.push(Attached::new(id, drive)),
+            None => self.attach(id, Attachment::new(drive)),
         }
     }
 
     fn find(&mut self, id: DriveId) -> Option<&mut Attached> {
         self.all.iter_mut().find(|at| at.id == id)
-    }
-
-    /// Sets the names by which people know a drive.
-    pub(crate) fn name(&mut self, id: DriveId, names: DriveNames) {
-        if let Some(at) = self.find(id) {
-            at.names = names;
-        }
     }
 
     /// Notes that the device is gone: requests to its drives are no longer delayed, and those that the host
@@ -289,9 +313,8 @@ impl Drives {
 
     /// Sets the limits of a drive. Requests that the old ones delay are executed at once.
     pub(crate) fn limit(&mut self, id: DriveId, limits: Limits) -> Result<(), LimitError> {
-        limits.check()?;
         let at = self.find(id).ok_or(LimitError::NoDrive)?;
-        at.throttle = (!limits.is_none()).then(|| Throttle::new(limits, Instant::now()));
+        at.throttle = Throttle::new(limits, Instant::now());
         if let Some(pool) = &at.pool {
             pool.release();
         }
@@ -310,13 +333,6 @@ impl Drives {
         }
         at.drive.resize(bytes)?;
         Ok(at.drive.medium())
-    }
-
-    /// Sets the policy for a drive's errors, before its first request.
-    pub(crate) fn set_error_policy(&mut self, id: DriveId, policy: ErrorPolicy) {
-        if let Some(at) = self.find(id) {
-            at.policy = policy;
-        }
     }
 
     /// Returns whether `failure` must be reported: one a second for each drive, if the machine does not stand
@@ -424,7 +440,7 @@ impl Drives {
         };
         at.counts.note(counted, &result);
         if ejects && result.is_ok() {
-            self.attach(id, Arc::new(Empty));
+            self.replace(id, Arc::new(Empty));
         }
         Some(DiskAnswer { tag, result })
     }

@@ -35,7 +35,7 @@ use tracing::info;
 use crate::acpi;
 use crate::board::{Board, VideoParts};
 use crate::config::{Config, ConfigError, Software};
-use crate::drives::{Drive, DriveNames, Drives, ErrorPolicy, LimitError, Limits};
+use crate::drives::{Attachment, Drives, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, What};
 use crate::facts;
@@ -301,14 +301,19 @@ impl Vm {
         }
     }
 
-    /// Attaches `drive` as drive `at`.
-    pub fn attach_drive(&mut self, at: DriveId, drive: Box<dyn Drive>) {
-        self.drives.attach(at, Arc::from(drive));
+    /// Attaches a drive as drive `at`, in the place of the present one.
+    pub fn attach_drive(&mut self, at: DriveId, attachment: Attachment) -> Result<(), LimitError> {
+        self.check_limits(&attachment.limits)?;
+        self.drives.attach(at, attachment);
+        Ok(())
     }
 
-    /// Sets the names by which people know a drive.
-    pub fn name_drive(&mut self, drive: DriveId, names: DriveNames) {
-        self.drives.name(drive, names);
+    /// Checks that a drive of this machine can have `limits`.
+    fn check_limits(&self, limits: &Limits) -> Result<(), LimitError> {
+        if self.config.deterministic && !limits.is_none() {
+            return Err(LimitError::Deterministic);
+        }
+        Ok(limits.check()?)
     }
 
     /// Sets the id by which people know the card `card`.
@@ -316,27 +321,15 @@ impl Vm {
         self.ids.insert(card, id);
     }
 
-    /// Attaches `network` to the network card `card`. Packets for the card come by the machine's door.
-    pub fn attach_network(&mut self, card: DeviceId, network: Box<dyn Network>) {
-        self.networks.attach(card, network);
-    }
-
-    /// Sets the id by which people know the network of the card `card`.
-    pub fn name_network(&mut self, card: DeviceId, id: String) {
-        self.networks.name(card, id);
-    }
-
-    /// Sets the limits of a drive.
-    pub fn limit_drive(&mut self, drive: DriveId, limits: Limits) -> Result<(), LimitError> {
-        if self.config.deterministic && !limits.is_none() {
-            return Err(LimitError::Deterministic);
-        }
-        self.drives.limit(drive, limits)
-    }
-
-    /// Sets the policy for errors of the host in a drive. In a deterministic run the guest is always told.
-    pub fn set_error_policy(&mut self, drive: DriveId, policy: ErrorPolicy) {
-        self.drives.set_error_policy(drive, policy);
+    /// Attaches `network`, which people know by `id`, to the network card `card`. Packets for the card come
+    /// by the machine's door.
+    pub fn attach_network(
+        &mut self,
+        card: DeviceId,
+        id: Option<String>,
+        network: Box<dyn Network>,
+    ) {
+        self.networks.attach(card, id, network);
     }
 
     /// Returns the picture that the display adapter shows.

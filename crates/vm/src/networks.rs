@@ -5,7 +5,6 @@
 //!
 //! [`DeviceInput::Packet`]: ring3_core::input::DeviceInput::Packet
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ring3_core::device::DeviceId;
@@ -34,31 +33,33 @@ pub trait Network: Debug + Send {
 /// The networks of a machine, by their cards.
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
-    all: Vec<(DeviceId, Box<dyn Network>)>,
-    /// The ids by which people know them.
-    ids: BTreeMap<DeviceId, String>,
+    all: Vec<Attached>,
     /// Number of slices in which another packet is still expected.
     busy: u32,
+}
+
+/// A network that is attached to a card.
+#[derive(Debug)]
+struct Attached {
+    card: DeviceId,
+    /// The id by which people know the network, if it has one.
+    id: Option<String>,
+    network: Box<dyn Network>,
 }
 
 /// After a packet, the next one is expected within this number of slices.
 const BUSY_SLICES: u32 = 40;
 
 impl Networks {
-    /// Attaches `network` to the card `card`, in the place of the present one.
-    pub(crate) fn attach(&mut self, card: DeviceId, network: Box<dyn Network>) {
-        self.all.retain(|(other, _)| *other != card);
-        self.all.push((card, network));
-    }
-
-    /// Sets the id by which people know the network of the card `card`.
-    pub(crate) fn name(&mut self, card: DeviceId, id: String) {
-        self.ids.insert(card, id);
+    /// Attaches `network`, which people know by `id`, to the card `card`, in the place of the present one.
+    pub(crate) fn attach(&mut self, card: DeviceId, id: Option<String>, network: Box<dyn Network>) {
+        self.all.retain(|at| at.card != card);
+        self.all.push(Attached { card, id, network });
     }
 
     /// Returns the id by which people know the network of the card `card`.
     pub(crate) fn id(&self, card: DeviceId) -> Option<&str> {
-        self.ids.get(&card).map(String::as_str)
+        self.all.iter().find(|at| at.card == card)?.id.as_deref()
     }
 
     /// Notes that a packet has come for a card.
@@ -74,19 +75,19 @@ impl Networks {
 
     /// Sends a packet of the card `card`. It is lost if no network is attached.
     pub(crate) fn send(&mut self, card: DeviceId, packet: Packet) {
-        if let Some((_, network)) = self.all.iter_mut().find(|(other, _)| *other == card) {
+        if let Some(at) = self.all.iter_mut().find(|at| at.card == card) {
             self.busy = BUSY_SLICES;
-            network.send(packet);
+            at.network.send(packet);
         }
     }
 
     /// Notes that nothing more is sent for now. Returns the cards whose networks are congested.
     pub(crate) fn flush(&mut self) -> Vec<DeviceId> {
         let mut congested = Vec::new();
-        for (card, network) in &mut self.all {
-            network.flush();
-            if network.is_congested() {
-                congested.push(*card);
+        for at in &mut self.all {
+            at.network.flush();
+            if at.network.is_congested() {
+                congested.push(at.card);
             }
         }
         congested

@@ -10,7 +10,7 @@ use super::counts::{Counted, Counts};
 use super::overlap::{Found, Held, Overlap};
 use super::pool::{Asked, Pool};
 use super::throttle::Throttle;
-use super::{Begun, Drive, DriveNames, ErrorPolicy};
+use super::{Attachment, Begun, Drive, DriveNames, ErrorPolicy};
 use crate::door::Sender;
 
 /// A drive that is attached to a device.
@@ -55,17 +55,18 @@ impl Waiting {
 }
 
 impl Attached {
-    pub(super) fn new(id: DriveId, drive: Arc<dyn Drive>) -> Attached {
+    pub(super) fn new(id: DriveId, attachment: Attachment) -> Attached {
+        let Attachment { drive, names, limits, errors } = attachment;
         Attached {
             id,
             drive,
-            names: DriveNames::default(),
+            names,
             held: Vec::new(),
             overlap: Overlap::default(),
             pool: None,
             waiting: Vec::new(),
-            throttle: None,
-            policy: ErrorPolicy::default(),
+            throttle: Throttle::new(limits, Instant::now()),
+            policy: errors,
             stopped: None,
             counts: Counts::default(),
             told: None,
@@ -74,7 +75,7 @@ impl Attached {
 
     /// Replaces the drive by `drive`. Limits and policy, names and counts stay.
     pub(super) fn replace(&mut self, drive: Arc<dyn Drive>) {
-        let new = Attached::new(self.id, drive);
+        let new = Attached::new(self.id, Attachment::new(drive));
         let names = DriveNames { node: None, ..std::mem::take(&mut self.names) };
         let counts = Counts { highest_written: 0, ..self.counts };
         let throttle = self.throttle.take();

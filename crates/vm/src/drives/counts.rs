@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::door::door;
-    use crate::drives::{Drive, Drives};
+    use crate::drives::{Attachment, Drive, Drives};
 
     /// A drive that reads sectors before 100, and writes from sectors before 50 on.
     #[derive(Debug)]
@@ -166,8 +166,8 @@ mod tests {
 
     /// Returns the counts of a machine's first drive after requests of all kinds.
     fn asked(mut drives: Drives, at_once: bool, later: bool) -> Counts {
-        drives.attach(FIRST, Arc::new(Disk { at_once }));
-        drives.attach(SECOND, Arc::new(Disk { at_once }));
+        drives.attach(FIRST, Attachment::new(Arc::new(Disk { at_once })));
+        drives.attach(SECOND, Attachment::new(Arc::new(Disk { at_once })));
         let (sender, mut door) = door();
         if later {
             drives.answer_at(sender);

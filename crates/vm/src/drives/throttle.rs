@@ -140,10 +140,10 @@ impl Bucket {
 }
 
 impl Throttle {
-    /// Returns a throttle with empty buckets at `now`.
-    pub(super) fn new(limits: Limits, now: Instant) -> Throttle {
+    /// Returns a throttle with empty buckets at `now`, or None if there are no limits.
+    pub(super) fn new(limits: Limits, now: Instant) -> Option<Throttle> {
         let buckets = limits.all().map(|limit| Bucket { limit, level: 0 });
-        Throttle { limits, buckets, seen: now }
+        (!limits.is_none()).then_some(Throttle { limits, buckets, seen: now })
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -187,7 +187,7 @@ mod tests {
     /// Returns the delay, in milliseconds, of the last of `count` requests that are made together.
     fn last_of(limits: Limits, count: u32, operation: &DiskOperation) -> u128 {
         let start = Instant::now();
-        let mut throttle = Throttle::new(limits, start);
+        let mut throttle = Throttle::new(limits, start).unwrap();
         let done = (0..count).map(|_| throttle.ask(operation, start)).last();
         done.unwrap().duration_since(start).as_millis()
     }
@@ -221,7 +221,7 @@ mod tests {
     fn bursts_are_allowed_after_a_rest() {
         let limits = Limits { operations_total: limit(10, 1000), ..Limits::default() };
         let start = Instant::now();
-        let mut throttle = Throttle::new(limits, start);
+        let mut throttle = Throttle::new(limits, start).unwrap();
         let mut ask = |count, now| (0..count).map(|_| throttle.ask(&READ, now)).last().unwrap();
         assert_eq!(ask(1001, start), start);
         assert_eq!(ask(10, start), start + Duration::from_secs(1));

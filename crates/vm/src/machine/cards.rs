@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use crate::cards::{Card, NewDisk, Place, PlugError, UnplugError};
 use crate::control::Event;
 use crate::door::Door;
-use crate::drives::DriveNames;
+use crate::drives::{Attachment, DriveNames};
 use crate::event_log::What;
 use crate::machine::Vm;
 
@@ -21,10 +21,9 @@ impl Vm {
             return Err(PlugError::Id);
         }
         let Place { device, .. } = Place::free_for_disk(&self.config, &self.leaving, slot)?;
-        let at = DriveId::new(device, 0);
-        self.drives.attach(at, drive);
-        self.drives.name(at, DriveNames { node, ..DriveNames::default() });
-        self.drives.set_error_policy(at, errors);
+        let names = DriveNames { node, ..DriveNames::default() };
+        let attachment = Attachment { names, errors, ..Attachment::new(drive) };
+        self.drives.attach(DriveId::new(device, 0), attachment);
         if let Some(id) = id {
             self.name_card(device, id);
         }

@@ -11,7 +11,7 @@ use tracing::{trace, warn};
 use crate::board::Board;
 use crate::control::{Event, LinkError, MediumHeld, Request};
 use crate::door::Door;
-use crate::drives::{Action, Drive, DriveFailure, ResizeError};
+use crate::drives::{Action, Drive, DriveFailure, LimitError, Limits, ResizeError};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
 use crate::stats::Stats;
@@ -207,6 +207,12 @@ impl Vm {
         Ok(())
     }
 
+    /// Sets the limits of a drive.
+    fn limit_drive(&mut self, drive: DriveId, limits: Limits) -> Result<(), LimitError> {
+        self.check_limits(&limits)?;
+        self.drives.limit(drive, limits)
+    }
+
     /// Changes the size of a drive's medium.
     fn resize_drive(&mut self, drive: DriveId, bytes: u64) -> Result<(), ResizeError> {
         let medium = self.drives.resize(drive, bytes)?;
@@ -231,7 +237,7 @@ impl Vm {
             DeviceInput::EjectRequest { unit }
         } else {
             let medium = drive.medium();
-            self.drives.attach(at, Arc::from(drive));
+            self.drives.replace(at, Arc::from(drive));
             DeviceInput::Medium { unit, medium }
         };
         // An input of a device never ends the run.

@@ -163,7 +163,7 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
         let software = crate::support::debian_with_modules("console=ttyS0 quiet")?;
         let thread = thread::spawn(move || {
             let mut vm = Vm::with_engine(config, software, EngineChoice::Auto).unwrap();
-            vm.attach_network(CARD, Box::new(cable));
+            vm.attach_network(CARD, None, Box::new(cable));
             vm.run(&mut door, &mut Ear(say)).unwrap()
         });
         guests.push(Guest { sender, heard, text: String::new(), thread: Some(thread) });

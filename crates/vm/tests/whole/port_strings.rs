@@ -2,14 +2,14 @@
 //! element at a time.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::support::{Until, multiboot_kernel};
 use ring3_core::device::DeviceId;
 use ring3_core::disk::{DiskError, DiskOperation, DriveId, Medium, SECTOR_SIZE};
 use ring3_core::memory::Memory;
 use ring3_devices::ide::{DriveKind, DriveModel};
-use ring3_vm::drives::Drive;
+use ring3_vm::drives::{Attachment, Drive};
 use ring3_vm::{
     Config, Ending, EngineChoice, EngineError, EngineMaker, Engines, Software, Verified, Vm, door,
 };
@@ -181,10 +181,8 @@ fn machine(deterministic: bool, engine: &dyn EngineMaker) -> Vm {
     kernel.image.extend(vec![0; to_source]);
     kernel.image.extend((0..LEN as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 13) as u8));
     let mut vm = Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap();
-    vm.attach_drive(
-        DriveId::new(DeviceId::IDE, 0),
-        Box::new(Disk(Mutex::new(vec![0; 64 * SECTOR_SIZE]))),
-    );
+    let disk = Attachment::new(Arc::new(Disk(Mutex::new(vec![0; 64 * SECTOR_SIZE]))));
+    vm.attach_drive(DriveId::new(DeviceId::IDE, 0), disk).unwrap();
     vm
 }
 

@@ -1,12 +1,12 @@
 //! Drives that take their time.
 
 use std::path::Path;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use ring3_core::disk::{DiskError, DiskOperation};
 
 use super::*;
-use crate::drives::Drive;
+use crate::drives::{Attachment, Drive};
 
 /// A guest that makes the first hard disk read its first sector, says so on COM1, counts until the read is
 /// complete, sends the sector's first byte and switches off.
@@ -79,7 +79,7 @@ fn reader() -> (Vm, GoOn) {
     };
     let kernel = Kernel { image: kernel_of(READER), ..Kernel::default() };
     let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
-    vm.attach_drive(DriveId::new(DeviceId::IDE, 0), Box::new(drive));
+    vm.attach_drive(DriveId::new(DeviceId::IDE, 0), Attachment::new(Arc::new(drive))).unwrap();
     (vm, GoOn(Sent::default(), go_on))
 }
 

@@ -31,7 +31,7 @@ use ring3_core::memory::Memory;
 use ring3_core::state::{RestoreError, SavedState};
 use ring3_devices::dma8237::Dma8237;
 use ring3_devices::fpu_error::FpuError;
-use ring3_devices::pci::ConfigAddress;
+use ring3_devices::pci::{ConfigAddress, ConfigCycle};
 use ring3_x86::device_access::PortString;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
@@ -51,15 +51,51 @@ pub struct Board {
     fpu_error: FpuError,
     dma: Dma8237,
     bus: Bus,
-    irq: IrqLines,
-    timers: Timers,
-    outputs: Vec<Output>,
-    claims: Vec<Claim>,
+    wires: Wires,
     config_address: ConfigAddress,
-    dma_requests: DmaRequests,
-    a20: A20Line,
     /// By port, up to the last one of theirs: which of the devices that are not on the bus answers there.
     off_the_bus: Vec<Option<DeviceId>>,
+}
+
+/// The wires and queues by which devices act on each other and on the world outside.
+#[derive(Debug, Default)]
+struct Wires {
+    irq: IrqLines,
+    timers: Timers,
+    /// What the machine has not yet [taken](Board::take_outputs).
+    outputs: Vec<Output>,
+    /// What the bus has not yet been told.
+    claims: Vec<Claim>,
+    /// The DMA request lines.
+    dma: DmaRequests,
+    a20: A20Line,
+}
+
+impl Wires {
+    /// Makes the context for a call of `device` at `now`.
+    fn context<'a>(
+        &'a mut self,
+        memory: &'a mut Memory,
+        now: Time,
+        device: DeviceId,
+    ) -> Context<'a> {
+        Context {
+            now,
+            irq: &mut self.irq,
+            memory,
+            outputs: &mut self.outputs,
+            timers: &mut self.timers,
+            claims: &mut self.claims,
+            dma: &mut self.dma,
+            a20: &mut self.a20,
+            device,
+        }
+    }
+
+    /// Makes the context for an access by the bus, which then enters the device that answers.
+    fn bus_context<'a>(&'a mut self, memory: &'a mut Memory, now: Time) -> Context<'a> {
+        self.context(memory, now, DeviceId::I440FX)
+    }
 }
 
 /// The state of a board: lines, timers and every device.
@@ -85,11 +121,11 @@ const STATE_VERSION: u32 = 11;
 impl Board {
     /// Resets every device.
     pub fn reset(&mut self, memory: &mut Memory, now: Time) {
-        self.irq.restore(LineLevels::default());
+        self.wires.irq.restore(LineLevels::default());
         self.bus.forget_claims();
-        self.timers = Timers::default();
-        self.dma_requests = DmaRequests::default();
-        self.a20 = A20Line::default();
+        self.wires.timers = Timers::default();
+        self.wires.dma = DmaRequests::default();
+        self.wires.a20 = A20Line::default();
         self.config_address = ConfigAddress::default();
         let ids: Vec<_> = self.bus.devices().map(|(id, _)| id).collect();
         let off_the_bus =
@@ -98,23 +134,23 @@ impl Board {
             self.call(memory, now, id, |device, context| device.reset(context));
         }
         if self.is_set_up {
-            let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
-            interrupts.enter_virtual_wire_mode(&mut context);
+            let mut context = self.wires.context(memory, now, DeviceId::LOCAL_APIC);
+            self.interrupts.enter_virtual_wire_mode(&mut context);
             set_up(self, memory, now);
         }
     }
 
     /// INIT of the processor.
     pub fn init_processor(&mut self, memory: &mut Memory, now: Time) {
-        let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
-        interrupts.init(&mut context);
+        let mut context = self.wires.context(memory, now, DeviceId::LOCAL_APIC);
+        self.interrupts.init(&mut context);
         self.settle(memory, now);
     }
 
     /// Notes that the processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, memory: &mut Memory, now: Time, value: u64) {
-        let (interrupts, _, mut context) = self.split(memory, now, DeviceId::LOCAL_APIC);
-        interrupts.set_apic_base(&mut context, value);
+        let mut context = self.wires.context(memory, now, DeviceId::LOCAL_APIC);
+        self.interrupts.set_apic_base(&mut context, value);
         self.settle(memory, now);
     }
 
@@ -128,8 +164,8 @@ impl Board {
             let value = if ConfigAddress::is_data(port, width) {
                 self.read_config(memory, now, port, width)
             } else {
-                let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-                bus.read_port(&mut context, port, width)
+                let mut context = self.wires.bus_context(memory, now);
+                self.bus.read_port(&mut context, port, width)
             };
             self.settle(memory, now);
             value
@@ -156,8 +192,8 @@ impl Board {
             self.write_config(memory, now, port, width, value);
             self.settle(memory, now);
         } else if !self.config_address.write(port, width, value) {
-            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-            bus.write_port(&mut context, port, width, value);
+            let mut context = self.wires.bus_context(memory, now);
+            self.bus.write_port(&mut context, port, width, value);
             self.settle(memory, now);
         }
     }
@@ -166,7 +202,7 @@ impl Board {
     /// executed at once, from the first one on.
     pub fn move_port_string(&mut self, port: u16, width: Width, string: PortString<'_>) -> usize {
         // After each access the DMA controllers continue with the requests that are ready.
-        let has_dma = self.dma.ready(&self.dma_requests).next().is_some();
+        let has_dma = self.dma.ready(&self.wires.dma).next().is_some();
         if has_dma || self.owner_off_the_bus(port).is_some() {
             return 0;
         }
@@ -179,8 +215,9 @@ impl Board {
     /// Reads CONFIG_DATA for the guest: all ones where there is no PCI function.
     fn read_config(&mut self, memory: &mut Memory, now: Time, port: u16, width: Width) -> u32 {
         let Some(cycle) = self.config_address.cycle(port, width) else { return width.mask() };
-        let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-        bus.read_config(&mut context, cycle.slot, cycle.function, cycle.offset, width)
+        let ConfigCycle { slot, function, offset } = cycle;
+        let mut context = self.wires.bus_context(memory, now);
+        self.bus.read_config(&mut context, slot, function, offset, width)
     }
 
     /// Writes CONFIG_DATA for the guest.
@@ -193,8 +230,9 @@ impl Board {
         value: u32,
     ) {
         if let Some(cycle) = self.config_address.cycle(port, width) {
-            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-            bus.write_config(&mut context, cycle.slot, cycle.function, cycle.offset, width, value);
+            let ConfigCycle { slot, function, offset } = cycle;
+            let mut context = self.wires.bus_context(memory, now);
+            self.bus.write_config(&mut context, slot, function, offset, width, value);
         }
     }
 
@@ -207,11 +245,11 @@ impl Board {
         width: Width,
     ) -> u32 {
         let value = if let Some((id, offset)) = self.interrupts.at_address(address) {
-            let (interrupts, _, mut context) = self.split(memory, now, id);
-            interrupts.read_memory(&mut context, id, offset, width)
+            let mut context = self.wires.context(memory, now, id);
+            self.interrupts.read_memory(&mut context, id, offset, width)
         } else {
-            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-            let value = bus.read_memory(&mut context, address, width);
+            let mut context = self.wires.bus_context(memory, now);
+            let value = self.bus.read_memory(&mut context, address, width);
             self.settle(memory, now);
             value
         };
@@ -247,23 +285,23 @@ impl Board {
             "write"
         );
         if let Some((id, offset)) = self.interrupts.at_address(address) {
-            let (interrupts, _, mut context) = self.split(memory, now, id);
-            interrupts.write_memory(&mut context, id, offset, width, value);
+            let mut context = self.wires.context(memory, now, id);
+            self.interrupts.write_memory(&mut context, id, offset, width, value);
         } else {
-            let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-            bus.write_memory(&mut context, address, width, value);
+            let mut context = self.wires.bus_context(memory, now);
+            self.bus.write_memory(&mut context, address, width, value);
             self.settle(memory, now);
         }
     }
 
     /// Presses the reset button: an output of the board, like a reset by the guest.
     pub fn press_reset(&mut self) {
-        self.outputs.push(Output::Reset);
+        self.wires.outputs.push(Output::Reset);
     }
 
     /// Lets the chipset reset the processor: an output of the board.
     pub fn reset_processor(&mut self) {
-        self.outputs.push(Output::ProcessorReset);
+        self.wires.outputs.push(Output::ProcessorReset);
     }
 
     /// Returns the picture that the display adapter shows.
@@ -295,20 +333,20 @@ impl Board {
 
     /// Returns when the next timer is due.
     pub fn next_timer(&self) -> Option<Time> {
-        self.timers.next()
+        self.wires.timers.next()
     }
 
     /// Returns when the next timer is due over which virtual time must not be set forward.
     pub fn next_tick(&self) -> Option<Time> {
-        self.timers.next_tick()
+        self.wires.timers.next_tick()
     }
 
     /// Fires all timers that are due at `now`.
     ///
     /// A timer that sets itself again for a time in the past fires in the next call, so that this call ends.
     pub fn fire_timers(&mut self, memory: &mut Memory, now: Time) {
-        for _ in 0..self.timers.len() {
-            let Some((id, tag)) = self.timers.take_due(now) else {
+        for _ in 0..self.wires.timers.len() {
+            let Some((id, tag)) = self.wires.timers.take_due(now) else {
                 return;
             };
             self.call(memory, now, id, |device, context| device.timer(context, tag));
@@ -324,13 +362,13 @@ impl Board {
         (slot, function): (u8, u8),
         offset: u8,
     ) -> u32 {
-        let (_, bus, mut context) = self.split(memory, now, DeviceId::PIC);
-        bus.read_config(&mut context, slot, function, offset, Width::Dword)
+        let mut context = self.wires.bus_context(memory, now);
+        self.bus.read_config(&mut context, slot, function, offset, Width::Dword)
     }
 
     /// Returns the level of address line 20: the A20M# pin.
     pub fn a20(&self) -> bool {
-        self.a20.is_high()
+        self.wires.a20.is_high()
     }
 
     /// Returns the level of the INTR pin.
@@ -360,7 +398,7 @@ impl Board {
 
     /// Makes FERR# active: the processor has an x87 error to report.
     pub fn assert_ferr(&mut self, memory: &mut Memory, now: Time) {
-        let (_, _, mut context) = self.split(memory, now, DeviceId::FPU_ERROR);
+        let mut context = self.wires.context(memory, now, DeviceId::FPU_ERROR);
         FpuError::assert_ferr(&mut context);
         self.settle(memory, now);
     }
@@ -372,16 +410,16 @@ impl Board {
 
     /// Returns the outputs of the devices since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
-        std::mem::take(&mut self.outputs)
+        std::mem::take(&mut self.wires.outputs)
     }
 
     /// Returns whether there are outputs after which the guest must not run on, or so many that they must be
     /// handed on.
     pub fn has_urgent_outputs(&self) -> bool {
         const MANY: usize = 4096;
-        self.outputs.len() >= MANY
+        self.wires.outputs.len() >= MANY
             || matches!(
-                self.outputs.last(),
+                self.wires.outputs.last(),
                 Some(
                     Output::PowerOff
                         | Output::Reset
@@ -397,16 +435,16 @@ impl Board {
     /// Returns the state of the whole board.
     pub fn save(&mut self) -> SavedState {
         let state = State {
-            levels: self.irq.levels(),
+            levels: self.wires.irq.levels(),
             claims: self.bus.claims().to_vec(),
-            timers: SavedState::new("timers", 1, &self.timers),
+            timers: SavedState::new("timers", 1, &self.wires.timers),
             interrupts: self.interrupts.save(),
             fpu_error: self.fpu_error.save(),
             dma: self.dma.save(),
-            dma_requests: self.dma_requests.clone(),
+            dma_requests: self.wires.dma.clone(),
             devices: self.bus.devices().map(|(_, device)| device.save()).collect(),
             config_address: self.config_address.value(),
-            a20: self.a20.clone(),
+            a20: self.wires.a20.clone(),
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
@@ -441,15 +479,15 @@ impl Board {
             })?;
             self.bus.device(id).restore(device)?;
         }
-        self.irq.restore(state.levels);
+        self.wires.irq.restore(state.levels);
         self.bus.forget_claims();
         for claim in state.claims {
             self.bus.claim(claim);
         }
-        self.timers = timers;
+        self.wires.timers = timers;
         self.config_address = config_address;
-        self.dma_requests = state.dma_requests;
-        self.a20 = state.a20;
+        self.wires.dma = state.dma_requests;
+        self.wires.a20 = state.a20;
         Ok(())
     }
 
@@ -475,27 +513,6 @@ impl Board {
         }
     }
 
-    /// Returns the interrupt controllers, the bus, and a context for a call of device `device`.
-    fn split<'a>(
-        &'a mut self,
-        memory: &'a mut Memory,
-        now: Time,
-        device: DeviceId,
-    ) -> (&'a mut Interrupts, &'a mut Bus, Context<'a>) {
-        let context = Context {
-            now,
-            irq: &mut self.irq,
-            memory,
-            outputs: &mut self.outputs,
-            timers: &mut self.timers,
-            claims: &mut self.claims,
-            dma: &mut self.dma_requests,
-            a20: &mut self.a20,
-            device,
-        };
-        (&mut self.interrupts, &mut self.bus, context)
-    }
-
     /// Calls one device, and passes its lines on to the interrupt controllers.
     fn call<R>(
         &mut self,
@@ -504,17 +521,7 @@ impl Board {
         id: DeviceId,
         call: impl FnOnce(&mut dyn Device, &mut Context<'_>) -> R,
     ) -> R {
-        let mut context = Context {
-            now,
-            irq: &mut self.irq,
-            memory,
-            outputs: &mut self.outputs,
-            timers: &mut self.timers,
-            claims: &mut self.claims,
-            dma: &mut self.dma_requests,
-            a20: &mut self.a20,
-            device: id,
-        };
+        let mut context = self.wires.context(memory, now, id);
         let result = match id {
             DeviceId::FPU_ERROR => call(&mut self.fpu_error, &mut context),
             DeviceId::DMA => call(&mut self.dma, &mut context),
@@ -531,10 +538,10 @@ impl Board {
     /// interrupt controllers.
     #[inline]
     fn settle(&mut self, memory: &mut Memory, now: Time) {
-        let is_settled = self.claims.is_empty()
-            && !self.irq.has_changes()
-            && !self.irq.has_messages()
-            && self.dma.are_idle(&self.dma_requests);
+        let is_settled = self.wires.claims.is_empty()
+            && !self.wires.irq.has_changes()
+            && !self.wires.irq.has_messages()
+            && self.dma.are_idle(&self.wires.dma);
         if is_settled {
             // Nearly always nothing has changed.
             self.interrupts.settle();
@@ -545,31 +552,21 @@ impl Board {
 
     /// Passes on the changes of a call, if there are any.
     fn pass_on(&mut self, memory: &mut Memory, now: Time) {
-        for channel in self.dma.ready(&self.dma_requests) {
-            let driver = self.dma_requests.driver(channel);
-            let mut context = Context {
-                now,
-                irq: &mut self.irq,
-                memory,
-                outputs: &mut self.outputs,
-                timers: &mut self.timers,
-                claims: &mut self.claims,
-                dma: &mut self.dma_requests,
-                a20: &mut self.a20,
-                device: driver.unwrap_or(DeviceId::DMA),
-            };
+        for channel in self.dma.ready(&self.wires.dma) {
+            let driver = self.wires.dma.driver(channel);
+            let mut context = self.wires.context(memory, now, driver.unwrap_or(DeviceId::DMA));
             let device = driver.map(|id| self.bus.device(id));
             self.dma.serve(&mut context, channel, device);
         }
-        for claim in self.claims.drain(..) {
+        for claim in self.wires.claims.drain(..) {
             self.bus.claim(claim);
         }
-        if self.irq.has_changes() {
-            for (line, high) in self.irq.drain_changes() {
+        if self.wires.irq.has_changes() {
+            for (line, high) in self.wires.irq.drain_changes() {
                 self.interrupts.set_line(line, high);
             }
         }
-        for message in self.irq.drain_messages() {
+        for message in self.wires.irq.drain_messages() {
             self.interrupts.message(message);
         }
         self.interrupts.settle();

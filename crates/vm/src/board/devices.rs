@@ -1,12 +1,9 @@
 //! The devices of a board and their places, and cards that are put in and taken out while it runs.
 
-use ring3_core::a20::A20Line;
 use ring3_core::bus::{Bus, PortConflict, PortRange};
-use ring3_core::clock::{Time, Timers};
+use ring3_core::clock::Time;
 use ring3_core::device::{Device, DeviceId};
-use ring3_core::dma::DmaRequests;
 use ring3_core::input::DeviceInput;
-use ring3_core::lines::IrqLines;
 use ring3_core::memory::{Area, Memory};
 use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
@@ -33,7 +30,7 @@ use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
 
-use super::Board;
+use super::{Board, Wires};
 use crate::cards::{self, Card, Place};
 use crate::config::{Config, NicModel, VirtioNic};
 use crate::interrupts::Interrupts;
@@ -94,13 +91,8 @@ impl Board {
             dma: Dma8237::default(),
             fpu_error: FpuError::default(),
             bus: Bus::default(),
-            irq: IrqLines::default(),
-            timers: Timers::default(),
-            outputs: Vec::new(),
-            claims: Vec::new(),
+            wires: Wires::default(),
             config_address: ConfigAddress::default(),
-            dma_requests: DmaRequests::default(),
-            a20: A20Line::default(),
             off_the_bus: Vec::new(),
         };
         board.index_off_the_bus();
@@ -215,9 +207,9 @@ impl Board {
         let Place { device, slot, .. } = place;
         let was_there = self.bus.unplug(device).is_some();
         if was_there {
-            self.timers.cancel_all(device);
+            self.wires.timers.cancel_all(device);
             for pin in 0..PINS {
-                self.irq.set_pci(slot, pin, false);
+                self.wires.irq.set_pci(slot, pin, false);
             }
             self.settle(memory, now);
         }

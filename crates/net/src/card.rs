@@ -18,12 +18,12 @@ use crate::stream::StreamSink;
 pub struct Card {
     name: String,
     address: Option<MacAddress>,
-    taker: Arc<dyn Taker>,
+    owner: Arc<dyn CardOwner>,
     capture: Option<Arc<Capture>>,
 }
 
 /// The owner of a card, which takes its packets.
-pub(crate) trait Taker: Send + Sync {
+pub(crate) trait CardOwner: Send + Sync {
     /// Takes a packet for the card. May wait while there are too many.
     fn take(&self, packet: Packet);
 
@@ -69,7 +69,7 @@ impl OfMachine {
     }
 }
 
-impl Taker for OfMachine {
+impl CardOwner for OfMachine {
     fn take(&self, packet: Packet) {
         self.send(DeviceInput::Packet(packet));
     }
@@ -87,8 +87,8 @@ impl Card {
     /// Returns the card `device` of the machine to whose door `sender` sends. Packets for the card are also
     /// written to `capture`.
     pub fn new(device: DeviceId, sender: Sender, capture: Option<Arc<Capture>>) -> Card {
-        let taker = Arc::new(OfMachine { device, sender });
-        Card { name: device.to_string(), address: None, taker, capture }
+        let owner = Arc::new(OfMachine { device, sender });
+        Card { name: device.to_string(), address: None, owner, capture }
     }
 
     /// Sets the card's own address, which a switch is told.
@@ -97,9 +97,9 @@ impl Card {
         Card { address: Some(address), ..self }
     }
 
-    /// Returns a card of another owner, `taker`.
-    pub(crate) fn of(name: &str, taker: Arc<dyn Taker>) -> Card {
-        Card { name: name.to_owned(), address: None, taker, capture: None }
+    /// Returns a card of another owner, `owner`.
+    pub(crate) fn of(name: &str, owner: Arc<dyn CardOwner>) -> Card {
+        Card { name: name.to_owned(), address: None, owner, capture: None }
     }
 
     /// Returns its name.
@@ -125,13 +125,13 @@ impl Card {
 
     /// Sends a packet to the card that was [noted](Card::note) before.
     pub(crate) fn take(&self, packet: Packet) {
-        self.taker.take(packet);
+        self.owner.take(packet);
     }
 
     /// Makes the machine fetch its packets from `source` itself, which [notes](Card::note) them. Returns
     /// `source` if the machine does not; then the packets must be [taken](Card::take).
     pub(crate) fn attach(&self, source: Box<dyn Source>) -> Result<(), Box<dyn Source>> {
-        self.taker.attach(source)
+        self.owner.attach(source)
     }
 
     /// Notes a packet that comes for the card.
@@ -143,39 +143,39 @@ impl Card {
 
     /// Notes that no more packets are sent to the card for now.
     pub(crate) fn flush(&self) {
-        self.taker.flush();
+        self.owner.flush();
     }
 
     /// Tells the card that it may send again.
     pub(crate) fn relieve(&self) {
-        self.taker.relieve();
+        self.owner.relieve();
     }
 
     /// Notes that the card at the other end has this address.
     pub(crate) fn told_address(&self, address: MacAddress) {
-        self.taker.told_address(address);
+        self.owner.told_address(address);
     }
 
     /// Notes that the machine at the other end takes short cuts, which are handed over by `to`.
     pub(crate) fn takes_short_cuts(&self, to: &Arc<Outgoing<StreamSink>>) {
-        self.taker.takes_short_cuts(to);
+        self.owner.takes_short_cuts(to);
     }
 
     /// Notes that the machine at the other end now sends its packets to the machine with the address `to` by
     /// the short cut.
     pub(crate) fn told_turned(&self, to: MacAddress) {
-        self.taker.told_turned(to);
+        self.owner.told_turned(to);
     }
 
     /// Notes the packets that have come to the machine at the other end by the short cut from the machine
     /// with the address `from`.
     pub(crate) fn told_carried(&self, from: MacAddress, carried: Carried) {
-        self.taker.told_carried(from, carried);
+        self.owner.told_carried(from, carried);
     }
 
     /// Notes that no packets will ever be sent to the card again.
     pub(crate) fn ended(&self) {
-        self.taker.ended();
+        self.owner.ended();
     }
 }
 

@@ -26,11 +26,11 @@ use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Carried, Notice, Received};
 use crate::outgoing::{Outgoing, Queued};
-use crate::stream::{Came, Connection, Incoming, StreamSink};
+use crate::stream::{Connection, FetchedMessage, Incoming, StreamSink};
 
 /// Upper bound of a card's short cuts: each has a thread, and is examined whenever the machine looks for
 /// packets.
-const WAYS_MAX: usize = 16;
+const SHORT_CUTS_MAX: usize = 16;
 
 /// How often the switch is told what the short cuts have carried.
 const REPORT: Duration = Duration::from_millis(10);
@@ -43,27 +43,27 @@ const REFUSED_AT_ONCE: u64 = 64;
 pub(crate) struct ShortCuts {
     card: Card,
     address: MacAddress,
-    ways: Mutex<Vec<Way>>,
+    all: Mutex<Vec<ShortCut>>,
 }
 
 /// A short cut.
-struct Way {
+struct ShortCut {
     to: MacAddress,
     outgoing: Arc<Outgoing<StreamSink>>,
     /// Whether something was sent that has yet to go out.
     has_sent: bool,
     /// The receiving end, while packets that the other machine has sent before still come by the switch.
-    incoming: Option<Box<ShortCut>>,
+    incoming: Option<Box<ShortCutSource>>,
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for ShortCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Way").field(&self.to).finish()
+        f.debug_tuple("ShortCut").field(&self.to).finish()
     }
 }
 
 /// A short cut must not be dropped while the lock on all of them is held.
-impl Drop for Way {
+impl Drop for ShortCut {
     fn drop(&mut self) {
         self.outgoing.close();
     }
@@ -73,11 +73,11 @@ impl ShortCuts {
     /// Returns an empty set of short cuts for `card`, if it has an address that does not change.
     pub(crate) fn of(card: &Card) -> Option<Arc<ShortCuts>> {
         let address = card.address()?;
-        Some(Arc::new(ShortCuts { card: card.clone(), address, ways: Mutex::default() }))
+        Some(Arc::new(ShortCuts { card: card.clone(), address, all: Mutex::default() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Way>> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<ShortCut>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a short cut by `socket` to the machine with the address `to`. The switch at `switch` is told how
@@ -103,19 +103,20 @@ impl ShortCuts {
         socket: OwnedFd,
         switch: &Arc<Outgoing<StreamSink>>,
     ) -> Result<(), NetError> {
-        drop(self.take(|way| way.to == to));
-        if self.lock().len() >= WAYS_MAX {
+        drop(self.take(|short_cut| short_cut.to == to));
+        if self.lock().len() >= SHORT_CUTS_MAX {
             return Ok(());
         }
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
         let outgoing = Outgoing::start(self.card.clone())?;
-        let mut way = Way { to, outgoing: outgoing.clone(), has_sent: false, incoming: None };
+        let mut short_cut =
+            ShortCut { to, outgoing: outgoing.clone(), has_sent: false, incoming: None };
         let incoming = Incoming::new(self.card.clone(), outgoing, connection);
         let Some(incoming) = incoming.map_err(NetError::Conversation)? else { return Ok(()) };
-        way.outgoing.notify(&Notice::Headers);
-        way.incoming = Some(Box::new(ShortCut {
+        short_cut.outgoing.notify(&Notice::Headers);
+        short_cut.incoming = Some(Box::new(ShortCutSource {
             incoming,
-            all: self.clone(),
+            short_cuts: self.clone(),
             from: to,
             switch: switch.clone(),
             carried: Carried::default(),
@@ -123,7 +124,7 @@ impl ShortCuts {
         }));
         // Packets that were sent before go out before this notice.
         if switch.notify(&Notice::Turned(to)) {
-            self.lock().push(way);
+            self.lock().push(short_cut);
         }
         Ok(())
     }
@@ -131,62 +132,65 @@ impl ShortCuts {
     /// Starts to receive by the short cut from the machine with the address `from`: all packets that it has
     /// sent by the switch have come.
     pub(crate) fn open(&self, from: MacAddress) {
-        let mut ways = self.lock();
-        let way = ways.iter_mut().find(|way| way.to == from);
-        let Some(incoming) = way.and_then(|way| way.incoming.take()) else { return };
-        drop(ways);
+        let mut short_cuts = self.lock();
+        let short_cut = short_cuts.iter_mut().find(|short_cut| short_cut.to == from);
+        let Some(incoming) = short_cut.and_then(|short_cut| short_cut.incoming.take()) else {
+            return;
+        };
+        drop(short_cuts);
         // A machine that is ending drops it, and needs none.
         if self.card.attach(incoming).is_ok() {
             debug!("{}: connected directly to {from}", self.card.name());
         }
     }
 
-    fn take(&self, is_meant: impl Fn(&Way) -> bool) -> Option<Way> {
-        let mut ways = self.lock();
-        let index = ways.iter().position(is_meant)?;
-        Some(ways.remove(index))
+    fn take(&self, is_meant: impl Fn(&ShortCut) -> bool) -> Option<ShortCut> {
+        let mut short_cuts = self.lock();
+        let index = short_cuts.iter().position(is_meant)?;
+        Some(short_cuts.remove(index))
     }
 
     /// Sends a packet by the short cut to its destination. Returns the packet if there is none.
     fn send(&self, packet: Packet) -> Option<Packet> {
-        let mut ways = self.lock();
+        let mut short_cuts = self.lock();
         let to = packet.destination();
-        let Some(way) = ways.iter_mut().find(|way| Some(way.to) == to) else {
+        let Some(short_cut) = short_cuts.iter_mut().find(|short_cut| Some(short_cut.to) == to)
+        else {
             return Some(packet);
         };
-        if way.outgoing.is_connected() {
-            way.outgoing.push(packet);
-            way.has_sent = true;
+        if short_cut.outgoing.is_connected() {
+            short_cut.outgoing.push(packet);
+            short_cut.has_sent = true;
             return None;
         }
         // The other machine is gone.
-        drop(ways);
-        drop(self.take(|way| Some(way.to) == to));
+        drop(short_cuts);
+        drop(self.take(|short_cut| Some(short_cut.to) == to));
         Some(packet)
     }
 
     fn flush(&self) {
-        for way in self.lock().iter_mut().filter(|way| way.has_sent) {
-            way.outgoing.flush();
-            way.has_sent = false;
+        for short_cut in self.lock().iter_mut().filter(|short_cut| short_cut.has_sent) {
+            short_cut.outgoing.flush();
+            short_cut.has_sent = false;
         }
     }
 
     fn are_congested(&self) -> bool {
-        self.lock().iter().any(|way| way.outgoing.is_congested())
+        self.lock().iter().any(|short_cut| short_cut.outgoing.is_congested())
     }
 
     /// Ends all short cuts.
     pub(crate) fn clear(&self) {
-        let ways = std::mem::take(&mut *self.lock());
-        drop(ways);
+        let short_cuts = std::mem::take(&mut *self.lock());
+        drop(short_cuts);
     }
 }
 
 /// The receiving end of a short cut.
-struct ShortCut {
+struct ShortCutSource {
     incoming: Incoming,
-    all: Arc<ShortCuts>,
+    short_cuts: Arc<ShortCuts>,
     /// The address of the machine at the other end.
     from: MacAddress,
     switch: Arc<Outgoing<StreamSink>>,
@@ -195,7 +199,7 @@ struct ShortCut {
     told: Instant,
 }
 
-impl ShortCut {
+impl ShortCutSource {
     fn tell(&mut self) {
         let carried = std::mem::take(&mut self.carried);
         if carried != Carried::default() {
@@ -206,11 +210,11 @@ impl ShortCut {
 
     /// Returns whether `packet` may come by this short cut.
     fn allows(&self, packet: &Packet) -> bool {
-        packet.source() == Some(self.from) && packet.destination() == Some(self.all.address)
+        packet.source() == Some(self.from) && packet.destination() == Some(self.short_cuts.address)
     }
 }
 
-impl Source for ShortCut {
+impl Source for ShortCutSource {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.incoming.descriptor()
     }
@@ -218,33 +222,33 @@ impl Source for ShortCut {
     fn fetch(&mut self) -> Fetched {
         for _ in 0..REFUSED_AT_ONCE {
             match self.incoming.fetch() {
-                Came::Received(Received::Packet(packet)) if self.allows(&packet) => {
+                FetchedMessage::Message(Received::Packet(packet)) if self.allows(&packet) => {
                     self.carried.packets += 1;
                     self.carried.bytes += packet.bytes.len() as u64;
-                    self.all.card.note(&packet);
+                    self.short_cuts.card.note(&packet);
                     return Fetched::Input(DeviceInput::Packet(packet));
                 }
-                Came::Received(Received::Packet(_)) => self.carried.refused += 1,
+                FetchedMessage::Message(Received::Packet(_)) => self.carried.refused += 1,
                 // The notice was about the stream itself.
-                Came::Received(Received::Notice(_)) => {}
-                Came::Nothing => {
+                FetchedMessage::Message(Received::Notice(_)) => {}
+                FetchedMessage::Nothing => {
                     if self.carried != Carried::default() && self.told.elapsed() >= REPORT {
                         self.tell();
                     }
                     return Fetched::Nothing;
                 }
-                Came::Ended => return Fetched::Ended,
+                FetchedMessage::Ended => return Fetched::Ended,
             }
         }
         Fetched::Nothing
     }
 }
 
-impl Drop for ShortCut {
+impl Drop for ShortCutSource {
     fn drop(&mut self) {
         self.tell();
         let outgoing = self.incoming.outgoing();
-        drop(self.all.take(|way| Arc::ptr_eq(&way.outgoing, outgoing)));
+        drop(self.short_cuts.take(|short_cut| Arc::ptr_eq(&short_cut.outgoing, outgoing)));
     }
 }
 

@@ -370,9 +370,9 @@ pub(crate) struct Incoming {
     reader: Reader<ReceivingEnd>,
 }
 
-/// The result of looking for a packet.
-pub(crate) enum Came {
-    Received(Received),
+/// The result of looking for a packet or notice.
+pub(crate) enum FetchedMessage {
+    Message(Received),
     /// Nothing has come yet.
     Nothing,
     /// Nothing will ever come again.
@@ -409,16 +409,16 @@ impl Incoming {
     }
 
     /// Takes the next packet or notice, without waiting.
-    pub(crate) fn fetch(&mut self) -> Came {
+    pub(crate) fn fetch(&mut self) -> FetchedMessage {
         match self.reader.receive() {
-            Ok(Some(received)) => Came::Received(received),
-            Ok(None) => Came::Ended,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::Nothing,
+            Ok(Some(received)) => FetchedMessage::Message(received),
+            Ok(None) => FetchedMessage::Ended,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => FetchedMessage::Nothing,
             // The other side has ended without taking the last packets.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Came::Ended,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => FetchedMessage::Ended,
             Err(error) => {
                 warn!("{}: the connection is lost: {error}", self.card.name());
-                Came::Ended
+                FetchedMessage::Ended
             }
         }
     }
@@ -508,13 +508,13 @@ impl Source for Fetching {
     fn fetch(&mut self) -> Fetched {
         loop {
             match self.linked.incoming.fetch() {
-                Came::Received(Received::Packet(packet)) => {
+                FetchedMessage::Message(Received::Packet(packet)) => {
                     self.linked.incoming.card.note(&packet);
                     return Fetched::Input(DeviceInput::Packet(packet));
                 }
-                Came::Received(Received::Notice(notice)) => self.linked.heed(notice),
-                Came::Nothing => return Fetched::Nothing,
-                Came::Ended => {
+                FetchedMessage::Message(Received::Notice(notice)) => self.linked.heed(notice),
+                FetchedMessage::Nothing => return Fetched::Nothing,
+                FetchedMessage::Ended => {
                     self.end.has_come = true;
                     return Fetched::Ended;
                 }

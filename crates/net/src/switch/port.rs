@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::fabric::{Fabric, PortId, PortKind};
 use super::status::{PortStatus, SwitchStatus};
 use super::vhost::{Frame, Receiver};
-use crate::card::{Card, Taker};
+use crate::card::{Card, CardOwner};
 use crate::error::NetError;
 use crate::message::{Carried, Notice};
 use crate::outgoing::Outgoing;
@@ -58,14 +58,14 @@ pub struct Switch {
 #[derive(Debug)]
 struct Shared {
     fabric: Mutex<Fabric>,
-    ways: RwLock<BTreeMap<PortId, Arc<Way>>>,
+    senders: RwLock<BTreeMap<PortId, Arc<PortSender>>>,
     /// By port: the queues by which short cuts are handed over to the machines that accept them. None if
     /// there must be no short cuts.
-    takers: Option<Mutex<BTreeMap<PortId, Arc<Outgoing<StreamSink>>>>>,
+    short_cut_queues: Option<Mutex<BTreeMap<PortId, Arc<Outgoing<StreamSink>>>>>,
 }
 
 /// The sending side of a port.
-struct Way {
+struct PortSender {
     name: String,
     kind: PortKind,
     network: Mutex<Box<dyn Network>>,
@@ -78,9 +78,9 @@ struct Way {
     changed: Condvar,
 }
 
-impl Debug for Way {
+impl Debug for PortSender {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Way").field(&self.name).finish()
+        f.debug_tuple("PortSender").field(&self.name).finish()
     }
 }
 
@@ -88,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Way {
+impl PortSender {
     fn send(&self, packet: Packet) {
         lock(&self.network).send(packet);
     }
@@ -116,30 +116,30 @@ impl Way {
 }
 
 impl Shared {
-    fn way(&self, id: PortId) -> Option<Arc<Way>> {
-        self.ways.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    fn sender(&self, id: PortId) -> Option<Arc<PortSender>> {
+        self.senders.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     fn remove(&self, id: PortId) {
         lock(&self.fabric).remove(id);
-        if let Some(takers) = &self.takers {
-            lock(takers).remove(&id);
+        if let Some(queues) = &self.short_cut_queues {
+            lock(queues).remove(&id);
         }
-        let way = self.ways.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        if let Some(way) = way {
+        let sender = self.senders.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        if let Some(sender) = sender {
             // Nobody needs to wait for it.
-            way.relieve();
-            info!("{} is disconnected", way.name);
+            sender.relieve();
+            info!("{} is disconnected", sender.name);
         }
     }
 
     /// Gives the machines at two ports, which have these addresses, a connection of their own.
     fn give_short_cut(&self, ports: [PortId; 2], addresses: [MacAddress; 2]) {
-        let Some(takers) = &self.takers else { return };
+        let Some(queues) = &self.short_cut_queues else { return };
         // With this lock, neither machine hears that the other one has turned to the short cut before it has
         // it.
-        let takers = lock(takers);
-        let [Some(one), Some(other)] = ports.map(|id| takers.get(&id)) else { return };
+        let queues = lock(queues);
+        let [Some(one), Some(other)] = ports.map(|id| queues.get(&id)) else { return };
         match UnixStream::pair() {
             Ok((end_of_one, end_of_other)) => {
                 one.hand_over(&Notice::ShortCut(addresses[1]), end_of_one.into());
@@ -157,8 +157,8 @@ impl Switch {
     /// Returns a switch without ports.
     pub fn new(options: SwitchOptions) -> Switch {
         let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
-        let takers = options.short_cuts.then(Mutex::default);
-        let shared = Arc::new(Shared { fabric, ways: RwLock::default(), takers });
+        let short_cut_queues = options.short_cuts.then(Mutex::default);
+        let shared = Arc::new(Shared { fabric, senders: RwLock::default(), short_cut_queues });
         Switch { shared, options, admission: Admission::new(ROOM) }
     }
 
@@ -224,7 +224,7 @@ impl Switch {
             }
         };
         let (is_slow, changed) = (Mutex::new(false), Condvar::new());
-        let way = Arc::new(Way {
+        let sender = Arc::new(PortSender {
             name: name.to_owned(),
             kind,
             network,
@@ -233,7 +233,7 @@ impl Switch {
             is_slow,
             changed,
         });
-        self.shared.ways.write().unwrap_or_else(PoisonError::into_inner).insert(id, way);
+        self.shared.senders.write().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
         let _ = port.opened.set(());
         // The guest may have left before its port was complete.
         if lock(&self.shared.fabric).counters(id).is_none() {
@@ -250,17 +250,17 @@ impl Switch {
 
     /// Returns the number of guests that are connected.
     pub fn guests(&self) -> usize {
-        let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner);
-        ways.values().filter(|way| way.kind != PortKind::Uplink).count()
+        let senders = self.shared.senders.read().unwrap_or_else(PoisonError::into_inner);
+        senders.values().filter(|sender| sender.kind != PortKind::Uplink).count()
     }
 
     /// Returns the counters of all ports.
     pub fn status(&self) -> SwitchStatus {
-        let ways = self.shared.ways.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let senders = self.shared.senders.read().unwrap_or_else(PoisonError::into_inner).clone();
         let fabric = lock(&self.shared.fabric);
-        let ports = ways.iter().filter_map(|(id, way)| {
+        let ports = senders.iter().filter_map(|(id, sender)| {
             let counters = fabric.counters(*id)?;
-            Some(PortStatus::new(&way.name, way.kind, fabric.address(*id), counters))
+            Some(PortStatus::new(&sender.name, sender.kind, fabric.address(*id), counters))
         });
         SwitchStatus { ports: ports.collect() }
     }
@@ -274,7 +274,7 @@ pub(super) struct Port {
     /// would be lost.
     opened: OnceLock<()>,
     /// Ports to which something was sent, each with whether the sender waits for it.
-    pending: Mutex<Vec<(Arc<Way>, bool)>>,
+    pending: Mutex<Vec<(Arc<PortSender>, bool)>>,
     /// The guest's place, which is to be told when the machine first sends something.
     unheard: Mutex<Option<Arc<Admitted>>>,
     has_spoken: AtomicBool,
@@ -307,10 +307,10 @@ impl Port {
             return;
         }
         if let [id] = to[..]
-            && let Some(way) = self.shared.way(id)
-            && way.receiver.as_ref().is_some_and(|receiver| receiver.copy(&start, frame))
+            && let Some(sender) = self.shared.sender(id)
+            && sender.receiver.as_ref().is_some_and(|receiver| receiver.copy(&start, frame))
         {
-            return self.note(way, true);
+            return self.note(sender, true);
         }
         if let Some(packet) = frame.to_packet() {
             self.send(packet, to);
@@ -321,25 +321,25 @@ impl Port {
         let waits = to.len() == 1;
         let mut packet = Some(packet);
         while let Some(id) = to.pop() {
-            let Some(way) = self.shared.way(id) else { continue };
+            let Some(sender) = self.shared.sender(id) else { continue };
             let copy = if to.is_empty() { packet.take() } else { packet.clone() };
             let Some(copy) = copy else { break };
-            way.send(copy);
-            self.note(way, waits);
+            sender.send(copy);
+            self.note(sender, waits);
         }
     }
 
     /// Notes that something was sent to a port.
-    fn note(&self, way: Arc<Way>, waits: bool) {
+    fn note(&self, sender: Arc<PortSender>, waits: bool) {
         let mut pending = lock(&self.pending);
-        match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &way)) {
+        match pending.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &sender)) {
             Some((_, is_waited_for)) => *is_waited_for |= waits,
-            None => pending.push((way, waits)),
+            None => pending.push((sender, waits)),
         }
     }
 }
 
-impl Taker for Port {
+impl CardOwner for Port {
     fn take(&self, packet: Packet) {
         self.hear();
         let mut to = Vec::new();
@@ -361,17 +361,17 @@ impl Taker for Port {
 
     fn flush(&self) {
         let pending = std::mem::take(&mut *lock(&self.pending));
-        for (way, _) in &pending {
-            way.flush();
+        for (sender, _) in &pending {
+            sender.flush();
         }
-        for (way, _) in pending.iter().filter(|(_, waits)| *waits) {
-            way.wait();
+        for (sender, _) in pending.iter().filter(|(_, waits)| *waits) {
+            sender.wait();
         }
     }
 
     fn relieve(&self) {
-        if let Some(way) = self.shared.way(self.id) {
-            way.relieve();
+        if let Some(sender) = self.shared.sender(self.id) {
+            sender.relieve();
         }
     }
 
@@ -383,8 +383,8 @@ impl Taker for Port {
     }
 
     fn takes_short_cuts(&self, to: &Arc<Outgoing<StreamSink>>) {
-        if let Some(takers) = &self.shared.takers {
-            lock(takers).insert(self.id, to.clone());
+        if let Some(queues) = &self.shared.short_cut_queues {
+            lock(queues).insert(self.id, to.clone());
             lock(&self.shared.fabric).takes_short_cuts(self.id);
         }
     }
@@ -394,8 +394,8 @@ impl Taker for Port {
         let ends = (fabric.address(self.id), fabric.end_of_short_cut(self.id, to));
         drop(fabric);
         if let (Some(address), Some(to)) = ends
-            && let Some(takers) = &self.shared.takers
-            && let Some(outgoing) = lock(takers).get(&to)
+            && let Some(queues) = &self.shared.short_cut_queues
+            && let Some(outgoing) = lock(queues).get(&to)
         {
             // After all packets that have come from there before.
             outgoing.notify(&Notice::Turned(address));

@@ -41,7 +41,7 @@ use tracing::warn;
 
 use super::port::Switch;
 use super::server::take_in;
-use crate::card::Taker;
+use crate::card::CardOwner;
 use crate::error::NetError;
 pub(crate) use frame::Frame;
 use port_device::PortDevice;

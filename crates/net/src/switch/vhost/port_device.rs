@@ -13,7 +13,7 @@ use super::receiver::Receiver;
 use super::ring::Ring;
 use super::transmitter::Transmitter;
 use super::worker::Worker;
-use crate::card::Taker;
+use crate::card::CardOwner;
 use crate::switch::port::Port;
 
 /// Number of a card's queues: that for packets it receives, and the other one (virtio 1.2, 5.1.2).

@@ -14,7 +14,7 @@ use super::features::Features;
 use super::receiver::{Copying, Receiver};
 use super::ring::Ring;
 use super::transmitter::Transmitter;
-use crate::card::Taker;
+use crate::card::CardOwner;
 use crate::switch::port::{Port, Switch, SwitchOptions};
 
 /// Entries of a queue.

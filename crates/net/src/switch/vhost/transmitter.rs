@@ -8,7 +8,7 @@ use tracing::warn;
 use super::features::Features;
 use super::frame::Frame;
 use super::ring::{BadRing, Ring};
-use crate::card::Taker;
+use crate::card::CardOwner;
 use crate::switch::port::Port;
 
 /// Number of packets that are taken before their receivers are told.

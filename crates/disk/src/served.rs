@@ -16,7 +16,7 @@ use std::path::Path;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
 use ring3_vblock_client::{Act, ClientError, Disk, Waiting};
-use ring3_vm::drives::{Begun, Drive, Later};
+use ring3_vm::drives::{Begun, Drive, PendingOperation};
 
 use crate::range::{bytes_of, check};
 
@@ -64,7 +64,7 @@ fn answer(result: Result<Vec<u8>, ClientError>) -> Result<Vec<u8>, DiskError> {
 /// A request for which the server has not answered yet.
 struct Asked(Waiting);
 
-impl Later for Asked {
+impl PendingOperation for Asked {
     fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>> {
         self.0.look().map(answer)
     }
@@ -92,7 +92,7 @@ impl Drive for Served {
         check(operation, self.medium).ok()?;
         let (act, sector) = act(operation)?;
         let waiting = self.disk.begin(act, sector)?.ok()?;
-        Some(Begun::Waits(Box::new(Asked(waiting))))
+        Some(Begun::Pending(Box::new(Asked(waiting))))
     }
 
     fn has_news(&self) -> bool {

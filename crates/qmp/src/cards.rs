@@ -21,12 +21,12 @@ const BUS: &str = "pci.0";
 #[serde(untagged)]
 enum Switch {
     Bool(bool),
-    Word(Word),
+    Word(OnOffAuto),
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum OnOffAuto {
     On,
     Off,
     Auto,
@@ -34,7 +34,7 @@ enum Word {
 
 impl Switch {
     fn is_on(self) -> bool {
-        matches!(self, Switch::Bool(true) | Switch::Word(Word::On))
+        matches!(self, Switch::Bool(true) | Switch::Word(OnOffAuto::On))
     }
 }
 

@@ -31,7 +31,7 @@ const LOOKS_FOR: Duration = Duration::from_micros(200);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Other sources of work for which a machine waits, and which it takes elsewhere.
-pub(crate) trait Others {
+pub(crate) trait OtherSources {
     /// Returns whether there may be something.
     fn have_news(&self) -> bool;
 
@@ -40,9 +40,9 @@ pub(crate) trait Others {
     fn arm(&self) -> Option<Vec<BorrowedFd<'_>>>;
 }
 
-struct Nothing;
+struct NoOtherSources;
 
-impl Others for Nothing {
+impl OtherSources for NoOtherSources {
     fn have_news(&self) -> bool {
         false
     }
@@ -491,14 +491,14 @@ impl Door {
     /// Sleeps until [`Door::take`] or [`Door::take_requests`] would return something, or until host time
     /// `until`, if it is given.
     pub fn wait(&mut self, until: Option<Time>, accepts: impl Fn(&Input) -> bool) {
-        self.wait_with(until, &Nothing, accepts);
+        self.wait_with(until, &NoOtherSources, accepts);
     }
 
     /// Sleeps as [`Door::wait`] does, but also until `others` have something.
     pub(crate) fn wait_with(
         &mut self,
         until: Option<Time>,
-        others: &dyn Others,
+        others: &dyn OtherSources,
         accepts: impl Fn(&Input) -> bool,
     ) {
         if self.look(until, others, &accepts) {
@@ -516,7 +516,7 @@ impl Door {
     fn look(
         &mut self,
         until: Option<Time>,
-        others: &dyn Others,
+        others: &dyn OtherSources,
         accepts: impl Fn(&Input) -> bool,
     ) -> bool {
         let mut polling = self.polling;
@@ -534,7 +534,7 @@ impl Door {
     fn sleep(
         &mut self,
         until: Option<Time>,
-        others: &dyn Others,
+        others: &dyn OtherSources,
         accepts: impl Fn(&Input) -> bool,
     ) -> bool {
         loop {

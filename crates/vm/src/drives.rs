@@ -50,7 +50,7 @@ pub use writes::{Cache, DetectZeroes};
 
 use crate::config::Config;
 use crate::control::{DriveInfo, Ended};
-use crate::door::{Others, Sender};
+use crate::door::{OtherSources, Sender};
 use attached::Attached;
 use counts::Counted;
 use pool::Pool;
@@ -73,7 +73,7 @@ pub trait Drive: Debug + Send + Sync {
         self.execute_at_once(operation).map(Begun::Complete)
     }
 
-    /// Returns whether an operation that was [begun](Begun::Waits) may be complete.
+    /// Returns whether an operation that was [begun](Begun::Pending) may be complete.
     fn has_news(&self) -> bool {
         false
     }
@@ -116,7 +116,7 @@ pub trait Drive: Debug + Send + Sync {
 }
 
 /// An operation that was begun.
-pub trait Later: Send {
+pub trait PendingOperation: Send {
     /// Returns the result, if the operation is complete; after that it must not be called again.
     fn look(&mut self) -> Option<Result<Vec<u8>, DiskError>>;
 
@@ -132,7 +132,7 @@ pub enum Begun {
     /// It is complete.
     Complete(Result<Vec<u8>, DiskError>),
     /// It is under way.
-    Waits(Box<dyn Later>),
+    Pending(Box<dyn PendingOperation>),
 }
 
 /// A drive without a medium.
@@ -261,7 +261,7 @@ pub(crate) struct Drives {
 }
 
 /// The answers for which no thread waits.
-impl Others for Drives {
+impl OtherSources for Drives {
     fn have_news(&self) -> bool {
         self.all.iter().any(|at| !at.held.is_empty() && at.drive.has_news())
     }

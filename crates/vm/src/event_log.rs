@@ -55,7 +55,7 @@ fn hash(bytes: &[u8]) -> u64 {
 
 /// An event.
 #[derive(Debug)]
-pub(crate) enum What<'a> {
+pub(crate) enum LoggedEvent<'a> {
     /// An input comes in.
     Input(&'a Input),
     /// The processor takes an external interrupt with this vector.
@@ -74,29 +74,29 @@ pub(crate) enum What<'a> {
     End(&'a Ending),
 }
 
-impl Display for What<'_> {
+impl Display for LoggedEvent<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            What::Input(Input::Device { device, input }) => {
+            LoggedEvent::Input(Input::Device { device, input }) => {
                 write!(f, "input {device}: ")?;
                 show_input(input, f)
             }
-            What::Input(Input::HostTime { time, .. }) => {
+            LoggedEvent::Input(Input::HostTime { time, .. }) => {
                 write!(f, "input host time {}", Seconds(*time))
             }
-            What::Input(Input::Plug { device, .. }) => write!(f, "input {device} is put in"),
-            What::Input(Input::Reset) => f.write_str("input reset"),
-            What::Input(Input::Nmi) => f.write_str("input nmi"),
-            What::Input(Input::Quit) => f.write_str("input quit"),
-            What::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
-            What::Nmi => f.write_str("nmi"),
-            What::Reset => f.write_str("reset of the machine"),
-            What::ProcessorReset => f.write_str("reset of the processor"),
-            What::Checkpoint(Checkpoint { memory, state }) => {
+            LoggedEvent::Input(Input::Plug { device, .. }) => write!(f, "input {device} is put in"),
+            LoggedEvent::Input(Input::Reset) => f.write_str("input reset"),
+            LoggedEvent::Input(Input::Nmi) => f.write_str("input nmi"),
+            LoggedEvent::Input(Input::Quit) => f.write_str("input quit"),
+            LoggedEvent::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
+            LoggedEvent::Nmi => f.write_str("nmi"),
+            LoggedEvent::Reset => f.write_str("reset of the machine"),
+            LoggedEvent::ProcessorReset => f.write_str("reset of the processor"),
+            LoggedEvent::Checkpoint(Checkpoint { memory, state }) => {
                 write!(f, "checkpoint memory {memory:016x} state {state:016x}")
             }
-            What::Unplug(device) => write!(f, "{device} is taken out"),
-            What::End(ending) => {
+            LoggedEvent::Unplug(device) => write!(f, "{device} is taken out"),
+            LoggedEvent::End(ending) => {
                 f.write_str("end: ")?;
                 match ending {
                     Ending::PowerOff => f.write_str("the guest has switched the machine off"),
@@ -198,15 +198,15 @@ impl EventLog {
     }
 
     /// Writes a line. [`EventLog::take_error`] returns an error.
-    pub(crate) fn tell(&mut self, instructions: u64, time: Time, what: &What<'_>) {
-        if let What::Checkpoint(_) = what {
+    pub(crate) fn tell(&mut self, instructions: u64, time: Time, event: &LoggedEvent<'_>) {
+        if let LoggedEvent::Checkpoint(_) = event {
             self.last = instructions;
         }
-        if matches!(what, What::Input(Input::HostTime { .. })) || self.error.is_some() {
+        if matches!(event, LoggedEvent::Input(Input::HostTime { .. })) || self.error.is_some() {
             return;
         }
         let time = Seconds(time).to_string();
-        self.error = writeln!(self.out, "{instructions:>12} {time:>16} {what}").err();
+        self.error = writeln!(self.out, "{instructions:>12} {time:>16} {event}").err();
     }
 
     /// Takes the error.
@@ -235,7 +235,7 @@ mod tests {
         let com1 = DeviceId::COM[0];
         let input = |device, input| {
             let input = Input::Device { device, input };
-            What::Input(&input).to_string()
+            LoggedEvent::Input(&input).to_string()
         };
         assert_eq!(
             input(com1, DeviceInput::Serial(b"a\r\n".to_vec())),
@@ -263,9 +263,9 @@ mod tests {
         let mut log = EventLog::new(io::sink(), NonZero::new(100));
         assert_eq!(log.next_checkpoint(), Some(100));
         let checkpoint = Checkpoint { memory: 1, state: 2 };
-        log.tell(100, Time::ZERO, &What::Checkpoint(checkpoint));
+        log.tell(100, Time::ZERO, &LoggedEvent::Checkpoint(checkpoint));
         assert_eq!(log.next_checkpoint(), Some(200));
-        log.tell(250, Time::ZERO, &What::Checkpoint(checkpoint));
+        log.tell(250, Time::ZERO, &LoggedEvent::Checkpoint(checkpoint));
         assert_eq!(log.next_checkpoint(), Some(300));
         assert_eq!(EventLog::new(io::sink(), None).next_checkpoint(), None);
     }

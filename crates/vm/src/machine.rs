@@ -37,7 +37,7 @@ use crate::board::{Board, VideoParts};
 use crate::config::{Config, ConfigError, Software};
 use crate::drives::{Attachment, Drives, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
-use crate::event_log::{Checkpoint, EventLog, What};
+use crate::event_log::{Checkpoint, EventLog, LoggedEvent};
 use crate::facts;
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
@@ -398,10 +398,10 @@ impl Vm {
         self.event_log = Some(log);
     }
 
-    fn tell_log(&mut self, what: &What<'_>) {
+    fn tell_log(&mut self, event: &LoggedEvent<'_>) {
         if let Some(log) = &mut self.event_log {
             let time = self.clock.now(self.cpu.instructions);
-            log.tell(self.cpu.instructions, time, what);
+            log.tell(self.cpu.instructions, time, event);
         }
     }
 
@@ -420,7 +420,7 @@ impl Vm {
     /// ending.
     fn finish(&mut self, ending: &Ending, console: &mut dyn Console) -> Result<(), VmError> {
         console.flush()?;
-        self.tell_log(&What::End(ending));
+        self.tell_log(&LoggedEvent::End(ending));
         if let Some(mut log) = self.event_log.take() {
             log.finish().map_err(VmError::EventLog)?;
         }
@@ -453,7 +453,7 @@ impl Vm {
                 recording.push(stamped);
             }
         }
-        self.tell_log(&What::Input(&input));
+        self.tell_log(&LoggedEvent::Input(&input));
         match input {
             Input::Device { device, input } => {
                 match &input {
@@ -537,12 +537,12 @@ impl Vm {
                 }
                 Output::Reset => {
                     self.note_reset("machine");
-                    self.tell_log(&What::Reset);
+                    self.tell_log(&LoggedEvent::Reset);
                     self.reset()?;
                 }
                 Output::ProcessorReset => {
                     self.note_reset("processor");
-                    self.tell_log(&What::ProcessorReset);
+                    self.tell_log(&LoggedEvent::ProcessorReset);
                     self.reset_processor()?;
                 }
             }

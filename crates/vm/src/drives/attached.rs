@@ -97,7 +97,7 @@ impl Attached {
         let is_next = not_before <= now && !self.waiting.iter().any(|asked| asked.ejects);
         match is_next.then(|| self.drive.begin(&request.operation)).flatten() {
             Some(Begun::Complete(result)) => return Some(result),
-            Some(Begun::Waits(mut later)) => {
+            Some(Begun::Pending(mut later)) => {
                 let runs_on = self.overlap.asks(self.held.len());
                 let found = if runs_on { None } else { later.look_a_while() };
                 match found {

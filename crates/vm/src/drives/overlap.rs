@@ -9,7 +9,7 @@
 
 use ring3_core::disk::{DiskError, DiskRequest};
 
-use super::Later;
+use super::PendingOperation;
 
 /// One request in this many is not waited for, to see what the guest does.
 const PROBE: u32 = 64;
@@ -38,7 +38,7 @@ impl Overlap {
 /// A request that was begun.
 pub(super) struct Held {
     pub(super) request: DiskRequest,
-    pub(super) later: Box<dyn Later>,
+    pub(super) later: Box<dyn PendingOperation>,
 }
 
 impl std::fmt::Debug for Held {
@@ -54,7 +54,7 @@ pub(super) type Found = (Held, Result<Vec<u8>, DiskError>);
 /// Returns the first of `held` that `look` finds complete.
 pub(super) fn find(
     held: &mut Vec<Held>,
-    mut look: impl FnMut(&mut dyn Later) -> Option<Result<Vec<u8>, DiskError>>,
+    mut look: impl FnMut(&mut dyn PendingOperation) -> Option<Result<Vec<u8>, DiskError>>,
 ) -> Option<Found> {
     let found =
         held.iter_mut().zip(0..).find_map(|(one, index)| Some((index, look(&mut *one.later)?)));

@@ -24,7 +24,7 @@ use ring3_core::input::{DeviceInput, Input};
 use ring3_host::workers::Workers;
 
 use super::errors::{self, Action, ErrorPolicy};
-use super::{Drive, DriveFailure, Later};
+use super::{Drive, DriveFailure, PendingOperation};
 use crate::control::Request;
 use crate::door::Sender;
 
@@ -90,12 +90,12 @@ pub(super) struct Asked {
     /// When limits allow it to be executed.
     pub(super) not_before: Instant,
     /// Waits for its end, if it was begun already.
-    pub(super) later: Option<Box<dyn Later>>,
+    pub(super) later: Option<Box<dyn PendingOperation>>,
 }
 
 /// The next action of a thread.
 enum Next {
-    Begin(DiskRequest, Option<Box<dyn Later>>),
+    Begin(DiskRequest, Option<Box<dyn PendingOperation>>),
     /// Wait: there is nothing to do yet.
     Wait,
     /// Wait until this time.
@@ -227,7 +227,7 @@ impl Shared {
     fn work(&self) {
         while let Some((request, later)) = self.begin() {
             let execute = || self.drive.execute(&request.operation);
-            let act = || later.map_or_else(execute, Later::wait);
+            let act = || later.map_or_else(execute, PendingOperation::wait);
             // Even if the code here panics the guest gets an answer, so that the machine does not wait for
             // ever.
             let result = catch_unwind(AssertUnwindSafe(act));
@@ -239,7 +239,7 @@ impl Shared {
     }
 
     /// Waits for a request that can be executed now. Returns None if no more will come.
-    fn begin(&self) -> Option<(DiskRequest, Option<Box<dyn Later>>)> {
+    fn begin(&self) -> Option<(DiskRequest, Option<Box<dyn PendingOperation>>)> {
         let mut queue = self.lock();
         queue.workers.comes();
         let mut has_looked = false;

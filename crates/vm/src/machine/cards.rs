@@ -10,7 +10,7 @@ use crate::cards::{Card, NewDisk, Place, PlugError, UnplugError};
 use crate::control::Event;
 use crate::door::Door;
 use crate::drives::{Attachment, DriveNames};
-use crate::event_log::What;
+use crate::event_log::LoggedEvent;
 use crate::machine::Vm;
 
 impl Vm {
@@ -65,7 +65,7 @@ impl Vm {
         }
         info!("{} is removed from PCI slot {slot}", place.device);
         place.clear(&mut self.config);
-        self.tell_log(&What::Unplug(place.device));
+        self.tell_log(&LoggedEvent::Unplug(place.device));
         self.drives.let_go(place.device);
         self.leaving.push(place.device);
     }

@@ -58,33 +58,33 @@ struct Resets {
 
 /// The report on a reset.
 #[derive(Debug, PartialEq, Eq)]
-enum Word {
+enum ResetReport {
     Nothing,
     /// It is a single one.
-    One,
+    Single,
     /// It is one of a loop, with this number in the last second.
-    Again(u32),
+    Loop(u32),
 }
 
 impl Resets {
     /// Counts a reset at host time `now`, and returns the report on it.
-    fn note(&mut self, now: Instant) -> Word {
+    fn note(&mut self, now: Instant) -> ResetReport {
         let passed = self.since.map(|since| now.saturating_duration_since(since));
         if passed.is_some_and(|passed| passed < SECOND) {
             self.count += 1;
-            return Word::Nothing;
+            return ResetReport::Nothing;
         }
         let is_next_second = passed.is_some_and(|passed| passed < 2 * SECOND);
         let before = if is_next_second { self.count } else { 0 };
         (self.since, self.count) = (Some(now), 1);
         if before < LOOP {
-            return Word::One;
+            return ResetReport::Single;
         }
         if self.quiet_until.is_some_and(|until| now < until) {
-            return Word::Nothing;
+            return ResetReport::Nothing;
         }
         self.quiet_until = Some(now + PAUSE);
-        Word::Again(before)
+        ResetReport::Loop(before)
     }
 }
 
@@ -205,21 +205,21 @@ impl Vm {
     pub(super) fn note_reset(&mut self, what: &str) {
         self.stats.resets += 1;
         let fault = self.giving_up.fault.take();
-        let word = self.giving_up.resets.note(Instant::now());
+        let report = self.giving_up.resets.note(Instant::now());
         let (cs, eip) = fault.unwrap_or((self.cpu.segment(sreg::CS).selector, self.cpu.ip));
         let hint = if fault.is_some() { self.hint_at_64_bits() } else { String::new() };
-        match word {
-            Word::Nothing => {}
+        match report {
+            ResetReport::Nothing => {}
             // Some guests use a triple fault to return to real mode. A kernel that was started without
             // firmware has failed.
-            Word::One if fault.is_some() && self.software.kernel().is_some() => {
+            ResetReport::Single if fault.is_some() && self.software.kernel().is_some() => {
                 warn!("triple fault at {cs:04x}:{eip:08x}: the machine starts again{hint}");
             }
-            Word::One if fault.is_some() => {
+            ResetReport::Single if fault.is_some() => {
                 info!("triple fault at {cs:04x}:{eip:08x}: the processor starts again{hint}");
             }
-            Word::One => info!("the guest has reset the {what}"),
-            Word::Again(count) => {
+            ResetReport::Single => info!("the guest has reset the {what}"),
+            ResetReport::Loop(count) => {
                 let how = if fault.is_some() { "by a triple fault " } else { "" };
                 warn!(
                     "the guest resets again and again: {count} times in the last second, the last time {how}at \
@@ -246,13 +246,13 @@ mod tests {
         let mut said = Vec::new();
         // A thousand resets each second, for more than two minutes.
         for number in 0..125_000 {
-            let word = resets.note(start + Duration::from_millis(number));
-            if word != Word::Nothing {
-                said.push((number, word));
+            let report = resets.note(start + Duration::from_millis(number));
+            if report != ResetReport::Nothing {
+                said.push((number, report));
             }
         }
-        let again = |at| (at, Word::Again(1000));
-        assert_eq!(said, [(0, Word::One), again(1000), again(61_000), again(121_000)]);
+        let again = |at| (at, ResetReport::Loop(1000));
+        assert_eq!(said, [(0, ResetReport::Single), again(1000), again(61_000), again(121_000)]);
     }
 
     #[test]
@@ -260,12 +260,12 @@ mod tests {
         let start = Instant::now();
         let mut resets = Resets::default();
         for number in 0..20 {
-            assert_eq!(resets.note(start + number * SECOND), Word::One);
+            assert_eq!(resets.note(start + number * SECOND), ResetReport::Single);
         }
         // Many resets long ago do not make the next one part of a loop.
         for _ in 0..2 * LOOP {
             resets.note(start + 20 * SECOND);
         }
-        assert_eq!(resets.note(start + 30 * SECOND), Word::One);
+        assert_eq!(resets.note(start + 30 * SECOND), ResetReport::Single);
     }
 }

@@ -2,7 +2,7 @@
 
 use ring3_x86::engine::Exit;
 
-use crate::event_log::{EventLog, What};
+use crate::event_log::{EventLog, LoggedEvent};
 use crate::machine::accesses::{Accesses, end_of_slice};
 use crate::machine::deterministic::charge_accesses;
 use crate::machine::{Ending, Vm};
@@ -15,7 +15,7 @@ impl Vm {
         let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)));
         if checkpoint.is_some_and(|at| at <= self.cpu.instructions) {
             let checkpoint = self.checkpoint();
-            self.tell_log(&What::Checkpoint(checkpoint));
+            self.tell_log(&LoggedEvent::Checkpoint(checkpoint));
         }
         ending
     }
@@ -34,7 +34,7 @@ impl Vm {
             }
             if self.board.take_nmi() {
                 self.cpu.raise_nmi();
-                self.tell_log(&What::Nmi);
+                self.tell_log(&LoggedEvent::Nmi);
             }
             // Wherever slices end, the outputs of a timer go out between the same two instructions.
             if self.board.has_urgent_outputs() && !self.cpu.has_answers() {
@@ -88,7 +88,7 @@ impl Vm {
                 }
                 Exit::InterruptWindow => {
                     let vector = self.board.acknowledge_interrupt();
-                    self.tell_log(&What::Interrupt(vector));
+                    self.tell_log(&LoggedEvent::Interrupt(vector));
                     self.cpu.inject(vector);
                 }
                 Exit::Shutdown if self.config.reboots => {

@@ -367,6 +367,8 @@ pub(crate) struct Context {
     pub(crate) far_offset: u32,
     pub(crate) far_flags: u32,
     pub(crate) far_selector: u16,
+    /// The address of the [`FarMode`] of the code to which a far call or INT n leads.
+    far_found: u64,
     /// Whether a far transfer has loaded CS with its selector in [`Context::selectors`].
     pub(crate) has_gone_far: u32,
     /// The value of RSP of an empty stack of returns.
@@ -565,6 +567,7 @@ impl Context {
             far_modes: [[FarMode::NONE; FAR_MODES]; 2],
             far_offset: 0,
             far_selector: 0,
+            far_found: 0,
             far_flags: 0,
             has_gone_far: 0,
             no_returns: 0,

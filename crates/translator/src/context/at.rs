@@ -61,6 +61,7 @@ fields! {
         DEVICE_VALUE: device_value,
         FAR_OFFSET: far_offset,
         FAR_SELECTOR: far_selector,
+        FAR_FOUND: far_found,
         FAR_FLAGS: far_flags,
         REAL_VECTORS: real_vectors,
         FAR_FIND: far_find,

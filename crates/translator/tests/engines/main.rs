@@ -31,6 +31,7 @@ mod calls;
 mod code;
 mod devices;
 mod exceptions;
+mod far_pushes;
 mod fast_calls;
 mod faults;
 mod first_accesses;

@@ -84,6 +84,21 @@ fn find(emitter: &mut Emitter, routine: u32) {
     emitter.call(routine);
 }
 
+/// Keeps in the context what [`find`] has found, for [`find_again`].
+fn keep_found(emitter: &mut Emitter) {
+    emitter.instruction(Instruction::with2(
+        Code::Mov_rm64_r64,
+        field(at::FAR_FOUND),
+        Register::R10,
+    ));
+}
+
+/// Loads R10 with what [`find`] has found. The descriptor is not compared once more, since the pushes may have
+/// changed it.
+fn find_again(emitter: &mut Emitter) {
+    emitter.load_field(Register::R10, at::FAR_FOUND);
+}
+
 /// Goes on at the offset in the context's `far_offset`, in the [`FarMode`](crate::context::FarMode) at R10.
 fn go(emitter: &mut Emitter) {
     emitter.load(Register::R8D, field(at::FAR_OFFSET));
@@ -145,8 +160,9 @@ impl BlockBuilder<'_> {
                 );
                 if !is_jump {
                     // Where `find` leaves the transfer to the interpreter, nothing has been pushed yet.
+                    keep_found(&mut self.emitter);
                     self.store_return(transfer, segmented, 0, size);
-                    find(&mut self.emitter, routine);
+                    find_again(&mut self.emitter);
                     release(&mut self.emitter, segmented, (2 * size).wrapping_neg());
                 }
                 go(&mut self.emitter);
@@ -219,11 +235,12 @@ impl BlockBuilder<'_> {
         }
         find(emitter, at::FAR_FIND_VECTOR);
         check_limit(emitter, segmented, WORD);
+        keep_found(emitter);
         flags::load(emitter, Register::R10);
         store_above(emitter, segmented, Register::R10W, -(WORD as i32));
         self.store_return(transfer, segmented, WORD, WORD);
         let emitter = &mut self.emitter;
-        find(emitter, at::FAR_FIND_VECTOR);
+        find_again(emitter);
         release(emitter, segmented, (3 * WORD).wrapping_neg());
         emitter.copy_field(at::SYSTEM_FLAGS, at::FLAGS_WITHOUT_IF);
         go(emitter);
@@ -237,11 +254,12 @@ impl BlockBuilder<'_> {
         emitter.call(at::FAR_GATE);
         find(emitter, at::FAR_FIND_DESCRIPTOR);
         check_limit(emitter, segmented, DWORD);
+        keep_found(emitter);
         flags::load(emitter, Register::R10);
         store_above(emitter, segmented, Register::R10D, -(DWORD as i32));
         self.store_return(transfer, segmented, DWORD, DWORD);
         let emitter = &mut self.emitter;
-        find(emitter, at::FAR_FIND_DESCRIPTOR);
+        find_again(emitter);
         release(emitter, segmented, (3 * DWORD).wrapping_neg());
         emitter.copy_field(at::SYSTEM_FLAGS, at::FAR_FLAGS);
         go(emitter);

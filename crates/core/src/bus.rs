@@ -304,6 +304,12 @@ impl Bus {
         DeviceId::all().zip(&self.devices).filter_map(|(id, device)| Some((id, device.as_deref()?)))
     }
 
+    /// Returns the byte at `port`, under the conditions of [`Device::peek_port`]. Ports that no device owns
+    /// read as ones.
+    pub fn peek_port(&self, port: u16) -> Option<u8> {
+        self.owner(port).map_or(Some(0xff), |id| self.get(id).peek_port(port))
+    }
+
     /// Performs the guest's read of `width` at `port`, and sets the context's device. An access is split into
     /// bytes, as the ISA bus does, if its ports belong to different devices or reach beyond those of the
     /// device at its first port. Ports that no device owns read as ones.

@@ -194,6 +194,12 @@ pub trait Device {
     /// lines before this call.
     fn reset(&mut self, context: &mut Context<'_>);
 
+    /// Returns the byte at `port`, if reading it has no effect, and it only changes when a device is
+    /// accessed, when a timer is due or when an input comes. Returns None for all other ports.
+    fn peek_port(&self, _port: u16) -> Option<u8> {
+        None
+    }
+
     /// Performs the guest's read of `width` at `port`, which the device was attached to or has claimed. Bits
     /// above the width are ignored.
     fn read_port(&mut self, _context: &mut Context<'_>, _port: u16, width: Width) -> u32 {

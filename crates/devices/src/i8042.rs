@@ -375,6 +375,10 @@ impl Device for I8042 {
         context.drive_a20(self.state.a20);
     }
 
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        (port == STATUS_PORT).then(|| self.status())
+    }
+
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         bytewise::read(port, width, |port| match port {
             DATA_PORT => self.read_data(context),

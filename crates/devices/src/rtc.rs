@@ -411,6 +411,10 @@ impl Device for Rtc {
         self.cmos[REGISTER_C] = 0;
     }
 
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        (port == 0x71 && !self.selects_clock()).then(|| self.cmos[usize::from(self.index)])
+    }
+
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         let is_of_clock = self.selects_clock();
         if is_of_clock {

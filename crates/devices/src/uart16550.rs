@@ -521,6 +521,12 @@ impl Device for Uart16550 {
         self.state = State::power_on();
     }
 
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        // A read of the line status forgets an overrun.
+        let is_line_status = port.wrapping_sub(self.port.base) == 5;
+        (is_line_status && !self.state.overrun).then(|| self.state.line_status())
+    }
+
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
         let base = self.port.base;
         bytewise::read(port, width, |port| self.read(context, port.wrapping_sub(base) & 7))

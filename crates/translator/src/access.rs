@@ -33,9 +33,9 @@ enum Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceAccess {
     transfer: Transfer,
-    width: Width,
-    /// Bytes of the instruction.
-    pub(crate) length: u8,
+    pub(crate) width: Width,
+    /// Whether the I/O permission bit map may forbid it: it is an access of user code to a port.
+    pub(crate) needs_permission: bool,
     place: Place,
     /// The value that is written.
     value: Value,
@@ -65,10 +65,9 @@ pub(crate) enum To {
 }
 
 impl DeviceAccess {
-    /// Returns the access of `instruction` in code of `mode`. Returns None if it is of another kind, or may
-    /// not be allowed.
+    /// Returns the access of `instruction` in code of `mode`, or None if it is of another kind.
     pub(crate) fn of(instruction: &Instruction, mode: &Mode) -> Option<DeviceAccess> {
-        if mode.is_user || instruction.has_lock_prefix() {
+        if instruction.has_lock_prefix() {
             return None;
         }
         let (transfer, width, place, value) = match instruction.code() {
@@ -95,7 +94,8 @@ impl DeviceAccess {
             }
             _ => memory(instruction, mode)?,
         };
-        Some(DeviceAccess { transfer, width, length: instruction.len() as u8, place, value })
+        let needs_permission = mode.is_user && matches!(place, Place::Port(_));
+        Some(DeviceAccess { transfer, width, needs_permission, place, value })
     }
 
     /// Returns the target of the access with the present registers. Returns None if it is not within one
@@ -138,6 +138,24 @@ impl DeviceAccess {
         }
     }
 
+    /// Returns whether it is an access to a port.
+    pub(crate) fn is_to_port(&self) -> bool {
+        matches!(self.place, Place::Port(_))
+    }
+
+    /// Returns the number of the port, if the instruction contains it. Otherwise it is in DX.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self.place {
+            Place::Port(port) => port,
+            Place::Memory { .. } => None,
+        }
+    }
+
+    /// Returns whether the access reads a byte of a port.
+    pub(crate) fn reads_byte(&self) -> bool {
+        self.transfer == Transfer::In && self.width == Width::Byte
+    }
+
     /// Returns whether the access writes.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.transfer, Transfer::Out | Transfer::Store)
@@ -167,10 +185,11 @@ impl DeviceAccess {
     }
 }
 
-/// Returns the access of a MOV or MOVZX with an operand in memory, in flat code.
+/// Returns the access of a MOV or MOVZX with an operand in memory, in flat code of the supervisor.
 fn memory(instruction: &Instruction, mode: &Mode) -> Option<(Transfer, Width, Place, Value)> {
     let is_base_free = !matches!(instruction.memory_segment(), Register::FS | Register::GS);
-    if mode.segmented.is_some() || !is_base_free || !copy::is_translated_address(instruction) {
+    let is_flat = !mode.is_user && mode.segmented.is_none();
+    if !is_flat || !is_base_free || !copy::is_translated_address(instruction) {
         return None;
     }
     let width = match instruction.memory_size() {

@@ -41,7 +41,7 @@ use crate::routines::privileges::{far_check_call_of_user, far_check_return};
 use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, enter_program};
 use crate::segmented::limits::Limits;
 use crate::system::TAKING_RESULT;
-pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead};
+pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead, PORT_READ_BITS};
 pub(crate) use entry::{enter, leave, leave_signal};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
@@ -70,6 +70,9 @@ pub(crate) mod reason {
     /// A system instruction is complete, and the engine must look around. Its host code has called a routine;
     /// the call ends at `fault_rip`.
     pub(crate) const SYSTEM: u32 = 6;
+    /// The engine has made an access to a device, and must look around. The call of the instruction's host
+    /// code ends at `fault_rip`.
+    pub(crate) const ACCESSED: u32 = 7;
 }
 
 /// The guest's flags that are in the host's flags while translated code runs: the status flags and DF.
@@ -350,17 +353,26 @@ pub(crate) struct Context {
     pub(crate) fast_call_stack: u32,
     /// Device registers whose values are known.
     pub(crate) device_reads: [DeviceRead; DEVICE_READS],
+    /// Ports whose bytes are known.
+    pub(crate) port_reads: [DeviceRead; DEVICE_READS],
     /// Whether [`Context::device_reads`] has any entries.
     has_device_reads: bool,
     /// The base that GS already has when translated code is entered, or 0 if that is not known. Setting it
-    /// takes a good part of the time of an access to a device.
+    /// takes a good part of the time of an instruction beside translated code.
     set_window: u64,
-    /// The value that was read of one of them.
+    /// The value that was read of a device register or a port.
     pub(crate) device_value: u32,
     /// The linear address of a device register whose value is not known.
     pub(crate) device_address: u32,
     /// The address of the routine that reads a device register.
     read_device: u64,
+    /// The address of the routine that has the engine make an access to a device.
+    access_device: u64,
+    /// The address of the routine that reads a byte at a port.
+    read_port: u64,
+    /// The index of the instruction that reads a port in the list of those that blocks leave to the
+    /// interpreter.
+    pub(crate) port_number: u32,
     /// The code segments to which far transfers of segmented code can lead.
     pub(crate) far_modes: [[FarMode; FAR_MODES]; 2],
     /// Offset, flags and selector that a far transfer loads.
@@ -559,11 +571,15 @@ impl Context {
             fast_call_entry: 0,
             fast_call_stack: 0,
             device_reads: [DeviceRead::NONE; DEVICE_READS],
+            port_reads: [DeviceRead::NONE; DEVICE_READS],
             has_device_reads: false,
             set_window: 0,
             device_value: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
+            access_device: routines::devices::access_device as *const () as u64,
+            read_port: routines::devices::read_port as *const () as u64,
+            port_number: 0,
             far_modes: [[FarMode::NONE; FAR_MODES]; 2],
             far_offset: 0,
             far_selector: 0,

@@ -44,7 +44,7 @@ use crate::numeric::{self, Numeric};
 use crate::segmented::limits::Limits;
 use barred::{Patience, Signals};
 use changes::Paging;
-use device_access::Accessed;
+pub(crate) use device_access::execute_access;
 use faults::{PageFault, Sweep};
 use leaving::{Middle, Next};
 use system::Running;
@@ -154,6 +154,8 @@ pub struct Translator {
     /// Iterations of the present instruction that were subtracted from ECX, since they come after the
     /// deadline.
     put_off: u32,
+    /// Whether the engine must return after an access to a device, since the machine is to look around.
+    must_return: bool,
     counters: Counters,
 }
 
@@ -232,6 +234,7 @@ impl Translator {
             sweep: Sweep::default(),
             far: far::Far::new(),
             put_off: 0,
+            must_return: false,
             counters: Counters::default(),
         })
     }
@@ -278,29 +281,21 @@ impl Translator {
             self.context.resumed = 0;
             self.move_stack(-middle.stack_offset);
             self.load_returns(cpu);
-            let accessed = loop {
-                self.counters.entries += 1;
-                let (translator, cpu_at, memory_at) =
-                    (&raw mut *self, &raw mut *cpu, &raw mut *memory);
-                let mut running = Running { translator, cpu: cpu_at, memory: memory_at, allowed };
-                self.context.running = (&raw mut running).expose_provenance() as u64;
-                // SAFETY: the target is an entry of the jump table, of a block, or an instruction in a block,
-                // or code that looks one up; the rest is as the context says; and the handler is installed
-                // for as long as there is a cache.
-                unsafe { context::enter(&raw mut *self.context) };
-                match self.access_device(cpu, memory, &mut allowed, deadline, devices) {
-                    Accessed::GoesOn => {}
-                    accessed => break accessed,
-                }
+            self.counters.entries += 1;
+            let mut running = Running {
+                translator: &raw mut *self,
+                cpu: &raw mut *cpu,
+                memory: &raw mut *memory,
+                allowed,
+                deadline: &raw mut *deadline,
+                devices: &raw mut *devices,
             };
-            match accessed {
-                Accessed::GoesOnAnew => {
-                    middle = Middle::default();
-                    continue;
-                }
-                Accessed::Next(next) => return Ok(next),
-                Accessed::Not | Accessed::GoesOn => {}
-            }
+            self.context.running = (&raw mut running).expose_provenance() as u64;
+            // SAFETY: the target is an entry of the jump table, of a block, or an instruction in a block, or
+            // code that looks one up; the rest is as the context says; and the handler is installed for as
+            // long as there is a cache.
+            unsafe { context::enter(&raw mut *self.context) };
+            allowed = running.allowed;
             self.come_back(cpu);
             let resumed_at = self.resumed_at(cpu, allowed);
             let next = match self.next(cpu, memory, allowed, *deadline) {
@@ -416,7 +411,10 @@ impl Translator {
                             continue;
                         }
                         Ok(Next::Op { .. }) => {}
-                        Ok(Next::Exit(exit)) => return exit,
+                        Ok(Next::Exit(exit)) => {
+                            self.numeric.take(cpu, &self.blocks, &mut self.context);
+                            return exit;
+                        }
                         Ok(Next::Done) => continue,
                         Ok(Next::Interpret(count)) => interpreted = count,
                         Ok(Next::ToPageFault) => {

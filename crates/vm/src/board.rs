@@ -269,6 +269,16 @@ impl Board {
         self.interrupts.peek(address)
     }
 
+    /// Returns the byte at `port`, if reading it has no effect, and it only changes as the registers of
+    /// [`Board::peek`] do. Returns None for all other ports.
+    pub fn peek_port(&self, port: u16) -> Option<u8> {
+        // After each access the DMA controllers continue with the requests that are ready.
+        let has_effect = !self.dma.are_idle(&self.wires.dma)
+            || self.owner_off_the_bus(port).is_some()
+            || ConfigAddress::is_data(port, Width::Byte);
+        if has_effect { None } else { self.bus.peek_port(port) }
+    }
+
     /// Writes, for the guest, to an address without memory.
     pub fn write_memory(
         &mut self,

@@ -98,6 +98,9 @@ pub trait Devices {
     /// effect and takes no time, and its value stays the same until the next access or until the engine
     /// returns. Returns None for all other addresses.
     fn peek(&self, address: u64) -> Option<u32>;
+
+    /// Returns the byte at `port` under the same conditions, and None for all other ports.
+    fn peek_port(&self, port: u16) -> Option<u8>;
 }
 
 /// An engine, which executes guest instructions.

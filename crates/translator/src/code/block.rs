@@ -45,6 +45,7 @@ use links::Later;
 pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
 use walk::End;
+pub(crate) use walk::MAX_INSTRUCTIONS;
 
 /// Clears the offset in a page of the guest.
 const PAGE_MASK: u32 = !0xfff;
@@ -293,6 +294,59 @@ impl BlockBuilder<'_> {
         true
     }
 
+    /// Returns whether the engine makes the access of `instruction`, which follows `last`, while translated
+    /// code waits. The instruction makes one access to a device, and nothing else. If it accesses memory, it
+    /// has gone to the interpreter again and again.
+    ///
+    /// If the engine cannot make the access, it must be told of a STI just before, so that it holds
+    /// interrupts.
+    fn accesses_device(
+        &self,
+        instruction: &Instruction,
+        last: Option<&Instruction>,
+        source: &Source,
+    ) -> bool {
+        let linear = self.mode.linear(instruction.ip32());
+        let is_one = |access: DeviceAccess| access.is_to_port() || source.barred.contains(&linear);
+        DeviceAccess::of(instruction, &self.mode).is_some_and(is_one)
+            && decode::exists(instruction, source.model)
+            && !last.is_some_and(walk::holds_interrupts)
+    }
+
+    /// Translates such an instruction.
+    fn access_device(&mut self, instruction: &Instruction, source: &Source) {
+        self.emitter.settle_stack();
+        // The engine computes the time from the budget, so nothing may be subtracted yet for the instructions
+        // that follow.
+        self.begin_site(instruction);
+        self.end_count();
+        let number = self.defer(instruction, source);
+        if let Some(site) = self.sites.last_mut() {
+            site.deferred = Some(number);
+            site.accesses_device = true;
+        }
+        let access = DeviceAccess::of(instruction, &self.mode);
+        if let Some(access) =
+            access.filter(|access| access.reads_byte() && !access.needs_permission)
+        {
+            if let Some(port) = access.port() {
+                self.emitter.load_number(Register::R8D, port.into());
+            } else {
+                let to_r8 = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::DX);
+                self.emitter.instruction(to_r8);
+            }
+            self.emitter.load_number(Register::R9D, number);
+            self.emitter.call(at::READ_PORT);
+            let value = MemoryOperand::with_base_displ(Register::R14, at::DEVICE_VALUE.into());
+            let load = Instruction::with2(Code::Mov_r8_rm8, Register::AL, value);
+            self.emitter.instruction(load);
+        } else {
+            self.emitter.load_number(Register::R8D, number);
+            self.emitter.call(at::ACCESS_DEVICE);
+        }
+        self.begin_count();
+    }
+
     /// Translates an instruction that reads a device register whose value is mostly known. Returns false for
     /// all other instructions, and then writes nothing.
     fn reads_device(&mut self, instruction: &Instruction, source: &Source) -> bool {
@@ -382,6 +436,7 @@ impl BlockBuilder<'_> {
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),
             deferred: None,
+            accesses_device: false,
             reads_device: false,
             transfer: None,
             loads: self.loads(instruction),

@@ -170,6 +170,7 @@ impl BlockStore {
                 is_numeric: false,
                 operand: None,
                 deferred: None,
+                accesses_device: false,
                 reads_device: false,
                 transfer: None,
                 loads: None,

@@ -58,6 +58,8 @@ fields! {
         SYSENTER: sysenter,
         SYSEXIT: sysexit,
         READ_DEVICE: read_device,
+        ACCESS_DEVICE: access_device,
+        READ_PORT: read_port,
         DEVICE_VALUE: device_value,
         FAR_OFFSET: far_offset,
         FAR_SELECTOR: far_selector,

@@ -1,114 +1,153 @@
-//! Accesses to devices by instructions that do nothing else and are known since their translation. The
-//! guest's state need not go to the processor and back for them.
+//! Accesses to devices by instructions that do nothing else and are known since their translation. The engine
+//! makes them while translated code waits, and the guest's state does not go to the processor and back for
+//! them.
+
+use std::mem;
+use std::ptr;
 
 use ring3_core::clock::Clock;
+use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
-use ring3_x86::engine::{Devices, Exit};
+use ring3_x86::engine::Devices;
 
 use super::Translator;
-use super::leaving::Next;
-use crate::access::{DeviceAccess, To};
-use crate::code::block::DeferredOp;
-use crate::context::{info, reason};
+use super::system::Running;
+use crate::access::To;
+use crate::budget;
+use crate::code::block::{DeferredOp, MAX_INSTRUCTIONS};
+use crate::context::{Context, outcome};
 
-/// The outcome of looking at the instruction for which translated code was left.
-pub(super) enum Accessed {
-    /// It is another instruction, and nothing was done.
-    Not,
-    /// The access is complete. Translated code continues with its present context.
-    GoesOn,
-    /// The access is complete. Translated code continues after its context was set up anew.
-    GoesOnAnew,
-    /// The access is complete, but something else must be done first.
-    Next(Next),
+/// Makes the access of the instruction with index `number` in [`Translator::ops`], and returns its
+/// [`outcome`].
+///
+/// # Safety
+/// Only [`access_device`](crate::routines::devices::access_device) may call it, for the [`Context`] with
+/// which translated code runs. The general registers, the budget and RSP must be in `context`.
+pub(crate) unsafe extern "sysv64" fn execute_access(context: *mut Context, number: u32) -> u32 {
+    // SAFETY: `running` was set before translated code was entered. The function that entered it waits until
+    // translated code is left, and uses none of these objects meanwhile.
+    let running = unsafe {
+        &mut *ptr::with_exposed_provenance_mut::<Running<'_>>((*context).running as usize)
+    };
+    let Running { translator, cpu, memory, deadline, devices, .. } = *running;
+    // SAFETY: as above; there are no other references to them.
+    unsafe {
+        let devices = &mut *devices;
+        let Some(devices) = devices.as_deref_mut() else { return outcome::STOPPED };
+        let allowed = &mut running.allowed;
+        let translator = &mut *translator;
+        translator.access(
+            &mut *cpu,
+            &mut *memory,
+            number as usize,
+            allowed,
+            &mut *deadline,
+            devices,
+        )
+    }
 }
 
 impl Translator {
-    /// After translated code, which may execute `allowed` instructions, was left: if it was left for a known
-    /// access to a device, makes the access by `devices`.
-    pub(super) fn access_device(
+    /// Makes an access by `devices` while translated code, which may execute `allowed` instructions, waits;
+    /// see [`execute_access`].
+    #[inline]
+    fn access(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
+        number: usize,
         allowed: &mut u64,
         deadline: &mut u64,
-        devices: &mut Option<&mut dyn Devices>,
-    ) -> Accessed {
-        let Some(devices) = devices else { return Accessed::Not };
-        let context = &*self.context;
-        if context.reason != reason::STEP
-            || context.info & (info::QUIET | info::AFTER_HOLDING) != info::QUIET
+        devices: &mut dyn Devices,
+    ) -> u32 {
+        // What is known of the instruction is read where it is, and the exit is made in one place: to move
+        // them takes as long as a short access.
+        let Some(access) = &self.ops[number].access else { return outcome::STOPPED };
+        let Some(to) = access.to(&self.context.gpr) else { return outcome::STOPPED };
+        let width = access.width;
+        if let To::Port(port) = to
+            && access.needs_permission
+            && !self.may_use_port(cpu, memory, port, width)
         {
-            return Accessed::Not;
+            return outcome::STOPPED;
         }
-        let number = (context.info >> info::OP_SHIFT) as usize;
-        let remaining = self.budget.remaining(context.budget);
-        let before = cpu.instructions + (*allowed as i64 - remaining) as u64;
-        let Some((access, exit)) = self.known_access(number, &**devices) else {
-            return Accessed::Not;
+        let Translator { ops, context, device_pages, .. } = self;
+        let DeferredOp { access: Some(access), reads_register, .. } = &ops[number] else {
+            return outcome::STOPPED;
         };
-        if before >= *deadline {
-            return Accessed::Not;
-        }
-        let has_stayed = self.has_stayed();
-        if !has_stayed {
-            self.come_back(cpu);
-        }
+        let exit = match to {
+            To::Port(port) => {
+                if access.reads_byte()
+                    && let Some(value) = devices.peek_port(port)
+                {
+                    if !access.needs_permission {
+                        context.note_port_read(port, value);
+                    }
+                    context.finish_access(access, value.into());
+                    return outcome::DONE;
+                }
+                access.at_port(&context.gpr, port)
+            }
+            To::Linear(linear) => {
+                let Some(address) = device_pages.find(linear, access.writes()) else {
+                    return outcome::STOPPED;
+                };
+                if *reads_register && devices.peek(address).is_some() {
+                    // There is more to learn about the instruction.
+                    return outcome::STOPPED;
+                }
+                access.at_address(&context.gpr, address)
+            }
+        };
         let was_asked = cpu.interrupt_pin;
         let clock = cpu.clock.as_ref().map(Clock::base);
-        cpu.instructions = before;
+        let entered_at = cpu.instructions;
+        // The access counts when it is complete.
+        let left = self.budget.remaining(self.context.budget);
+        cpu.instructions = entered_at.wrapping_add_signed(*allowed as i64 - left - 1);
         let (value, room) = devices.transfer(cpu, memory, &exit);
-        let context = &mut *self.context;
+        let executed = mem::replace(&mut cpu.instructions, entered_at);
+        let Translator { ops, context, .. } = self;
         context.forget_device_reads();
-        access.finish(&mut context.gpr, value);
-        context.eip = context.eip.wrapping_add(access.length.into());
+        if let Some(access) = &ops[number].access {
+            context.finish_access(access, value);
+        }
         let Some(room) = room else {
-            self.leave_after_access(cpu);
-            self.numeric.take(cpu, &self.blocks, &mut self.context);
-            return Accessed::Next(Next::Exit(Exit::Deadline));
+            self.must_return = true;
+            return outcome::DONE | outcome::LEAVES;
         };
-        let end = cpu.instructions.saturating_add(room);
-        let is_anew = std::mem::replace(deadline, end) != end
-            || !has_stayed
-            || self.context.numeric_was_live != 0
-            || cpu.clock.as_ref().map(Clock::base) != clock;
+        let end = executed.saturating_add(room);
+        let has_same_end = mem::replace(deadline, end) == end;
         if !self.is_quiet(cpu, memory, was_asked) {
-            self.leave_after_access(cpu);
-            return Accessed::Next(Next::Done);
+            return outcome::DONE | outcome::LEAVES;
         }
-        if is_anew {
+        if has_same_end && cpu.clock.as_ref().map(Clock::base) == clock {
+            return outcome::DONE;
+        }
+        // The block has checked the budget for the instructions that follow in it, but this is another one.
+        if room < u64::from(MAX_INSTRUCTIONS) {
+            return outcome::DONE | outcome::LEAVES;
+        }
+        cpu.instructions = executed;
+        *allowed = room.min(budget::LONGEST);
+        self.context.budget = self.budget.of(*allowed);
+        self.context.resumed = 0;
+        self.load_time(cpu, *allowed);
+        outcome::DONE
+    }
+
+    /// Returns whether the user code that runs may use a port.
+    fn may_use_port(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        port: u16,
+        width: Width,
+    ) -> bool {
+        if !self.has_stayed() {
             self.come_back(cpu);
-            self.context.go_on_at_eip();
-            return Accessed::GoesOnAnew;
         }
-        let context = &mut *self.context;
-        context.go_on_at_eip();
-        // The access counts as one instruction.
-        context.budget -= 1;
-        *allowed = (remaining - 1) as u64;
-        Accessed::GoesOn
-    }
-
-    /// Returns the access that the instruction at CS:EIP, with index `number`, demands. Returns None if the
-    /// interpreter must execute the instruction, or if there may be more to learn about it.
-    fn known_access(&self, number: usize, devices: &dyn Devices) -> Option<(DeviceAccess, Exit)> {
-        let DeferredOp { access, reads_register, .. } = &self.ops[number];
-        let access = (*access)?;
-        let registers = &self.context.gpr;
-        match access.to(registers)? {
-            To::Port(port) => Some((access, access.at_port(registers, port))),
-            To::Linear(linear) => {
-                let address = self.device_pages.find(linear, access.writes())?;
-                let is_one = *reads_register && devices.peek(address).is_some();
-                (!is_one).then(|| (access, access.at_address(registers, address)))
-            }
-        }
-    }
-
-    /// Copies the guest's state from translated code to the processor.
-    fn leave_after_access(&mut self, cpu: &mut Cpu) {
-        self.come_back(cpu);
-        self.store(cpu);
+        cpu.may_use_port(memory, port, width)
     }
 }

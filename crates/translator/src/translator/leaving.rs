@@ -131,7 +131,10 @@ impl Translator {
                 }
                 let Some(number) = point.site.deferred else { return Ok(STEP) };
                 let (number, loads) = (number as usize, point.site.loads);
-                Ok(if point.site.reads_device {
+                Ok(if point.site.accesses_device {
+                    let is_barred = self.barred.contains(&self.linear_of_instruction());
+                    Next::Quiet { number, is_barred }
+                } else if point.site.reads_device {
                     Next::DeviceRead { point, number }
                 } else {
                     Next::Op { number, is_numeric: false, transfers: false, loads }
@@ -145,6 +148,15 @@ impl Translator {
                 self.context.eip = self.context.eip.wrapping_add(len.into());
                 cpu.instructions += 1;
                 Ok(Next::Done)
+            }
+            reason::ACCESSED => {
+                // The code was left at the call, whose return address is noted.
+                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let len = point.site.deferred.map_or(0, |number| self.ops[number as usize].len);
+                self.context.eip = self.context.eip.wrapping_add(len.into());
+                cpu.instructions += 1;
+                let must_return = std::mem::take(&mut self.must_return);
+                Ok(if must_return { Next::Exit(Exit::Deadline) } else { Next::Done })
             }
             _ => {
                 cpu.instructions += executed(self);

@@ -113,7 +113,6 @@ impl Translator {
             self.drop_block(cpu, memory);
         }
         if let Some(exit) = exit {
-            self.numeric.take(cpu, &self.blocks, &mut self.context);
             return Next::Exit(exit);
         }
         if self.interpreter.events() != events || !self.is_quiet(cpu, memory, was_asked) {

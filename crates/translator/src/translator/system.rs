@@ -5,6 +5,7 @@ use std::ptr;
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, Msrs, reg};
+use ring3_x86::engine::Devices;
 use ring3_x86::flags::Eflags;
 
 use super::Translator;
@@ -18,14 +19,17 @@ const OF_NUMERIC: Cr0 = Cr0::TS.union(Cr0::MP).union(Cr0::EM).union(Cr0::NE);
 /// The number of IA32_TIME_STAMP_COUNTER.
 const TIME_STAMP_COUNTER: u32 = 0x10;
 
-/// What [`execute_system`] needs of the engine that runs translated code.
-#[derive(Clone, Copy)]
-pub(crate) struct Running {
+/// What [`execute_system`] and [`execute_access`](super::execute_access) need of the engine that runs
+/// translated code.
+pub(crate) struct Running<'a> {
     pub(super) translator: *mut Translator,
     pub(super) cpu: *mut Cpu,
     pub(super) memory: *mut Memory,
     /// Number of instructions that translated code may execute.
     pub(super) allowed: u64,
+    /// The count of instructions at which the engine must return.
+    pub(super) deadline: *mut u64,
+    pub(super) devices: *mut Option<&'a mut dyn Devices>,
 }
 
 /// Executes the instruction with index [`Context::system_number`], and returns its [`outcome`].
@@ -36,8 +40,8 @@ pub(crate) struct Running {
 pub(crate) unsafe extern "sysv64" fn execute_system(context: *mut Context) -> u32 {
     // SAFETY: `running` was set before translated code was entered. The function that entered it waits until
     // translated code is left, and uses none of these objects meanwhile.
-    let Running { translator, cpu, memory, allowed } =
-        unsafe { *ptr::with_exposed_provenance::<Running>((*context).running as usize) };
+    let &Running { translator, cpu, memory, allowed, .. } =
+        unsafe { &*ptr::with_exposed_provenance::<Running<'_>>((*context).running as usize) };
     // SAFETY: as above; there are no other references to them.
     unsafe { (*translator).execute_system(&mut *cpu, &mut *memory, allowed) }
 }

@@ -3,7 +3,10 @@
 //! returns, changes of IF and other instructions for which translated code is left. Each access must come at
 //! the same instruction with the same value on both engines.
 
+use std::cell::Cell;
+
 use ring3_core::clock::{Clock, Time};
+use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, reg};
 use ring3_x86::engine::{Devices, Exit};
@@ -34,6 +37,8 @@ const DEVICE_LINEAR: u32 = 0x3f_f000;
 const QUIET_REGISTER: u32 = 0x100;
 /// The first of the device's ports.
 const PORT: u8 = 0x10;
+/// The device's port that may be read without an access.
+pub(crate) const KNOWN_PORT: u8 = 0x20;
 
 /// The effect of an access, by the lowest digit of the port or the number of the doubleword in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,22 +68,27 @@ impl Action {
 
 /// The machine's side of a run.
 #[derive(Debug, Default)]
-struct Board {
+pub(crate) struct Board {
     /// The number of instructions at which the timer raises the line.
     timer: Option<u64>,
     line: bool,
     looks_around: bool,
     /// Whether the engine must return because of an access that is complete.
     ends_run: bool,
+    /// How often a byte at a port was asked for without an access.
+    pub(crate) peeked: Cell<u32>,
     /// The number of instructions at which the run ends.
-    end: u64,
+    pub(crate) end: u64,
     /// Each access: the number of instructions before it, and the value that was read.
-    log: Vec<(u64, Exit, u32)>,
+    pub(crate) log: Vec<(u64, Exit, u32)>,
 }
 
 impl Board {
     fn perform(&mut self, cpu: &mut Cpu, exit: &Exit) -> u32 {
         let number = match *exit {
+            Exit::PortRead { port, width: Width::Byte } if port == KNOWN_PORT.into() => {
+                return self.known().into();
+            }
             Exit::PortRead { port, .. } | Exit::PortWrite { port, .. } => u32::from(port) & 0xf,
             Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. } => {
                 if let Some(value) = self.peek(address) {
@@ -107,6 +117,11 @@ impl Board {
             Action::LookAround => self.looks_around = true,
         }
         value
+    }
+
+    /// Returns the byte at [`KNOWN_PORT`].
+    fn known(&self) -> u8 {
+        self.log.len() as u8 ^ 0x5a
     }
 
     fn finish(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) {
@@ -141,7 +156,7 @@ impl Board {
     }
 
     /// Runs `machine` to [`Board::end`], or until it halts.
-    fn run(&mut self, machine: &mut Machine) -> Exit {
+    pub(crate) fn run(&mut self, machine: &mut Machine) -> Exit {
         let Machine { cpu, memory, engine, .. } = machine;
         loop {
             self.expire(cpu.instructions);
@@ -190,6 +205,11 @@ impl Devices for Board {
     fn peek(&self, address: u64) -> Option<u32> {
         (address == u64::from(DEVICE + QUIET_REGISTER)).then_some(self.log.len() as u32)
     }
+
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        self.peeked.set(self.peeked.get() + 1);
+        (port == KNOWN_PORT.into()).then(|| self.known())
+    }
 }
 
 /// Returns an access to a device by an instruction of any kind. `action` is the number of its [`Action`].
@@ -210,7 +230,7 @@ fn access(random: &mut Random, action: u8) -> Vec<u8> {
 /// Returns instructions that access no device.
 fn other(random: &mut Random) -> Vec<u8> {
     let quiet = (DEVICE_LINEAR + QUIET_REGISTER).to_le_bytes();
-    match random.below(15) {
+    match random.below(17) {
         0 => vec![0x0f, 0xa2],                          // CPUID
         1 => vec![0xb9, 0x74, 1, 0, 0, 0x0f, 0x32],     // MOV ECX, IA32_SYSENTER_CS; RDMSR
         2 => vec![0x0f, 0x31],                          // RDTSC
@@ -225,6 +245,8 @@ fn other(random: &mut Random) -> Vec<u8> {
         11 => [&[0x8b, 0x05][..], &quiet].concat(),     // MOV EAX, [the quiet register]
         12 => vec![0x53, 0x0f, 0x01, 0x0f, 0x5b],       // PUSH EBX; SIDT [EDI]; POP EBX
         13 => vec![0x0f, 0x22, 0xd0, 0x0f, 0x20, 0xd2], // MOV CR2, EAX; MOV EDX, CR2
+        14 => vec![0xe4, KNOWN_PORT],                   // IN AL, imm8
+        15 => vec![0xba, KNOWN_PORT, 0, 0, 0, 0xec],    // MOV EDX, imm32; IN AL, DX
         _ => vec![0x1e, 0x1f],                          // PUSH DS; POP DS
     }
 }

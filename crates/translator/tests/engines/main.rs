@@ -42,6 +42,7 @@ mod neighbours;
 mod numeric_errors;
 mod paging;
 mod pair;
+mod ports;
 mod repeats;
 mod software_interrupts;
 mod system_instructions;

@@ -256,3 +256,33 @@ fn a_card_is_plugged_in_and_removed() {
     other.write_port(&mut memory, now, 0xcf8, Width::Dword, 0);
     assert_eq!(board.save(), other.save());
 }
+
+/// Of a port whose byte is known without an access, a read finds this byte and changes nothing.
+#[test]
+fn ports_that_can_be_known_are_read_without_effect() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let mut board = new_board();
+    board.reset(&mut memory, Time::ZERO);
+    // A byte for the keyboard's output, memory of the real-time clock, and a character that is being sent.
+    for (port, value) in [(0x64, 0xd2), (0x60, 0x5a), (0x70, 0x10), (0x3f8, 0x41)] {
+        board.write_port(&mut memory, Time::ZERO, port, Width::Byte, value);
+    }
+    let is_known = |board: &Board, port| board.peek_port(port).is_some();
+    for (port, expected) in
+        [(0x64, true), (0x60, false), (0x71, true), (0x3fd, true), (0x3f8, false)]
+    {
+        assert_eq!(is_known(&board, port), expected, "{port:#x}");
+    }
+    for (port, expected) in [(0x5000, true), (0xcfc, false), (0x21, false), (0x0, false)] {
+        assert_eq!(is_known(&board, port), expected, "{port:#x}");
+    }
+    for port in 0..0x1000 {
+        let Some(known) = board.peek_port(port) else { continue };
+        let before = board.save();
+        let read = board.read_port(&mut memory, Time::from_nanos(1), port, Width::Byte);
+        assert_eq!(read, known.into(), "{port:#x}");
+        assert!(board.save() == before, "{port:#x}");
+    }
+    board.write_port(&mut memory, Time::ZERO, 0x70, Width::Byte, 0x0a);
+    assert!(!is_known(&board, 0x71), "the clock's register A changes with time");
+}

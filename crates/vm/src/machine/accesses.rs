@@ -123,4 +123,8 @@ impl Devices for Accesses<'_> {
         // In a deterministic run each access takes its time.
         if self.is_deterministic { None } else { self.board.peek(address) }
     }
+
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        if self.is_deterministic { None } else { self.board.peek_port(port) }
+    }
 }

@@ -1,5 +1,6 @@
 //! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and the permission to use a port.
 
+use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, reg, width_of};
@@ -23,6 +24,14 @@ pub(super) fn forms(rows: &mut Rows) {
 /// Offset in a 32-bit TSS of the field with the offset of its I/O permission bit map (SDM vol. 3, figure
 /// 9-2).
 const BIT_MAP_OFFSET: u64 = 0x66;
+
+impl Cpu {
+    /// Returns whether the running code may use the ports of an access of this width: by its privilege, or by
+    /// the I/O permission bit map of the TSS. If not, the instruction faults when it is executed.
+    pub fn may_use_port(&mut self, memory: &mut Memory, port: u16, width: Width) -> bool {
+        check_port(self, memory, port, width.bytes().into()).is_ok()
+    }
+}
 
 /// Raises #GP(0) unless the running code may use `size` ports from `port` on, because of its privilege or the
 /// I/O permission bit map of the TSS (SDM vol. 1, 19.5).

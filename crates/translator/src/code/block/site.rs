@@ -27,6 +27,8 @@ pub(crate) struct Site {
     /// Its index in the list of instructions that blocks leave to the interpreter, if a routine that it calls
     /// may leave it.
     pub(crate) deferred: Option<u32>,
+    /// Whether it makes an access to a device, and nothing else.
+    pub(crate) accesses_device: bool,
     /// Whether it reads device registers while their values are known.
     pub(crate) reads_device: bool,
     /// The number of the segment register that it loads.

@@ -11,7 +11,7 @@ use crate::numeric::{self, Checked};
 use crate::segmented;
 
 /// Upper bound of the instructions in a block.
-const MAX_INSTRUCTIONS: u16 = 64;
+pub(crate) const MAX_INSTRUCTIONS: u16 = 64;
 
 /// How a block ends, after its plain instructions.
 pub(super) enum End {
@@ -60,6 +60,21 @@ type Last = (Start, Instruction);
 fn decoder<'a>(source: &Source<'a>) -> Decoder<'a> {
     let (_, mode) = source.mode;
     decode::decoder(source.bytes, mode.is_32_bit(), source.eip)
+}
+
+/// Returns what the interpreter is told if it executes the instruction after `instruction`, which holds back
+/// what comes between the two; 0 if it holds nothing back.
+fn holding(instruction: &Instruction) -> u32 {
+    match instruction.mnemonic() {
+        Mnemonic::Sti => info::AFTER_STI,
+        _ if segmented::loads_stack(instruction) => info::AFTER_SS,
+        _ => 0,
+    }
+}
+
+/// Returns whether one more instruction executes after `instruction` before an interrupt.
+pub(super) fn holds_interrupts(instruction: &Instruction) -> bool {
+    holding(instruction) != 0
 }
 
 impl BlockBuilder<'_> {
@@ -112,12 +127,17 @@ impl BlockBuilder<'_> {
         source: &Source,
         entry_of: &impl Fn(u32) -> Option<u32>,
     ) -> Step {
-        if self.is_interpreted(instruction, source) {
-            return Step::End(self.end_before(instruction, source));
-        }
         // The check at the block's entry does not include the iterations that a repeated instruction takes
         // from the budget. So a repeated instruction comes in the last count.
         let may_go_on = source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
+        let before = last.as_ref().map(|(_, last)| last);
+        if may_go_on && self.accesses_device(instruction, before, source) {
+            self.access_device(instruction, source);
+            return Step::Next;
+        }
+        if self.is_interpreted(instruction, source) {
+            return Step::End(self.end_before(instruction, source));
+        }
         if may_go_on {
             if branches::goes_on_after(instruction, &self.mode) {
                 self.align_pair(last, source);
@@ -232,11 +252,10 @@ impl BlockBuilder<'_> {
     /// instead.
     fn end_after(&mut self, last: Option<Last>, end: End) -> End {
         let Some((start, last)) = last else { return end };
-        let after = match last.mnemonic() {
-            Mnemonic::Sti => info::AFTER_STI,
-            _ if segmented::loads_stack(&last) => info::AFTER_SS,
-            _ => return end,
-        };
+        let after = holding(&last);
+        if after == 0 {
+            return end;
+        }
         match end {
             End::Interpreter(next, info, routine) => End::Interpreter(next, info | after, routine),
             End::Transfer(next, info) => End::Transfer(next, info | after),

@@ -393,24 +393,30 @@ impl PicPair {
         })
     }
 
-    fn read_byte(&mut self, port: u16) -> u8 {
+    /// The register at `port`. None if a read there is the acknowledge of a poll.
+    fn register(&self, port: u16) -> Option<u8> {
         let chip = match port {
-            0x20 | 0x21 => &mut self.master,
-            0xa0 | 0xa1 => &mut self.slave,
-            0x4d0 => return self.master.elcr,
-            0x4d1 => return self.slave.elcr,
-            _ => return OPEN_BUS,
+            0x20 | 0x21 => &self.master,
+            0xa0 | 0xa1 => &self.slave,
+            0x4d0 => return Some(self.master.elcr),
+            0x4d1 => return Some(self.slave.elcr),
+            _ => return Some(OPEN_BUS),
         };
-        if chip.poll {
-            let answer = PicPair::poll(chip);
-            self.drive_cascade();
-            return answer;
-        }
-        match (port & 1, chip.read_in_service) {
+        (!chip.poll).then(|| match (port & 1, chip.read_in_service) {
             (1, _) => chip.mask,
             (_, true) => chip.in_service,
             (_, false) => chip.requests(),
-        }
+        })
+    }
+
+    fn read_byte(&mut self, port: u16) -> u8 {
+        self.register(port).unwrap_or_else(|| {
+            let is_of_master = port < 0xa0;
+            let chip = if is_of_master { &mut self.master } else { &mut self.slave };
+            let answer = PicPair::poll(chip);
+            self.drive_cascade();
+            answer
+        })
     }
 
     fn write_byte(&mut self, port: u16, value: u8) {
@@ -434,6 +440,10 @@ impl Device for PicPair {
 
     fn reset(&mut self, _: &mut Context<'_>) {
         *self = PicPair::default();
+    }
+
+    fn peek_port(&self, port: u16) -> Option<u8> {
+        self.register(port)
     }
 
     fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {

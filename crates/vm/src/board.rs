@@ -273,10 +273,14 @@ impl Board {
     /// [`Board::peek`] do. Returns None for all other ports.
     pub fn peek_port(&self, port: u16) -> Option<u8> {
         // After each access the DMA controllers continue with the requests that are ready.
-        let has_effect = !self.dma.are_idle(&self.wires.dma)
-            || self.owner_off_the_bus(port).is_some()
-            || ConfigAddress::is_data(port, Width::Byte);
-        if has_effect { None } else { self.bus.peek_port(port) }
+        if !self.dma.are_idle(&self.wires.dma) || ConfigAddress::is_data(port, Width::Byte) {
+            return None;
+        }
+        match self.owner_off_the_bus(port) {
+            Some(DeviceId::PIC) => self.interrupts.peek_port(port),
+            Some(_) => None,
+            None => self.bus.peek_port(port),
+        }
     }
 
     /// Writes, for the guest, to an address without memory.

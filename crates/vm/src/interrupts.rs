@@ -154,6 +154,11 @@ impl Interrupts {
         }
     }
 
+    /// Returns the byte at a port of the 8259A, under the same conditions.
+    pub fn peek_port(&self, port: u16) -> Option<u8> {
+        self.pic.peek_port(port)
+    }
+
     /// Reads, for the guest, a memory-mapped register of the controller `id`. This has no effect on the
     /// others.
     pub fn read_memory(

@@ -273,7 +273,7 @@ fn ports_that_can_be_known_are_read_without_effect() {
     {
         assert_eq!(is_known(&board, port), expected, "{port:#x}");
     }
-    for (port, expected) in [(0x5000, true), (0xcfc, false), (0x21, false), (0x0, false)] {
+    for (port, expected) in [(0x5000, true), (0xcfc, false), (0x20, true), (0x0, false)] {
         assert_eq!(is_known(&board, port), expected, "{port:#x}");
     }
     for port in 0..0x1000 {
@@ -285,4 +285,6 @@ fn ports_that_can_be_known_are_read_without_effect() {
     }
     board.write_port(&mut memory, Time::ZERO, 0x70, Width::Byte, 0x0a);
     assert!(!is_known(&board, 0x71), "the clock's register A changes with time");
+    board.write_port(&mut memory, Time::ZERO, 0x20, Width::Byte, 0x0c);
+    assert!(!is_known(&board, 0x20), "the read is the acknowledge of a poll");
 }

@@ -35,6 +35,9 @@ pub struct Interrupts {
     nmi: bool,
     /// The level of the 8259A's INTR output that the others have seen, if it is known.
     intr: Option<bool>,
+    /// Whether there is an interrupt for the processor; None if a controller has been called since that was
+    /// looked at. The machine asks after each access to any device, and mostly none was called.
+    request: Option<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +76,7 @@ impl Interrupts {
     pub fn new(has_apics: bool) -> Interrupts {
         let apics = has_apics.then(Apics::default);
         let pic = PicPair::default();
-        Interrupts { pic, apics, is_unsettled: true, nmi: false, intr: None }
+        Interrupts { pic, apics, is_unsettled: true, nmi: false, intr: None, request: None }
     }
 
     /// Brings the local APIC into virtual wire mode as firmware does: then the 8259A interrupts the processor
@@ -82,7 +85,7 @@ impl Interrupts {
         const ENABLED_AND_SPURIOUS_FFH: u32 = 0x1ff;
         const EXTINT: u32 = 0x700;
         const NMI: u32 = 0x400;
-        self.is_unsettled = true;
+        self.note_call();
         let Some(Apics { local, .. }) = &mut self.apics else { return };
         for (register, value) in [(0xf0, ENABLED_AND_SPURIOUS_FFH), (0x350, EXTINT), (0x360, NMI)] {
             local.write_memory(context, 0, register, Width::Dword, value);
@@ -96,7 +99,7 @@ impl Interrupts {
         let Some(Apics { local, .. }) = &mut self.apics else { return };
         let was_virtual_wire = local.is_virtual_wire();
         local.init(context);
-        self.is_unsettled = true;
+        self.note_call();
         if was_virtual_wire {
             self.enter_virtual_wire_mode(context);
         }
@@ -116,12 +119,16 @@ impl Interrupts {
     pub fn device(&mut self, id: DeviceId) -> Option<&mut dyn Device> {
         let device: &mut dyn Device = match (id, &mut self.apics) {
             // Apart from INTR it has nothing for the others.
-            (DeviceId::PIC, _) => return Some(&mut self.pic),
+            (DeviceId::PIC, _) => {
+                self.request = None;
+                return Some(&mut self.pic);
+            }
             (DeviceId::LOCAL_APIC, Some(apics)) => &mut apics.local,
             (DeviceId::IO_APIC, Some(apics)) => &mut apics.io,
             _ => return None,
         };
         self.is_unsettled = true;
+        self.request = None;
         Some(device)
     }
 
@@ -187,6 +194,7 @@ impl Interrupts {
         width: Width,
         value: u32,
     ) {
+        self.request = None;
         let Some(apics) = &mut self.apics else { return };
         if id == DeviceId::LOCAL_APIC {
             apics.local.write_memory(context, 0, offset, width, value);
@@ -198,7 +206,7 @@ impl Interrupts {
 
     /// Notes that the processor has IA32_APIC_BASE set to `value`.
     pub fn set_apic_base(&mut self, context: &mut Context<'_>, value: u64) {
-        self.is_unsettled = true;
+        self.note_call();
         if let Some(apics) = &mut self.apics {
             apics.local.set_base(context, value);
         }
@@ -208,7 +216,7 @@ impl Interrupts {
     pub fn set_line(&mut self, line: u8, high: bool) {
         /// The cascade of the 8259A: no device has this line.
         const CASCADE: u8 = 2;
-        self.is_unsettled = true;
+        self.note_call();
         if line >= IrqLines::COUNT {
             if let Some(apics) = &mut self.apics {
                 apics.set_input(line, high);
@@ -241,6 +249,7 @@ impl Interrupts {
         };
         if address & ADDRESS_BITS == LOCAL_APICS {
             self.is_unsettled = true;
+            self.request = None;
             local.accept(Message {
                 destination: (address >> 12) as u8,
                 logical: address & LOGICAL != 0,
@@ -253,15 +262,23 @@ impl Interrupts {
 
     /// Passes changes of one controller on to the others. Must be called after each call of one.
     pub fn settle(&mut self) {
-        let is_settled = !self.is_unsettled && self.intr == Some(self.pic.interrupt_requested());
-        if is_settled {
+        if self.request.is_some() {
             return;
         }
-        self.is_unsettled = false;
-        self.drive_intr();
-        if let Some(apics) = &mut self.apics {
-            apics.settle();
+        if self.is_unsettled || self.intr != Some(self.pic.interrupt_requested()) {
+            self.is_unsettled = false;
+            self.drive_intr();
+            if let Some(apics) = &mut self.apics {
+                apics.settle();
+            }
         }
+        self.request = Some(self.look_for_request());
+    }
+
+    /// Notes that a controller is called, which may have something for the others and for the processor.
+    fn note_call(&mut self) {
+        self.is_unsettled = true;
+        self.request = None;
     }
 
     /// Passes on the 8259A's INTR output.
@@ -276,6 +293,11 @@ impl Interrupts {
 
     /// Returns whether there is an interrupt for the processor.
     pub fn requested(&self) -> bool {
+        self.request.unwrap_or_else(|| self.look_for_request())
+    }
+
+    /// Looks whether there is an interrupt for the processor.
+    fn look_for_request(&self) -> bool {
         match self.switched_on() {
             Some(local) => local.external_requested() || local.interrupt_requested(),
             None => self.pic.interrupt_requested(),
@@ -284,6 +306,7 @@ impl Interrupts {
 
     /// Acknowledges the interrupt for the processor, and returns its vector.
     pub fn acknowledge(&mut self) -> u8 {
+        self.note_call();
         match &mut self.apics {
             Some(Apics { local, io }) if local.is_enabled() => {
                 if !local.external_requested() {
@@ -297,7 +320,6 @@ impl Interrupts {
             _ => {}
         }
         let vector = self.pic.acknowledge();
-        self.is_unsettled = true;
         self.settle();
         vector
     }
@@ -306,6 +328,7 @@ impl Interrupts {
     /// on handles it as its local vector table says; otherwise the pin is the processor's NMI pin (SDM vol.
     /// 3, 11.4.3 and 11.5.1).
     pub fn pulse_nmi(&mut self) {
+        self.request = None;
         match &mut self.apics {
             Some(Apics { local, .. }) if local.is_enabled() => {
                 local.set_lint(LINT_NMI, true);
@@ -554,6 +577,71 @@ mod tests {
         assert_eq!(all.acknowledge(), 0x59);
         end_of_interrupt(&mut all, &mut bench);
         assert_eq!(all.acknowledge(), 0x59);
+    }
+
+    /// Whatever is done to the controllers, with a look at the request after it or without, they know the same
+    /// of the request as others in the same state that have yet to look.
+    #[test]
+    fn the_request_is_always_known() {
+        let (mut all, mut bench) = machine(true);
+        write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0xf0, 0x1ff);
+        let (mut number, mut requests) = (1_u32, 0);
+        for step in 0..20_000 {
+            // A generator of random numbers (Numerical Recipes, 7.1).
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (action, value) = (number >> 28, number >> 8 & 0xffff);
+            let line = (value % 16) as u8;
+            let is_on = all.at_address(local_apic::DEFAULT_ADDRESS).is_some();
+            match action {
+                0..=3 => all.set_line(line, action < 2),
+                4 | 5 if all.requested() => {
+                    all.acknowledge();
+                }
+                6 if is_on => end_of_interrupt(&mut all, &mut bench),
+                7 => {
+                    let id = DeviceId::PIC;
+                    let end = value % 2 == 0;
+                    let (port, value) = if end { (0x20, 0x20) } else { (0x21, (value >> 8) as u8) };
+                    bench.write(all.device(id).unwrap(), port, value);
+                }
+                8 => redirect(
+                    &mut all,
+                    &mut bench,
+                    line,
+                    0x40 + (value & 0x8080) + 0x10 * (value & 7),
+                ),
+                9 => {
+                    all.message(lines::Message {
+                        address: 0xfee0_0000,
+                        data: 0x4040 | value & 0xf,
+                    });
+                }
+                10 => all.pulse_nmi(),
+                11 => {
+                    // LINT0 and LINT1: an external interrupt, a fixed one, or an NMI; masked or not.
+                    let entry = [0x700, 0x45, 0x400, 0x1_0000][(value & 3) as usize];
+                    let register = 0x350 + u64::from(value >> 2 & 1) * 0x10;
+                    let mut context = bench.context();
+                    let id = DeviceId::LOCAL_APIC;
+                    all.write_memory(&mut context, id, register, Width::Dword, entry);
+                }
+                12 if is_on => {
+                    write(&mut all, &mut bench, local_apic::DEFAULT_ADDRESS + 0x80, value & 0x70);
+                }
+                13 if value % 16 == 0 => all.init(&mut bench.context()),
+                13 if value % 16 == 1 => all.enter_virtual_wire_mode(&mut bench.context()),
+                13 if value % 16 < 4 => {
+                    let base = [APIC_OFF, 0xfee0_0900][(value % 2) as usize];
+                    all.set_apic_base(&mut bench.context(), base);
+                }
+                _ => all.settle(),
+            }
+            let mut others = Interrupts::new(true);
+            others.restore(&all.save()).unwrap();
+            assert_eq!(all.requested(), others.requested(), "step {step}, action {action}");
+            requests += u32::from(all.requested());
+        }
+        assert!((1000..19_000).contains(&requests), "{requests}");
     }
 
     #[test]

@@ -125,12 +125,17 @@ static HANDLES_SIGNALS: AtomicBool = AtomicBool::new(false);
 /// How long the process may take to end in order.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Signals that arrive within this time of the first one belong to the same request: timeout(1) signals its
+/// command and then the command's process group, and a terminal that is closed does so by way of the shell and
+/// of the kernel.
+const ONE_REQUEST: Duration = Duration::from_millis(50);
+
 /// The function that makes the process end after a signal, whose number is its argument.
 type Orderly = Box<dyn FnOnce(i32) + Send>;
 
 /// Makes SIGHUP, SIGINT and SIGTERM call `end` instead of ending the process, which should then end soon, for
-/// example with [`die_of`]. A second signal ends the process at once, and so does SIGQUIT; after ten seconds
-/// it dies of the first signal. Signals that the process was started to ignore stay ignored. Call this once,
+/// example with [`die_of`]. A later signal ends the process at once, and so does SIGQUIT; after ten seconds it
+/// dies of the first signal. Signals that the process was started to ignore stay ignored. Call this once,
 /// before a terminal is put into raw mode.
 ///
 /// # Errors
@@ -148,7 +153,7 @@ fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
     let handled = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
     let mut signals = Signals::new(handled.iter().filter(|signal| !is_in(ignored, **signal)))?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
+        while let Some(signal) = signals.wait().next() {
             match orderly.take() {
                 Some(end) if signal != SIGQUIT => {
                     end(signal);
@@ -158,6 +163,10 @@ fn handle_signals(mut orderly: Option<Orderly>) -> io::Result<()> {
                     };
                     // Without that thread the process needs a second signal.
                     let _ = thread::Builder::new().name("late".into()).spawn(late);
+                    thread::sleep(ONE_REQUEST);
+                    if signals.pending().any(|signal| signal == SIGQUIT) {
+                        die_of(SIGQUIT);
+                    }
                 }
                 _ => die_of(signal),
             }

@@ -18,6 +18,10 @@ use ring3_x86::engine::Engine;
 /// more than with the interpreter.
 pub(crate) const INVALID_STEP: usize = 100;
 
+/// One in this number of instructions is compared with the host's processor. The interpreter compares all, in
+/// a fiftieth of the time that their translation takes.
+pub(crate) const HOST_STEP: usize = 5;
+
 /// Returns the engine that is tested, and its memory. It is an interpreter on hosts that cannot have a
 /// translator.
 pub(crate) fn engine() -> (Box<dyn Engine>, Memory) {

@@ -17,6 +17,9 @@ use ring3_x86::engine::Engine;
 /// One in this number of invalid instructions is executed.
 pub(crate) const INVALID_STEP: usize = if cfg!(debug_assertions) { 50 } else { 2 };
 
+/// One in this number of instructions is compared with the host's processor.
+pub(crate) const HOST_STEP: usize = 1;
+
 /// The engine that is tested, and its memory.
 pub(crate) fn engine() -> (Box<dyn Engine>, Memory) {
     (Box::new(interpreter()), Memory::new(MEMORY).unwrap())

@@ -23,6 +23,9 @@ PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverag
 # Which tests could not run on this host, and why.
 SKIPPED := $(CURDIR)/target/skipped
 
+# How many tests of a program run at once. Those on guests and servers wait for a third of their time.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+
 # For `make fuzz-bytes`, `make fuzz-images` and `make fuzz-virtio`: how long to look, and where new cases are kept.
 FUZZ_SECONDS ?= 600
 FUZZ_CASES := $(CURDIR)/target/fuzz-bytes

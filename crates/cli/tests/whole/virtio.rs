@@ -24,9 +24,9 @@ fn add_disk(command: &mut Command, path: &Path, properties: &str) {
     command.args(["--drive", &format!("file={},if=virtio,{properties}", path.display())]);
 }
 
-fn start(engine: &str, disks: &[(&Path, &str)]) -> Guest {
+fn start(disks: &[(&Path, &str)]) -> Guest {
     let mut guest = Guest::start(|command| {
-        add_linux(command.args(["--engine", engine]));
+        add_linux(command);
         for (path, properties) in disks {
             add_disk(command, path, properties);
         }
@@ -51,7 +51,9 @@ fn numbers(last: u32) -> Vec<u8> {
 
 /// Linux makes, fills and reads file systems on disks for drivers of either kind, on images of two formats,
 /// all at once.
-fn linux_works_on(engine: &str, last: u32) {
+#[test]
+fn linux_works_on_disks_of_every_kind() {
+    let last = 300_000;
     let directory = Directory::new();
     let disks = [
         ("modern", "raw", "format=raw,disable-legacy=on,discard=on,serial=first"),
@@ -60,7 +62,7 @@ fn linux_works_on(engine: &str, last: u32) {
     ];
     let disks = disks.map(|(name, format, rest)| (create(&directory, name, format), format, rest));
     let attached = disks.each_ref().map(|(path, _, rest)| (path.as_path(), *rest));
-    let mut guest = start(engine, &attached);
+    let mut guest = start(&attached);
     assert_eq!(guest.command("echo /dev/vd?"), "/dev/vda /dev/vdb /dev/vdc");
     assert_eq!(guest.command("cat /sys/block/vda/serial"), "first");
     // Bit 32 of the features: only drivers of version 1 have it.
@@ -88,16 +90,6 @@ fn linux_works_on(engine: &str, last: u32) {
     }
 }
 
-#[test]
-fn linux_works_on_disks_of_every_kind() {
-    linux_works_on("auto", 300_000);
-}
-
-#[test]
-fn linux_works_on_disks_of_every_kind_in_the_interpreter() {
-    linux_works_on("interpreter", 50_000);
-}
-
 /// Sectors that Linux discards take no room on the host.
 #[test]
 fn discarded_sectors_free_their_space() {
@@ -105,7 +97,7 @@ fn discarded_sectors_free_their_space() {
     let disk = directory.file("disk", &vec![0xaa; SIZE as usize]);
     let room = || fs::metadata(&disk).unwrap().blocks() * 512;
     assert!(room() >= SIZE);
-    let mut guest = start("auto", &[(&disk, "format=raw,discard=on")]);
+    let mut guest = start(&[(&disk, "format=raw,discard=on")]);
     guest.command("blkdiscard -o 33554432 -l 16777216 /dev/vda");
     assert!(room() <= SIZE * 3 / 4, "{} bytes", room());
     let command = "mke2fs /dev/vda >/tmp/log && mount -t ext4 -o discard /dev/vda /mnt && seq 2000000 > /mnt/n && sync";

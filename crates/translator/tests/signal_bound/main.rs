@@ -26,7 +26,7 @@ use instructions::{KINDS, Kind};
 use scene::{LAYOUTS, Layout, Mode, RAM, Scene};
 
 /// Number of random layouts.
-const CASES: u64 = if cfg!(debug_assertions) { 10 } else { 60 };
+const CASES: u64 = if cfg!(debug_assertions) { 10 } else { 30 };
 
 /// Upper bounds of the counters for one loop.
 const BOUNDS: [(&str, u64); 4] =

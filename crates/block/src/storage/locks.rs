@@ -8,6 +8,8 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -27,8 +29,23 @@ const WRITE: i64 = 1;
 /// The right to change the size.
 const RESIZE: i64 = 3;
 
+/// How long a lock may outlive its file, and how often this is looked at. A process that was just started has
+/// all open files of the one that starts it, with their locks, until it executes its program.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Locks `file` for a reader or for a writer, until it is closed.
 pub(super) fn take(file: &File, path: &Path, writes: bool) -> Result<(), Error> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match try_to_take(file, path, writes) {
+            Err(Error::InUse { .. }) if Instant::now() < until => thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+}
+
+fn try_to_take(file: &File, path: &Path, writes: bool) -> Result<(), Error> {
     let in_use = || Error::InUse { path: path.to_owned(), writes };
     let exclusive = FlockOperation::NonBlockingLockExclusive;
     let operation = if writes { exclusive } else { FlockOperation::NonBlockingLockShared };

@@ -42,7 +42,7 @@ use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, ente
 use crate::segmented::limits::Limits;
 use crate::system::TAKING_RESULT;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead, PORT_READ_BITS};
-pub(crate) use entry::{enter, leave, leave_signal};
+pub(crate) use entry::{enter, leave, leave_signal, load_registers, store_registers};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use privileges::{

@@ -7,6 +7,36 @@ use ring3_x86::flags::Eflags;
 
 use super::Context;
 
+/// Loads the guest's general registers from [`Context::gpr`].
+macro_rules! load_registers {
+    () => {
+        "mov eax, [r14]
+        mov ecx, [r14 + 4]
+        mov edx, [r14 + 8]
+        mov ebx, [r14 + 12]
+        mov r15d, [r14 + 16]
+        mov ebp, [r14 + 20]
+        mov esi, [r14 + 24]
+        mov edi, [r14 + 28]"
+    };
+}
+
+/// Stores the guest's general registers in [`Context::gpr`].
+macro_rules! store_registers {
+    () => {
+        "mov [r14], eax
+        mov [r14 + 4], ecx
+        mov [r14 + 8], edx
+        mov [r14 + 12], ebx
+        mov [r14 + 16], r15d
+        mov [r14 + 20], ebp
+        mov [r14 + 24], esi
+        mov [r14 + 28], edi"
+    };
+}
+
+pub(crate) use {load_registers, store_registers};
+
 /// Executes translated code from `target` on until it is left.
 ///
 /// # Safety
@@ -51,14 +81,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
         "sahf",
         "3:",
         "mov rsp, [r14 + {returns}]",
-        "mov eax, [r14]",
-        "mov ecx, [r14 + 4]",
-        "mov edx, [r14 + 8]",
-        "mov ebx, [r14 + 12]",
-        "mov r15d, [r14 + 16]",
-        "mov ebp, [r14 + 20]",
-        "mov esi, [r14 + 24]",
-        "mov edi, [r14 + 28]",
+        load_registers!(),
         "mov r8d, [r14 + {eip}]",
         "jmp qword ptr [r14 + {target}]",
         "4:",
@@ -89,14 +112,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
-        "mov [r14], eax",
-        "mov [r14 + 4], ecx",
-        "mov [r14 + 8], edx",
-        "mov [r14 + 12], ebx",
-        "mov [r14 + 16], r15d",
-        "mov [r14 + 20], ebp",
-        "mov [r14 + 24], esi",
-        "mov [r14 + 28], edi",
+        store_registers!(),
         "mov [r14 + {returns}], rsp",
         "mov rsp, [r14 + {host_stack}]",
         "pushfq",

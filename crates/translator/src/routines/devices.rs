@@ -6,24 +6,41 @@ use std::mem::offset_of;
 
 use super::ask_interpreter;
 use crate::context::{
-    Context, DEVICE_READ_BITS, DeviceRead, PORT_READ_BITS, leave, outcome, reason,
+    Context, DEVICE_READ_BITS, DeviceRead, PORT_READ_BITS, leave, load_registers, outcome, reason,
+    store_registers,
 };
 use crate::translator::execute_access;
 
 /// Loads the status flags, which LAHF and SETO have left in EBP, and the general registers from the context.
 macro_rules! load_state {
     () => {
-        "mov eax, ebp
-        add al, 0x7f
-        sahf
-        mov eax, [r14]
-        mov ecx, [r14 + 4]
-        mov edx, [r14 + 8]
-        mov ebx, [r14 + 12]
-        mov r15d, [r14 + 16]
-        mov ebp, [r14 + 20]
-        mov esi, [r14 + 24]
-        mov edi, [r14 + 28]"
+        concat!("mov eax, ebp\nadd al, 0x7f\nsahf\n", load_registers!())
+    };
+}
+
+/// Looks for the device register or port with the number in R8D among those whose values are known. If it is
+/// there, stores the value in the context and returns. Uses R8 to R10, and changes no flags.
+///
+/// Operands: `bits`, the bits of the number that select the entry; `reads`, the offset of the entries in the
+/// context; `at` and `value`, offsets in a [`DeviceRead`]; `device_value`.
+macro_rules! return_known_value {
+    () => {
+        "mov r9d, {bits}
+        pext r9d, r8d, r9d
+        lea r9, [r14 + r9 * 8 + {reads}]
+        mov r10, rcx
+        mov ecx, [r9 + {at}]
+        not ecx
+        lea ecx, [rcx + r8 + 1]
+        jrcxz 2f
+        jmp 3f
+        2:
+        mov rcx, r10
+        mov r8d, [r9 + {value}]
+        mov [r14 + {device_value}], r8d
+        ret
+        3:
+        mov rcx, r10"
     };
 }
 
@@ -32,26 +49,12 @@ macro_rules! load_state {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn read_device() {
     naked_asm!(
-        "mov r9d, {bits}",
-        "pext r9d, r8d, r9d",
-        "lea r9, [r14 + r9 * 8 + {reads}]",
-        "mov r10, rcx",
-        // The comparison must not change flags.
-        "mov ecx, [r9 + {linear}]",
-        "not ecx",
-        "lea ecx, [rcx + r8 + 1]",
-        "jrcxz 2f",
-        "mov rcx, r10",
+        return_known_value!(),
         "mov [r14 + {address}], r8d",
         "jmp {ask_interpreter}",
-        "2:",
-        "mov rcx, r10",
-        "mov r8d, [r9 + {value}]",
-        "mov [r14 + {device_value}], r8d",
-        "ret",
         bits = const DEVICE_READ_BITS,
         reads = const offset_of!(Context, device_reads),
-        linear = const offset_of!(DeviceRead, at),
+        at = const offset_of!(DeviceRead, at),
         value = const offset_of!(DeviceRead, value),
         address = const offset_of!(Context, device_address),
         device_value = const offset_of!(Context, device_value),
@@ -67,27 +70,13 @@ const _: () = assert!(size_of::<DeviceRead>() == 8);
 pub(crate) unsafe extern "sysv64" fn read_port() {
     naked_asm!(
         "mov [r14 + {number}], r9d",
-        "mov r9d, {bits}",
-        "pext r9d, r8d, r9d",
-        "lea r9, [r14 + r9 * 8 + {reads}]",
-        "mov r10, rcx",
-        // The comparison must not change flags.
-        "mov ecx, [r9 + {port}]",
-        "not ecx",
-        "lea ecx, [rcx + r8 + 1]",
-        "jrcxz 2f",
-        "mov rcx, r10",
+        return_known_value!(),
         "mov r8d, [r14 + {number}]",
         "jmp {access_device}",
-        "2:",
-        "mov rcx, r10",
-        "mov r8d, [r9 + {value}]",
-        "mov [r14 + {device_value}], r8d",
-        "ret",
         number = const offset_of!(Context, port_number),
         bits = const PORT_READ_BITS,
         reads = const offset_of!(Context, port_reads),
-        port = const offset_of!(DeviceRead, at),
+        at = const offset_of!(DeviceRead, at),
         value = const offset_of!(DeviceRead, value),
         device_value = const offset_of!(Context, device_value),
         access_device = sym access_device,
@@ -101,14 +90,7 @@ pub(crate) unsafe extern "sysv64" fn read_port() {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn access_device() {
     naked_asm!(
-        "mov [r14], eax",
-        "mov [r14 + 4], ecx",
-        "mov [r14 + 8], edx",
-        "mov [r14 + 12], ebx",
-        "mov [r14 + 16], r15d",
-        "mov [r14 + 20], ebp",
-        "mov [r14 + 24], esi",
-        "mov [r14 + 28], edi",
+        store_registers!(),
         // PUSHF and a look at DF would take as long as all this. LODSB adds 1 to RSI, or subtracts it if
         // DF is set.
         "lahf",

@@ -121,12 +121,7 @@ fn begin(machine: &mut Machine, instruction: &[u8], state: State) {
 fn compare(pair: &mut Pair, instruction: &[u8], state: State) -> u32 {
     for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
         pair.each(|machine| begin(machine, instruction, state));
-        let begun = pair.right.cpu.instructions;
-        while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
-            pair.compare_processors();
-            assert!(pair.right.cpu.instructions - begun < LIMIT, "{}", pair.reports());
-        }
-        pair.compare();
+        assert_eq!(pair.run_in_slices(slice, LIMIT), Exit::Halt, "{}", pair.reports());
         assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
     }
     (pair.right.dword(LOG) - RECORDS) / RECORD

@@ -124,10 +124,7 @@ fn calls_to_the_end_in_slices_of_any_size() {
     let Some(mut pair) = Pair::new() else { return };
     for slice in [1, 2, 3, 5, 7, 11, 50, 333, LIMIT] {
         pair.each(|machine| begin(machine, Cr4::empty()));
-        while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
-            pair.compare_processors();
-        }
-        pair.compare();
+        assert_eq!(pair.run_in_slices(slice, LIMIT), Exit::Halt, "{}", pair.reports());
         assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
         let last = USER_LOG + (CALLS - 1) * 24;
         assert_eq!(pair.right.dword(last), USER_CS.into(), "the program logs");

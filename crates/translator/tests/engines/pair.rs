@@ -72,6 +72,22 @@ impl Pair {
         exit
     }
 
+    /// Runs both machines, `slice` instructions at a time, until they stop for another reason than the end of a
+    /// slice, and compares everything. They must do so within `limit` instructions.
+    #[track_caller]
+    pub(crate) fn run_in_slices(&mut self, slice: u64, limit: u64) -> Exit {
+        let begun = self.right.cpu.instructions;
+        loop {
+            let exit = self.each(|machine| machine.run_for(slice));
+            self.compare_processors();
+            if exit != Exit::Deadline {
+                self.compare();
+                return exit;
+            }
+            assert!(self.right.cpu.instructions - begun < limit, "{}", self.reports());
+        }
+    }
+
     /// Runs both machines until the guest halts, which it must do, and compares everything.
     #[track_caller]
     pub(crate) fn run_to_halt(&mut self) {

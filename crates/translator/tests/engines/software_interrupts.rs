@@ -217,16 +217,7 @@ fn compare_with(pair: &mut Pair, call: Call, change: &[u8]) -> Exit {
     let mut last = Exit::Halt;
     for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
         pair.each(|machine| begin_with(machine, call, change));
-        let begun = pair.right.cpu.instructions;
-        loop {
-            last = pair.each(|machine| machine.run_for(slice));
-            pair.compare_processors();
-            if last != Exit::Deadline {
-                break;
-            }
-            assert!(pair.right.cpu.instructions - begun < LIMIT, "{}", pair.reports());
-        }
-        pair.compare();
+        last = pair.run_in_slices(slice, LIMIT);
     }
     last
 }

@@ -368,10 +368,7 @@ fn assert_same(steps: &[Vec<u8>], is_user: bool) {
     let Some(mut pair) = Pair::new() else { return };
     for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
         pair.each(|machine| begin(machine, steps, is_user));
-        while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
-            pair.compare_processors();
-        }
-        pair.compare();
+        assert_eq!(pair.run_in_slices(slice, LIMIT), Exit::Halt, "{}", pair.reports());
         // In user code HLT raises #GP.
         let exception = pair.right.exception().map(|exception| exception.vector);
         assert_eq!(exception, is_user.then_some(13), "{}", pair.reports());

@@ -81,8 +81,7 @@ fn directory(made: &str) -> Directory {
     directory.file("password", PASSWORD.as_bytes());
     directory.file("password.base64", b"c3dvcmRmaXNo\n");
     directory.file("key", &[0x31; 32]);
-    // On a busy host qemu-img sometimes fails, since it got too little of the processor to measure its own
-    // speed.
+    // qemu-img can fail to measure how fast it derives keys; see `.cargo/config.toml`.
     let is_made = (0..100).any(|_| {
         let mut convert = Command::new("qemu-img");
         convert.args(["convert", "--object", SECRETS[0], "-f", "raw"]).args(made.split(' '));

@@ -306,7 +306,7 @@ fn run(program: &[&str], line: &[String], directory: &Path) -> Output {
 fn qemu(line: &str, directory: &Path) {
     let output = run(&["qemu-img"], &words(line), directory);
     let said = String::from_utf8_lossy(&output.stderr);
-    // qemu-img measures the host's speed here, which fails if the host is too fast to measure.
+    // qemu-img can fail to measure how fast it derives keys; see `.cargo/config.toml`.
     if said.contains("accurate CPU usage") {
         return qemu(line, directory);
     }

@@ -58,7 +58,7 @@ pub(crate) fn of_qemu(path: &Path, format: &str, contents: &[u8]) {
         arguments.extend(["-o", specific.trim_end_matches(',')]);
     }
     arguments.extend([text(&raw), text(path)]);
-    // qemu-img measures the speed of the host, and fails if the measured time is too short.
+    // qemu-img can fail to measure how fast it derives keys; see `.cargo/config.toml`.
     let output = (0..20)
         .map(|_| qemu_img_output(&arguments))
         .find(|output| !String::from_utf8_lossy(&output.stderr).contains("accurate CPU usage"));

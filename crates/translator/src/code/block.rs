@@ -344,7 +344,30 @@ impl BlockBuilder<'_> {
             self.emitter.load_number(Register::R8D, number);
             self.emitter.call(at::ACCESS_DEVICE);
         }
+        if access.is_some_and(|access| access.needs_permission) {
+            // The routine skips the jump if the access is refused.
+            let done = self.emitter.unaligned_jump();
+            self.refuse_access(instruction, number);
+            self.emitter.land(done);
+        }
         self.begin_count();
+    }
+
+    /// Raises #GP for `instruction`, which accesses a port that user code may not use. `number` is its index
+    /// in the list of instructions that blocks leave to the interpreter.
+    fn refuse_access(&mut self, instruction: &Instruction, number: u32) {
+        let info = info::TRANSFERS | number << info::OP_SHIFT;
+        let eip = instruction.ip32();
+        match self.mode.segmented {
+            None => {
+                let refused = exceptions::refused_port();
+                transfers::raise(&mut self.emitter, eip, true, &refused, info);
+            }
+            Some(segmented) if segmented.loading != Loading::Protected => {
+                self.call_monitor(instruction, &segmented);
+            }
+            Some(_) => self.emitter.leave(at::LEAVE_TO_CALL, eip, info),
+        }
     }
 
     /// Translates an instruction that reads a device register whose value is mostly known. Returns false for

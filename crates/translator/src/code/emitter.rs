@@ -10,7 +10,7 @@ use crate::returns::ROOM_CHECK;
 use checks::HAS_FAST_LOOP;
 
 /// Bytes of a near jump or call.
-const JUMP_SIZE: u32 = 5;
+pub(crate) const JUMP_SIZE: u32 = 5;
 /// Bytes of a near conditional jump.
 pub(crate) const CONDITIONAL_SIZE: u32 = 6;
 
@@ -282,7 +282,8 @@ impl Emitter {
         self.unaligned_jump()
     }
 
-    fn unaligned_jump(&mut self) -> Branch {
+    /// `jmp` to a target that is set later, without anything before it.
+    pub(crate) fn unaligned_jump(&mut self) -> Branch {
         self.bytes_and(&[0xe9], 0);
         Branch(self.here())
     }

@@ -35,6 +35,7 @@ fields! {
         NEAR_BASES: near_bases,
         LEAVE_TO_LINK: leave_to_link,
         LEAVE_TO_STEP: leave_to_step,
+        LEAVE_TO_CALL: leave_to_call,
         SYSTEM_FLAGS: system_flags,
         FLAGS_WITHOUT_IF: flags_without_if,
         SELECTORS: selectors,

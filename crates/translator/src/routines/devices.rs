@@ -5,6 +5,7 @@ use std::arch::naked_asm;
 use std::mem::offset_of;
 
 use super::ask_interpreter;
+use crate::code::emitter::JUMP_SIZE;
 use crate::context::{
     Context, DEVICE_READ_BITS, DeviceRead, PORT_READ_BITS, leave, load_registers, outcome, reason,
     store_registers,
@@ -86,7 +87,8 @@ pub(crate) unsafe extern "sysv64" fn read_port() {
 /// Calls the engine to make the access of the instruction with index R8D in the list of those that blocks
 /// leave to the interpreter. The instruction must be the last one that was subtracted from the budget. Leaves
 /// it to the interpreter if the engine does not know where the access goes, or may not make it, if the
-/// numeric registers are in use, or if DF is set.
+/// numeric registers are in use, or if DF is set. If the access is one of user code to a port that it may not
+/// use, returns to the address after the jump that follows the call.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn access_device() {
     naked_asm!(
@@ -121,6 +123,8 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         "2:",
         "test eax, eax",
         "jz 3f",
+        "cmp eax, {refused}",
+        "je 4f",
         "pop r8",
         "mov [r14 + {fault_rip}], r8",
         "mov dword ptr [r14 + {reason}], {accessed}",
@@ -129,6 +133,10 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         "3:",
         load_state!(),
         "jmp {ask_interpreter}",
+        "4:",
+        "add qword ptr [rsp], {jump_size}",
+        load_state!(),
+        "ret",
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         returns = const offset_of!(Context, returns),
         budget = const offset_of!(Context, budget),
@@ -136,6 +144,8 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         execute_access = sym execute_access,
         index_mask = const offset_of!(Context, index_mask),
         done = const outcome::DONE,
+        refused = const outcome::REFUSED,
+        jump_size = const JUMP_SIZE,
         fault_rip = const offset_of!(Context, fault_rip),
         reason = const offset_of!(Context, reason),
         accessed = const reason::ACCESSED,

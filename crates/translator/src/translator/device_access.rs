@@ -68,9 +68,12 @@ impl Translator {
         let width = access.width;
         if let To::Port(port) = to
             && access.needs_permission
-            && !self.may_use_port(cpu, memory, port, width)
         {
-            return outcome::STOPPED;
+            match self.may_use_port(cpu, memory, port, width) {
+                Some(true) => {}
+                Some(false) => return outcome::REFUSED,
+                None => return outcome::STOPPED,
+            }
         }
         let Translator { ops, context, device_pages, .. } = self;
         let DeferredOp { access: Some(access), reads_register, .. } = &ops[number] else {
@@ -137,14 +140,14 @@ impl Translator {
         outcome::DONE
     }
 
-    /// Returns whether the user code that runs may use a port.
+    /// Returns whether the user code that runs may use a port, if this can be found out.
     fn may_use_port(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         port: u16,
         width: Width,
-    ) -> bool {
+    ) -> Option<bool> {
         if !self.has_stayed() {
             self.come_back(cpu);
         }

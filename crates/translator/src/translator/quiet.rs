@@ -116,6 +116,12 @@ impl Translator {
             return Next::Exit(exit);
         }
         if self.interpreter.events() != events || !self.is_quiet(cpu, memory, was_asked) {
+            if self.ops[number].access.is_some_and(|access| access.needs_permission) {
+                // Perhaps it was refused. Then translated code raises the next exception by what is known of
+                // this one.
+                let Translator { descriptors, limits, context, .. } = self;
+                descriptors.note_transfer(cpu, memory, limits, context);
+            }
             if is_needed && self.modes.current().1.segmented.is_some() {
                 // Mostly a write to data beside code.
                 return Next::Interpret(INTERPRETED_BESIDE_DATA);

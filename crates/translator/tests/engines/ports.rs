@@ -257,6 +257,26 @@ fn translated_code_is_not_left_for_ports_that_may_be_used() {
 }
 
 #[test]
+fn translated_code_is_not_left_for_ports_that_may_not_be_used() {
+    let Some(mut pair) = Pair::new() else { return };
+    // IN AL, imm8; NOP; OUT imm8, AL; NOP; JMP to the beginning
+    let program = [0xe4, QUIET_PORT, 0x90, 0xe6, QUIET_PORT, 0x90, 0xeb, 0xf8];
+    for runner in [Runner::User, Runner::Virtual8086] {
+        // The map is beyond the limit.
+        let tss = tss(0x67);
+        pair.each(|machine| begin(machine, runner, &program, tss, Eflags::empty()));
+        let counted = ["entries to translated code", "instructions left to the interpreter"];
+        let before = counted.map(|name| pair.counted(name));
+        let log = compare(&mut pair, &mut Random::new(1, 1), 1_000_000);
+        assert!(log.is_empty(), "{runner:?}: {} accesses", log.len());
+        for (name, before) in counted.into_iter().zip(before) {
+            let number = pair.counted(name) - before;
+            assert!(number < 100, "{runner:?}: {number} {name}");
+        }
+    }
+}
+
+#[test]
 fn ports_that_are_known_are_read_without_the_engine() {
     let Some(mut pair) = Pair::new() else { return };
     // IN AL, imm8; ADD EBX, EAX; JMP to the beginning

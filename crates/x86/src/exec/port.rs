@@ -5,6 +5,7 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Cpu, Cr0, reg, width_of};
 use crate::decode::Op;
+use crate::exception::{Fault, Stop, vector};
 use crate::exec::Done;
 use crate::table::{Rows, plain, sizes};
 use crate::word::Word;
@@ -27,9 +28,14 @@ const BIT_MAP_OFFSET: u64 = 0x66;
 
 impl Cpu {
     /// Returns whether the running code may use the ports of an access of this width: by its privilege, or by
-    /// the I/O permission bit map of the TSS. If not, the instruction faults when it is executed.
-    pub fn may_use_port(&mut self, memory: &mut Memory, port: u16, width: Width) -> bool {
-        check_port(self, memory, port, width.bytes().into()).is_ok()
+    /// the I/O permission bit map of the TSS. If not, the instruction raises #GP(0). Returns None if the map
+    /// cannot be read, so that the instruction raises another exception.
+    pub fn may_use_port(&mut self, memory: &mut Memory, port: u16, width: Width) -> Option<bool> {
+        if check_port(self, memory, port, width.bytes().into()).is_ok() {
+            return Some(true);
+        }
+        let is_refused = *self.stop() == Stop::Fault(Fault::with_code(vector::GP, 0));
+        is_refused.then_some(false)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Exceptions for which translated code enters the handler as INT n does: those that an instruction of flat code
-//! raises whenever it is executed, and #MF ([`numeric_errors`](super::numeric_errors)).
+//! raises whenever it is executed, #MF ([`numeric_errors`](super::numeric_errors)), and #GP of accesses to
+//! ports.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 use ring3_x86::exception::{Fault, vector};
@@ -15,6 +16,11 @@ pub(super) struct Raised {
 /// Returns #MF in code of users or of the supervisor.
 pub(super) fn numeric_error(is_user: bool) -> Raised {
     Raised { fault: Fault::new(vector::MF), routine: at::NUMERIC_ERROR[usize::from(is_user)] }
+}
+
+/// Returns the exception of user code that accesses a port which it may not use.
+pub(super) fn refused_port() -> Raised {
+    Raised { fault: Fault::with_code(vector::GP, 0), routine: at::EXCEPTION[1] }
 }
 
 /// Returns the exception that `instruction`, which exists, raises whenever code of users or of the supervisor

@@ -117,7 +117,8 @@ const BLOCKS: &[(&str, Mode, &[u8])] = &[
     ("a system call by INT n", USER, &[0xcd, 0x80]),
     ("a system call by SYSENTER", USER, &[0x0f, 0x34]),
     ("IRET of flat code", SUPERVISOR, &[0xcf]),
-    ("an instruction that is left to the interpreter", USER, &[0x40, 0xe4, 0x60]),
+    ("an instruction that is left to the interpreter", USER, &[0x40, 0x6c]), // INSB
+    ("an access to a port, which may be refused", USER, &[0x40, 0xe4, 0x60]),
     ("a near return of real mode", REAL, &[0xc3]),
     ("a far call of real mode", REAL, &[0x9a, 0x00, 0x01, 0x00, 0x20]),
     ("a far jump of flat code", SUPERVISOR, &[0xea, 0x00, 0x11, 0x00, 0x00, 0x10, 0x00]),

@@ -61,6 +61,7 @@ use crate::pci::Function;
 use dispi::{Dispi, Effect};
 use planar::Arrangement;
 use registers::Registers;
+use retrace::Status;
 use scan::Planes;
 
 /// Size of video memory in bytes, which the builder of a machine makes an area for.
@@ -135,6 +136,8 @@ pub struct Vga {
     rom: Option<Area>,
     function: Function,
     state: State,
+    /// The last input status 1 that was read, until a register is written.
+    status: Option<Status>,
 }
 
 impl Vga {
@@ -154,7 +157,7 @@ impl Vga {
             window: None,
             text: None,
         };
-        Vga { video, rom, function: pci::function(video, rom), state }
+        Vga { video, rom, function: pci::function(video, rom), state, status: None }
     }
 
     /// The ports at which the board attaches the device: those of the monochrome and of the colour adapter, without
@@ -189,7 +192,12 @@ impl Vga {
                 Some(5) => registers.read_crtc(),
                 Some(10) => {
                     registers.reset_attribute_flip_flop();
-                    retrace::input_status_1(registers, self.state.dispi.is_enabled(), context.now)
+                    let now = context.now;
+                    let known = self.status.filter(|status| status.holds_at(now));
+                    let linear = self.state.dispi.is_enabled();
+                    let status = known.unwrap_or_else(|| Status::at(now, registers, linear));
+                    self.status = Some(status);
+                    status.value
                 }
                 _ => OPEN_BUS,
             },
@@ -444,6 +452,7 @@ impl Device for Vga {
         } else {
             bytewise::write(port, width, value, |port, byte| self.write(port, byte));
         }
+        self.status = None;
         self.update_window(context);
     }
 
@@ -477,6 +486,7 @@ impl Device for Vga {
     ) {
         if region == MMIO && offset < u64::from(pci::REGISTERS_LEN) {
             self.write_mmio(context, offset, width, value);
+            self.status = None;
             self.update_window(context);
         } else if region == WINDOW {
             for part in 0..width.bytes() {
@@ -537,6 +547,7 @@ impl Device for Vga {
         }
         self.function = function;
         self.state = state;
+        self.status = None;
         Ok(())
     }
 }

@@ -56,19 +56,39 @@ impl Timing {
         is_sound.then_some(timing)
     }
 
-    fn status(&self, now: Time) -> u8 {
-        let tick = now.ticks(self.hertz) % (self.line_ticks * self.lines);
-        let (line, tick) = (tick / self.line_ticks, tick % self.line_ticks);
+    fn status(&self, now: Time) -> Status {
+        let ticks = now.ticks(self.hertz);
+        let in_frame = ticks % (self.line_ticks * self.lines);
+        let (line, tick) = (in_frame / self.line_ticks, in_frame % self.line_ticks);
         let displayed = line < self.displayed_lines && tick < self.displayed_ticks;
         let retrace = line.wrapping_sub(self.retrace_start) < self.retrace_lines;
         let bit = |on: bool, bit: u8| if on { bit } else { 0 };
-        bit(!displayed, DISPLAY_DISABLED) | bit(retrace, VERTICAL_RETRACE)
+        let value = bit(!displayed, DISPLAY_DISABLED) | bit(retrace, VERTICAL_RETRACE);
+        let rest = if displayed { self.displayed_ticks } else { self.line_ticks } - tick;
+        let until = Time::of_tick(ticks.saturating_add(rest), self.hertz);
+        Status { value, from: now, until }
     }
 }
 
-/// Input status 1 at `now`. Where the registers give no frame, or do not make the picture (`linear`), it is that of
-/// a standard mode: software waits for a retrace in every mode.
-pub(super) fn input_status_1(registers: &Registers, linear: bool, now: Time) -> u8 {
-    let timing = if linear { None } else { Timing::of(registers) };
-    timing.unwrap_or(STANDARD).status(now)
+/// Input status 1, with the time for which it is known: programs read it again and again until it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) value: u8,
+    from: Time,
+    /// The first time at which the value may be another one.
+    until: Time,
+}
+
+impl Status {
+    /// Returns input status 1 at `now`. Where the registers give no frame, or do not make the picture
+    /// (`linear`), it is that of a standard mode: software waits for a retrace in every mode.
+    pub(super) fn at(now: Time, registers: &Registers, linear: bool) -> Status {
+        let timing = if linear { None } else { Timing::of(registers) };
+        timing.unwrap_or(STANDARD).status(now)
+    }
+
+    /// Returns whether this is also the status at `now`, if no register has been written since.
+    pub(super) fn holds_at(&self, now: Time) -> bool {
+        (self.from..self.until).contains(&now)
+    }
 }

@@ -115,6 +115,23 @@ fn the_beam_follows_virtual_time() {
 }
 
 #[test]
+fn the_beam_is_exact_while_it_is_watched() {
+    let mut machine = Machine::with(&TEXT);
+    let mut displayed_dots = 720;
+    for nanos in 0..100_000 {
+        if nanos == 50_000 {
+            // 40 characters of 9 dots are displayed.
+            displayed_dots = 360;
+            machine.write_crtc(0x11, 0);
+            machine.write_crtc(0x01, 39);
+        }
+        machine.bench.now = Time::from_nanos(nanos);
+        let dot = machine.bench.now.ticks(28_322_000) % 900;
+        assert_eq!(machine.read(0x3da), u8::from(dot >= displayed_dots), "{nanos} ns");
+    }
+}
+
+#[test]
 fn there_is_a_retrace_with_any_registers() {
     let mut machine = Machine::new();
     for _ in 0..2 {

@@ -381,10 +381,14 @@ impl Translator {
         loop {
             self.keep_up(cpu, memory);
             let rest = deadline.saturating_sub(cpu.instructions);
-            let is_asked = cpu.interrupt_pin && cpu.is_interruptible();
-            let mut interpreted = rest.min(1);
+            if cpu.takes_interrupt() {
+                self.numeric.take(cpu, &self.blocks, &mut self.context);
+                return Exit::InterruptWindow;
+            }
+            // The interpreter delivers an interrupt even if it may execute no instruction.
+            let mut interpreted = if cpu.has_interrupt() { 0 } else { rest.min(1) };
             let mut uses_numeric = true;
-            if rest > 0 && !is_asked && cpu.begins_to_run_plainly() {
+            if rest > 0 && cpu.begins_to_run_plainly() {
                 if !self.is_broken && self.enter_mode(cpu) {
                     match self.execute(cpu, memory, &mut deadline, &mut devices) {
                         Ok(Next::Step { is_numeric }) => {

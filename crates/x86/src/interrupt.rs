@@ -56,11 +56,26 @@ impl Cpu {
         self.has_flag(Eflags::IF) && !self.attention.contains(Attention::SHADOW)
     }
 
+    /// Returns whether the processor takes an interrupt now: INTR is high, interrupts are enabled, and nothing
+    /// comes before them (SDM vol. 3, 7.9).
+    pub fn takes_interrupt(&self) -> bool {
+        self.interrupt_pin
+            && self.is_interruptible()
+            && self.event.is_none()
+            && (self.attention - Attention::RESUME).is_empty()
+    }
+
     /// Gives the processor the interrupt `vector` that the interrupt controller has acknowledged. Call this
     /// after [`Exit::InterruptWindow`](crate::engine::Exit::InterruptWindow).
     pub fn inject(&mut self, vector: u8) {
         self.halted = false;
         self.event = Some(Event { vector, error_code: None, source: Source::External });
+    }
+
+    /// Returns whether an interrupt that was [injected](Cpu::inject) is still to be delivered to its handler.
+    /// The delivery does not count as an instruction.
+    pub fn has_interrupt(&self) -> bool {
+        self.event.is_some_and(|event| event.source == Source::External)
     }
 
     /// Delivers `event` to its handler. An exception during the delivery replaces the event, or both become a

@@ -320,3 +320,24 @@ fn breakpoints_are_met(program: &Program, address: u32, kind: u32) -> bool {
     let records = (pair.right.dword(LOG) - RECORDS) / RECORD;
     records > 2
 }
+
+#[test]
+fn handlers_of_interrupts_are_not_interpreted() {
+    const TIMES: u32 = 100;
+    let Some(mut pair) = Pair::new() else { return };
+    pair.each(|machine| {
+        machine.put(CODE, &[0xeb, 0xfe]); // JMP to itself
+        machine.put(handler(INTERRUPT), &[0x41, 0xcf]); // INC ECX; IRETD
+    });
+    pair.enter(CODE, false, &[(reg::CX, 0)]);
+    pair.each(|machine| machine.cpu.set_eflags(Eflags::IF));
+    pair.run_for(50);
+    let before = pair.counted("instructions interpreted");
+    for _ in 0..TIMES {
+        pair.each(|machine| machine.interrupt = Some(INTERRUPT));
+        pair.run_for(50);
+    }
+    assert_eq!(pair.right.get(reg::CX), TIMES);
+    let interpreted = pair.counted("instructions interpreted") - before;
+    assert!(interpreted < u64::from(TIMES) / 4, "{interpreted} instructions");
+}

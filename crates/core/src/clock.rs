@@ -188,6 +188,7 @@ impl Timers {
     }
 
     /// Returns when the next timer is due.
+    #[inline]
     pub fn next(&self) -> Option<Time> {
         self.pending.iter().map(|timer| timer.at).min()
     }

@@ -220,6 +220,7 @@ impl Dma8237 {
     }
 
     /// Nothing asks them for anything, as mostly; so it is asked after each access to a device.
+    #[inline]
     pub fn are_idle(&self, requests: &DmaRequests) -> bool {
         requests.are_none() && self.controllers.iter().all(|one| one.requests == 0)
     }

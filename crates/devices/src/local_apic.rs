@@ -300,6 +300,7 @@ impl LocalApic {
     // What goes to the processor ------------------------------------------
 
     /// The processor's INTR pin, as far as this APIC's own interrupts drive it.
+    #[inline]
     pub fn interrupt_requested(&self) -> bool {
         self.pending().is_some()
     }
@@ -314,6 +315,7 @@ impl LocalApic {
     }
 
     /// An interrupt whose vector the 8259A names goes past all priorities to the processor (12.8.1).
+    #[inline]
     pub fn external_requested(&self) -> bool {
         let asks = |(level, entry): (&bool, &u32)| {
             let is_external = Delivery::from_register(*entry) == Some(Delivery::ExtInt);
@@ -343,6 +345,7 @@ impl LocalApic {
     }
 
     /// The request with the highest priority, if that is above the processor's (12.8.3).
+    #[inline]
     fn pending(&self) -> Option<u8> {
         self.requests.highest().filter(|vector| class(*vector) > class(self.processor_priority()))
     }

@@ -150,6 +150,7 @@ impl Chip {
     }
 
     /// The priority resolver: the input that the INT output is high for.
+    #[inline]
     fn pending(&self) -> Option<u8> {
         if self.expected != Expected::Ocw1 {
             return None;
@@ -345,6 +346,7 @@ impl PicPair {
     }
 
     /// The level of the INTR pin of the processor.
+    #[inline]
     pub fn interrupt_requested(&self) -> bool {
         self.master.pending().is_some()
     }

@@ -346,6 +346,7 @@ impl Board {
     }
 
     /// Returns when the next timer is due.
+    #[inline]
     pub fn next_timer(&self) -> Option<Time> {
         self.wires.timers.next()
     }

@@ -261,6 +261,7 @@ impl Interrupts {
     }
 
     /// Passes changes of one controller on to the others. Must be called after each call of one.
+    #[inline]
     pub fn settle(&mut self) {
         if self.request.is_some() {
             return;
@@ -292,6 +293,7 @@ impl Interrupts {
     }
 
     /// Returns whether there is an interrupt for the processor.
+    #[inline]
     pub fn requested(&self) -> bool {
         self.request.unwrap_or_else(|| self.look_for_request())
     }

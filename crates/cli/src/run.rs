@@ -235,7 +235,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     ended.map_err(RunError::Machine)
 }
 
-/// How long the machine stands still before it repeats a drive's request that the host could not execute.
+/// How long the machine waits before it repeats a drive's request that the host could not execute.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Resumes the machine after a drive has stopped it. Without QMP, nobody else could.

@@ -43,7 +43,7 @@ fn run(
 }
 
 #[test]
-fn the_translator_does_what_the_interpreter_does() {
+fn the_translator_agrees_with_the_interpreter() {
     let series = Series::from_environment(CASES);
     for case in series.cases.clone() {
         let mut random = series.random(case);

@@ -1,9 +1,9 @@
-//! Cards that are put into a machine's PCI slots and taken out while it runs.
+//! Cards that are inserted into a machine's PCI slots and removed while it runs.
 //!
 //! The [`Config`] always lists the machine's present cards, so that a saved machine can be made again from
-//! it. A card that is put in comes by the door, as [`Input::Plug`], with everything that its device is made
-//! of. To take a card out, the machine asks the guest for it, and takes it out when the guest has given it
-//! up, which depends only on the guest's own execution. So a recording repeats both.
+//! it. A new card comes by the door, as [`Input::Plug`], with everything that its device is made
+//! of. To remove a card, the machine asks the guest for it, and removes it when the guest has given it up,
+//! which depends only on the guest's own execution. So a recording repeats both.
 //!
 //! Each device that a card can be, such as `virtio-blk3`, has its slot.
 //!

@@ -85,12 +85,12 @@ pub enum Status {
     /// It runs, or is about to.
     #[default]
     Running,
-    /// It stands still between two instructions, and virtual time with it.
+    /// It waits between two instructions, and virtual time stops.
     Paused,
-    /// It stands still as in [`Status::Paused`], because the host could not execute a request of a drive.
+    /// It waits as in [`Status::Paused`], because the host could not execute a request of a drive.
     /// When it continues, the request is tried again.
     Stopped,
-    /// The guest has switched it off. It stands still until it is reset and then told to continue.
+    /// The guest has switched it off. It waits until it is reset and then told to continue.
     Off,
     /// It has ended.
     Ended,
@@ -99,7 +99,7 @@ pub enum Status {
 /// An event of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It stands still.
+    /// It was paused.
     Paused,
     /// It continues.
     Resumed,
@@ -112,7 +112,7 @@ pub enum Event {
     },
     /// The power button was pressed.
     PowerButton,
-    /// The guest has given up a card, which was taken out.
+    /// The guest has given up a card, which was removed.
     CardGone {
         /// The device that it was.
         device: DeviceId,
@@ -153,7 +153,7 @@ pub struct DriveInfo {
     pub detect_zeroes: DetectZeroes,
     /// The limits of its rate.
     pub limits: Limits,
-    /// The error for which the machine stands still, if it does so because of this drive.
+    /// The error because of which the machine is stopped, if it is one of this drive.
     pub stopped: Option<DiskError>,
     /// Counts of its operations.
     pub counts: Counts,
@@ -212,7 +212,7 @@ pub enum Request {
     PlugDisk(Box<NewDisk>, Reply<Result<(), PlugError>>),
     /// Ask the guest for the card with this id.
     Unplug(String, Reply<Result<(), UnplugError>>),
-    /// Handle an operation that the host could not execute, and stand still if the policy says so. The drive
+    /// Handle an operation that the host could not execute, and pause if the policy says so. The drive
     /// itself sends this request.
     DriveFailed(DriveFailure),
     /// Plug in, or unplug, the cable of the network card with this id.
@@ -275,7 +275,7 @@ impl Control {
         self.sender.status()
     }
 
-    /// Stops the machine between two instructions; it stands still when this returns. Inputs still reach its
+    /// Pauses the machine between two instructions; it is paused when this returns. Inputs still reach its
     /// devices, and the guest sees them when it continues.
     pub fn pause(&self) -> Result<(), Ended> {
         self.ask(Request::Pause)

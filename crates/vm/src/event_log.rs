@@ -68,7 +68,7 @@ pub(crate) enum LoggedEvent<'a> {
     ProcessorReset,
     /// A checkpoint is due after this number of instructions.
     Checkpoint(Checkpoint),
-    /// A card is taken out.
+    /// A card is removed.
     Unplug(DeviceId),
     /// The run ends.
     End(&'a Ending),
@@ -84,7 +84,9 @@ impl Display for LoggedEvent<'_> {
             LoggedEvent::Input(Input::HostTime { time, .. }) => {
                 write!(f, "input host time {}", Seconds(*time))
             }
-            LoggedEvent::Input(Input::Plug { device, .. }) => write!(f, "input {device} is put in"),
+            LoggedEvent::Input(Input::Plug { device, .. }) => {
+                write!(f, "input {device} is inserted")
+            }
             LoggedEvent::Input(Input::Reset) => f.write_str("input reset"),
             LoggedEvent::Input(Input::Nmi) => f.write_str("input nmi"),
             LoggedEvent::Input(Input::Quit) => f.write_str("input quit"),
@@ -95,7 +97,7 @@ impl Display for LoggedEvent<'_> {
             LoggedEvent::Checkpoint(Checkpoint { memory, state }) => {
                 write!(f, "checkpoint memory {memory:016x} state {state:016x}")
             }
-            LoggedEvent::Unplug(device) => write!(f, "{device} is taken out"),
+            LoggedEvent::Unplug(device) => write!(f, "{device} is removed"),
             LoggedEvent::End(ending) => {
                 f.write_str("end: ")?;
                 match ending {

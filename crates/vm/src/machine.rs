@@ -173,7 +173,7 @@ pub struct Vm {
     pub(crate) networks: Networks,
     /// The ids by which people know the cards.
     pub(crate) ids: BTreeMap<DeviceId, String>,
-    /// The cards that were taken out while their drives still had work.
+    /// The cards that were removed while their drives still had work.
     leaving: Vec<DeviceId>,
     clock: Clock,
     stats: Stats,
@@ -441,7 +441,7 @@ impl Vm {
         self.clock.now(self.cpu.instructions)
     }
 
-    /// Takes an input in. Everything that is not determined passes here.
+    /// Accepts an input. Everything that is not determined passes here.
     fn take_input(&mut self, input: Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
         if self.recording.is_some() || self.recorder.is_some() {

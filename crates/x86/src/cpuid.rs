@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cpuid_does_not_offer_does_not_exist() {
+    fn features_that_cpuid_does_not_offer_do_not_exist() {
         use CpuidFeature as F;
         let flags = [
             (F::TSC, 3, 4),

@@ -475,7 +475,7 @@ mod tests {
     /// Only the 8086 has POP CS. No model is an 8086, so the instruction is in no table, and the decoder
     /// returns it for no bytes.
     #[test]
-    fn what_is_offered_and_missing_is_undefined() {
+    fn offered_forms_that_are_missing_raise_an_exception() {
         let missing = Instruction::with1(Code::Popw_CS, Register::CS).unwrap();
         let mode = CodeMode { is_32_bit: true, is_flat: true };
         for model in Model::ALL {

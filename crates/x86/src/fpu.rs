@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_tell_what_the_registers_hold() {
+    fn tags_classify_the_contents_of_registers() {
         let mut fpu = Fpu::default();
         assert_eq!(fpu.tag_word(), 0xffff);
         fpu.push(F80::ONE);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_valid() {
+    fn impossible_values_are_not_valid() {
         assert!(full_stack().is_valid());
         assert!(!Fpu { control: 0x033f, ..Fpu::default() }.is_valid());
         assert!(!Fpu { status: status::ES, ..Fpu::default() }.is_valid());

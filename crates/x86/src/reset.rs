@@ -41,7 +41,7 @@ mod tests {
     use crate::undefined::Vendor;
 
     #[test]
-    fn init_keeps_what_reset_does_not() {
+    fn init_keeps_registers_that_reset_clears() {
         let mut cpu = Cpu::new();
         cpu.set_flat_entry(8, 16, 0x1000);
         cpu.set_gpr(reg::SP, 0x8000);

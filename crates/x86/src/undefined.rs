@@ -320,7 +320,7 @@ mod tests {
 
     /// The expected values were read on processors of both vendors.
     #[test]
-    fn what_is_undefined_is_left_as_the_makers_do() {
+    fn undefined_results_are_those_of_the_makers() {
         let (intel, amd) = (Vendor::Intel, Vendor::Amd);
         let shr = [0xd1, 0xe8];
         assert_eq!((left(intel, &shr, 1), left(amd, &shr, 1)), (PF, PF | AF));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_defined_again() {
+    fn written_registers_are_defined_again() {
         let others = Eflags::SF | Eflags::ZF | Eflags::AF | Eflags::PF;
         assert_eq!(after_all(&[0x0f, 0xaf, 0xc3], 0), others, "IMUL");
         assert_eq!(after_all(&[0x0f, 0xaf, 0xc3, 0x89, 0xc3], 0), others, "IMUL, MOV");

@@ -26,7 +26,7 @@ fn any_bytes_in_any_state() {
 }
 
 #[test]
-fn what_the_fuzzer_has_found() {
+fn programs_that_the_fuzzer_found() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/any_bytes");
     let mut cases = 0;
     for entry in fs::read_dir(corpus).unwrap() {

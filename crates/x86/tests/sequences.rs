@@ -26,7 +26,7 @@ fn zero_memory() -> Memory {
 }
 
 #[test]
-fn blocks_do_what_their_instructions_do() {
+fn blocks_agree_with_single_instructions() {
     let series = Series::from_environment(CASES);
     let mut executed = 0;
     for case in series.cases.clone() {

@@ -300,9 +300,9 @@ fn a_recording_repeats_the_run() {
         assert_eq!(shown.status.code(), Some(0));
         let told = fs::read_to_string(&log).unwrap();
         for part in [
-            "input virtio-blk0 is put in",
+            "input virtio-blk0 is inserted",
             "request to remove the card in slot 4",
-            "virtio-blk0 is taken out",
+            "virtio-blk0 is removed",
         ] {
             assert!(told.contains(part), "{part}");
         }

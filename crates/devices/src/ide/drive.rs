@@ -175,7 +175,7 @@ impl Drive {
         }
     }
 
-    /// Software forbids that the medium is taken out.
+    /// Software forbids the removal of the medium.
     pub(super) fn holds_medium(&self) -> bool {
         matches!(&self.kind, Kind::CdRom(drive) if drive.holds_medium())
     }

@@ -196,7 +196,7 @@ impl Queue {
         }
     }
 
-    /// The driver has done something that it must not do. The queue stands still until a reset, and the driver is told.
+    /// The driver has done something that it must not do. The queue stops until a reset, and the driver is told.
     pub fn fail(&mut self) {
         self.broken = true;
     }

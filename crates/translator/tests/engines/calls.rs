@@ -101,7 +101,7 @@ fn expected(turns: [i32; 2]) -> u32 {
 }
 
 #[test]
-fn a_function_changes_what_comes_after_its_call() {
+fn a_function_rewrites_the_code_after_its_call() {
     // XOR BYTE [EDI], 8; RET: changes INC to DEC, and back.
     let function = [0x80, 0x37, 8, 0xc3];
     // The function is in the same page, or in another one.

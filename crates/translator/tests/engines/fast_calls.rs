@@ -174,7 +174,7 @@ fn alignment_is_checked_in_the_program_alone() {
 }
 
 #[test]
-fn strings_access_what_their_side_may_access() {
+fn strings_respect_the_rights_of_their_privilege() {
     let Some(mut pair) = Pair::new() else { return };
     // Calls, and reads at ESI; after the last call it reads what the supervisor has written.
     let program = [

@@ -176,7 +176,7 @@ fn compare(pair: &mut Pair, random: &mut Random, longest: u32) -> Vec<(u64, Exit
 }
 
 #[test]
-fn the_bit_map_says_at_each_access_who_may_use_a_port() {
+fn the_bit_map_is_read_at_each_access_to_a_port() {
     let Some(mut pair) = Pair::new() else { return };
     let series = Series::from_environment(CASES);
     let mut numbers = [0; 4];

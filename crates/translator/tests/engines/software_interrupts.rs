@@ -416,7 +416,7 @@ fn another_table_of_gates() {
 }
 
 #[test]
-fn what_is_gone_back_to_changes() {
+fn handlers_change_the_state_to_which_they_return() {
     let Some(mut pair) = Pair::new() else { return };
     for flag in [
         Eflags::DF,

@@ -385,18 +385,18 @@ fn assert_same(steps: &[Vec<u8>], is_user: bool) {
 }
 
 #[test]
-fn what_the_supervisor_executes() {
+fn instructions_of_the_supervisor() {
     assert_same(&[leaves(), privileged(), stores(), looks()].concat(), false);
 }
 
 #[test]
-fn what_a_program_executes() {
+fn instructions_of_programs() {
     assert_same(&[leaves(), stores(), looks()].concat(), true);
 }
 
 /// Executes each instruction alone, where it raises an exception or would do so in another mode.
 #[test]
-fn what_is_not_allowed() {
+fn instructions_that_raise_exceptions() {
     let Some(mut pair) = Pair::new() else { return };
     let steps = [leaves(), privileged(), stores(), looks()].concat();
     let ways: [(bool, Cr4, u32); 5] = [
@@ -651,7 +651,7 @@ fn paging_that_is_off_for_a_while() {
 /// All in 16-bit code: real mode, then protected mode, into which MOV to CR0 leads and from which it leads
 /// back.
 #[test]
-fn what_real_mode_executes() {
+fn instructions_of_real_mode() {
     let Some(mut pair) = Pair::new() else { return };
     let operand = OPERAND as u16 & 0xf;
     let segment = (OPERAND >> 4) as u16;

@@ -310,7 +310,7 @@ fn run_in_pieces(pair: &mut Pair, piece: u64) {
 
 /// The first space runs twice, since the translator uses what it knows of it again.
 #[test]
-fn a_monitor_gives_its_program_what_it_asks_for() {
+fn a_monitor_emulates_instructions_of_its_program() {
     for (way, added, protections) in [
         (Way::Gate, 0x101, 1),
         (Way::Monitor, 0, 1 + 5 * u32::from(ROUNDS)),

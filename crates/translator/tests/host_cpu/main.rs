@@ -29,7 +29,7 @@ use scene::IntegerScene;
 const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 
 #[test]
-fn every_form_does_what_the_host_does() {
+fn every_form_agrees_with_the_host() {
     let Some(guest) = translated::guest() else { return };
     // The place is known when the guest exists.
     let place = OnceCell::new();

@@ -16,7 +16,7 @@ use scene::X87Scene;
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
 #[test]
-fn every_form_does_what_the_host_does() {
+fn every_form_agrees_with_the_host() {
     let Some(guest) = translated::guest() else { return };
     let encodings = scene::encodings();
     common::comparison::compare_forms(guest, CASES, &encodings, |random, encoding| {

@@ -49,7 +49,7 @@ fn filled(random: &mut Random, mut memory: Memory) -> Memory {
 }
 
 #[test]
-fn every_form_does_what_the_interpreter_does() {
+fn every_form_agrees_with_the_interpreter() {
     let series = Series::from_environment(INSTRUCTIONS);
     let Some((mut translator, memory)) = translator(MEMORY) else { return };
     let mut memory = filled(&mut Random::new(1, 0), memory);
@@ -178,7 +178,7 @@ fn run(
 }
 
 #[test]
-fn programs_do_what_they_do_on_the_interpreter() {
+fn programs_agree_with_the_interpreter() {
     let series = Series::from_environment(PROGRAMS);
     let (mut compared, mut executed, mut interpreted) = (0, 0, 0);
     for case in series.cases.clone() {

@@ -196,7 +196,7 @@ fn run(
 }
 
 #[test]
-fn transfers_and_loads_do_what_they_do_on_the_interpreter() {
+fn transfers_and_loads_agree_with_the_interpreter() {
     let series = Series::from_environment(CASES);
     let (mut executed, mut interpreted) = (0, 0);
     for case in series.cases.clone() {

@@ -296,7 +296,7 @@ impl Left {
 }
 
 #[test]
-fn engines_leave_the_same_where_it_is_undefined() {
+fn undefined_results_are_equal_on_both_engines() {
     let Some((translator, memory)) = support::translator(MEMORY) else { return };
     let interpreter = Box::new(Interpreter::new());
     let mut pair = Pair {

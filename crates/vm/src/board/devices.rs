@@ -1,4 +1,4 @@
-//! The devices of a board and their places, and cards that are put in and taken out while it runs.
+//! The devices of a board and their places, and cards that are inserted and removed while it runs.
 
 use ring3_core::bus::{Bus, PortConflict, PortRange};
 use ring3_core::clock::Time;

@@ -173,7 +173,7 @@ impl Vm {
         }
     }
 
-    /// Handles an operation that the host could not execute: tells the subscribers, and stands still if the
+    /// Handles an operation that the host could not execute: tells the subscribers, and pauses if the
     /// policy says so.
     fn note_failure(&mut self, door: &mut Door, failure: DriveFailure) {
         let stops = failure.action == Action::Stop;

@@ -108,7 +108,7 @@ fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize)
 }
 
 #[test]
-fn iterations_do_what_the_engine_does() {
+fn iterations_agree_with_the_engine() {
     // INSB, INSW, and with prefixes INSD and 32-bit addresses; the same for OUTS; then HLT.
     let codes: [&[u8]; 8] = [
         &[0xf3, 0x6c, 0xf4],
@@ -143,7 +143,7 @@ fn iterations_do_what_the_engine_does() {
 }
 
 #[test]
-fn plain_accesses_do_what_the_engine_does() {
+fn plain_accesses_agree_with_the_engine() {
     // IN and OUT of each size, by DX; INC AX in between; HLT.
     let code = [0xec, 0x40, 0xed, 0x40, 0x66, 0xed, 0xee, 0x40, 0xef, 0x66, 0xef, 0xf4];
     let prepare = |cpu: &mut Cpu| cpu.set_gpr(reg::AX, 0x1122_3344);
@@ -160,7 +160,7 @@ fn at_device(cpu: &mut Cpu) {
 }
 
 #[test]
-fn moves_to_and_from_devices_do_what_the_engine_does() {
+fn moves_to_and_from_devices_agree_with_the_engine() {
     // MOV [BX], AL; MOV AL, [BX]; MOV [BX], AX; MOV AX, [BX]; with prefixes the same with EAX; MOV [BX],
     // numbers of each size; MOVZX of AX and EAX from a byte, and of EAX from a word; HLT.
     let code = [
@@ -182,7 +182,7 @@ fn moves_to_and_from_devices_do_what_the_engine_does() {
 }
 
 #[test]
-fn a_repeated_write_to_a_device_does_what_the_engine_does() {
+fn repeated_writes_to_a_device_agree_with_the_engine() {
     // STOSB, STOSW, and with prefixes STOSD and 32-bit addresses; then HLT.
     let codes: [&[u8]; 4] = [
         &[0xf3, 0xaa, 0xf4],
@@ -235,7 +235,7 @@ fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
 }
 
 #[test]
-fn what_surrounds_an_instruction_is_left_to_the_engine() {
+fn conditions_around_an_instruction_are_left_to_the_engine() {
     // STI; IN: interrupts are held back until after the IN.
     let ours = run(&[0xfb, 0xec, 0xf4], |_| {}, true);
     assert_eq!((ours.finished, ours.exit), (0, Exit::Halt));

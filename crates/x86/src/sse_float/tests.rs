@@ -203,7 +203,7 @@ fn numbers() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn host_arithmetic_gives_what_integers_give() {
+fn host_arithmetic_agrees_with_integers() {
     fn check<F: Float + std::fmt::Debug>(a: F, b: F) {
         let operations: [fn(&mut Context, F, F) -> F; 5] = [
             |c, a, b| c.add(a, b),

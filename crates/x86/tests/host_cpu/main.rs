@@ -22,7 +22,7 @@ use scene::IntegerScene;
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
 
 #[test]
-fn every_form_does_what_the_host_does() {
+fn every_form_agrees_with_the_host() {
     let forms = forms::tested();
     common::comparison::compare_forms(Guest::interpreted, CASES, &forms, |random, form| {
         IntegerScene::random(random, *form)

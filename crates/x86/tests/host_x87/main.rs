@@ -31,7 +31,7 @@ use scene::X87Scene;
 const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 
 #[test]
-fn every_form_does_what_the_host_does() {
+fn every_form_agrees_with_the_host() {
     let encodings = scene::encodings();
     common::comparison::compare_forms(Guest::interpreted, CASES, &encodings, |random, encoding| {
         X87Scene::random(random, encoding)

@@ -29,7 +29,7 @@ fn is_ignored(code: Code) -> bool {
 /// The table contains what CPUID offers, and nothing else is decoded, for all bytes, models and sizes of
 /// code.
 #[test]
-fn the_table_has_what_is_offered() {
+fn the_table_has_all_offered_forms() {
     let mut wrong = BTreeMap::new();
     for pattern in patterns::all() {
         for is_32_bit in [false, true] {

@@ -137,7 +137,7 @@ fn uses_stack(code: &[Instruction]) -> bool {
 /// The same instructions run again and again with AC set, and then once with AC clear. The engine's caches do
 /// not let them through.
 #[test]
-fn clac_closes_what_was_open() {
+fn clac_forbids_accesses_again() {
     let code = [
         mov(ECX, 2000),
         mov(EDX, 0),

@@ -62,7 +62,7 @@ fn a_read_modify_write_reads_once_and_writes_once() {
 }
 
 #[test]
-fn an_exchange_gets_what_was_there() {
+fn an_exchange_returns_the_old_value() {
     let at = MemoryOperand::with_displ(DEVICE.into(), 4);
     let exchange = Instruction::with2(Code::Xchg_rm32_r32, at, EBX).unwrap();
     let mut machine = with_device(&[mov(EBX, 5), exchange, hlt()]);
@@ -107,7 +107,7 @@ fn a_page_changes_hands() {
 }
 
 #[test]
-fn what_is_not_ram_is_a_device() {
+fn addresses_without_ram_belong_to_devices() {
     let mut machine = Machine::with_code(&[load(EBX, 0xfee0_0020), hlt()]);
     machine.run_to_halt();
     assert_eq!(machine.accesses, [mmio_read(0xfee0_0020, Width::Dword)]);

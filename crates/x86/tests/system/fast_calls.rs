@@ -93,7 +93,7 @@ fn raised(instruction: Code, user: bool, selector: u16) -> (u8, Option<u32>) {
 }
 
 #[test]
-fn what_is_refused() {
+fn null_selectors_and_users_are_refused() {
     let general_protection = (vector::GP, Some(0));
     // The RPL is ignored.
     for selector in [0, 3] {

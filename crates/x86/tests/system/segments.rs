@@ -176,7 +176,7 @@ fn far_jumps() {
 }
 
 #[test]
-fn iretd_to_what_is_not_there() {
+fn iretd_to_absent_segments() {
     let frame = |cs: u16, ss: u16| {
         let slots = [u32::from(ss), USER_STACK, 2, u32::from(cs), USER_CODE];
         let code: Vec<_> = slots.map(push_value).into_iter().chain([plain(Code::Iretd)]).collect();

@@ -38,7 +38,7 @@ fn descriptor_tables_are_stored_whole() {
 }
 
 #[test]
-fn sgdt_stores_what_lgdt_loads() {
+fn sgdt_stores_the_value_that_lgdt_loads() {
     let (from, to) = (DATA + 0x10, DATA);
     for (load, base) in [(Code::Lgdt_m1632_16, 0x65_4321), (Code::Lgdt_m1632, 0x8765_4321)] {
         let code = [memory(load, from), memory(Code::Sgdt_m1632, to), hlt()];

@@ -213,7 +213,7 @@ fn part(guest: &[u8], code: &[u8], address: u32, mode: Mode) -> String {
 }
 
 #[test]
-fn host_code_is_as_it_was() {
+fn host_code_is_unchanged() {
     let mut text = String::new();
     for (title, mode, instructions) in INSTRUCTIONS {
         writeln!(text, "# Instructions of {title}\n").unwrap();

@@ -109,7 +109,7 @@ fn without_osfxsr_the_image_has_no_sse() {
 }
 
 #[test]
-fn what_is_not_aligned_or_reserved_is_refused() {
+fn unaligned_and_reserved_values_are_refused() {
     let mut machine = Machine::new();
     machine.cpu.set_gpr(reg::BX, 0x2008);
     assert_eq!(machine.run(&FXSAVE), Some(vector::GP));

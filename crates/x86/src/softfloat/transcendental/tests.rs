@@ -260,7 +260,7 @@ fn the_logarithm_of_a_power_of_two_is_exact_but_for_the_exceptions() {
 }
 
 #[test]
-fn what_is_exact_raises_nothing() {
+fn exact_results_raise_no_exception() {
     for (function, st0, st1, expected) in [
         (F2xm1, MINUS_ZERO, F80::ZERO, MINUS_ZERO),
         (F2xm1, F80::INFINITY, F80::ZERO, F80::INFINITY),

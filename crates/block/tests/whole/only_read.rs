@@ -2,6 +2,7 @@
 //! it.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::support::*;
 use ring3_block::{Error, Fault, Format, Image, OpenOptions, Secret};
@@ -38,13 +39,27 @@ fn contents() -> Vec<u8> {
     [pattern(0, 1_500_160, 7), vec![0; 3 << 20], pattern(9, 300_032, 8), vec![0; 700_416]].concat()
 }
 
+/// Puts an image of this kind, with [`contents`], at `path`. qemu-img makes it once for all tests, because it
+/// computes for two seconds to measure how fast it derives the key of an encrypted image.
+fn put_image(path: &Path, kind: &str) {
+    static MADE: [OnceLock<Vec<u8>>; KINDS.len()] = [const { OnceLock::new() }; KINDS.len()];
+    let index = KINDS.iter().position(|(name, _)| *name == kind).expect("a kind of the table");
+    let made = MADE[index].get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        of_qemu(&path, kind, &contents());
+        std::fs::read(path).unwrap()
+    });
+    std::fs::write(path, made).unwrap();
+}
+
 #[test]
 fn images_of_qemu_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let contents = contents();
     for (kind, format) in KINDS {
-        of_qemu(&path, kind, &contents);
+        put_image(&path, kind);
         for given in [Some(format), None] {
             let image = Image::open(&path, &with_password(given)).unwrap();
             assert_eq!(image.format(), format);
@@ -83,7 +98,7 @@ fn read_only_formats_are_not_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     for (kind, format) in KINDS.into_iter().filter(|(kind, _)| !kind.contains("alg")) {
-        of_qemu(&path, kind, &pattern(0, 1 << 20, 1));
+        put_image(&path, kind);
         let before = std::fs::read(&path).unwrap();
         for given in [Some(format), None] {
             let options = OpenOptions { writes: true, ..with_password(given) };
@@ -102,7 +117,7 @@ fn nothing_is_read_without_the_password() {
     for (kind, format) in
         KINDS.into_iter().filter(|(kind, _)| kind.contains("aes-128") || kind.contains("encrypt"))
     {
-        of_qemu(&path, kind, &pattern(0, 1 << 20, 1));
+        put_image(&path, kind);
         let format = Some(format);
         let error = Image::open(&path, &OpenOptions { format, ..OpenOptions::default() });
         let error = error.unwrap_err().to_string();
@@ -113,7 +128,7 @@ fn nothing_is_read_without_the_password() {
             // The image cannot tell that the password is wrong.
             let mut bytes = vec![0; 4096];
             opened.unwrap().read_at(&mut bytes, 0).unwrap();
-            assert!(bytes != pattern(0, 4096, 1), "{kind}");
+            assert!(bytes != contents()[..4096], "{kind}");
         } else {
             let error = opened.unwrap_err().to_string();
             assert!(error.contains("Invalid password, cannot unlock any keyslot"), "{error}");
@@ -130,7 +145,7 @@ fn nothing_is_read_without_the_password() {
 fn a_second_password_opens_it_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    of_qemu(&path, "luks", &pattern(0, 1 << 20, 1));
+    put_image(&path, "luks");
     let secret = |id: &str, data: &str| format!("secret,id={id},data={data}");
     qemu_img(&[
         "amend",
@@ -146,7 +161,7 @@ fn a_second_password_opens_it_too() {
     for password in [PASSWORD, b"second"] {
         let options = OpenOptions { secret: Some(Secret::new(password)), ..with_password(None) };
         let image = Image::open(&path, &options).unwrap();
-        assert!(read_all(&image) == pattern(0, 1 << 20, 1));
+        assert!(read_all(&image) == contents());
     }
 }
 
@@ -154,19 +169,19 @@ fn a_second_password_opens_it_too() {
 fn an_encrypted_image_can_be_a_backing_file() {
     let directory = tempfile::tempdir().unwrap();
     let (path, above) = (directory.path().join("image"), directory.path().join("above"));
-    of_qemu(&path, "qcow2 encrypt.format=luks", &pattern(0, 1 << 20, 1));
-    let mut new = options(Format::Qcow2, 1 << 20, &[]);
+    put_image(&path, "qcow2 encrypt.format=luks,cluster_size=512");
+    let mut new = options(Format::Qcow2, contents().len() as u64, &[]);
     new.backing = Some(backing(&path, "qcow2"));
     make(&above, &new);
     let image = Image::open(&above, &with_password(None)).unwrap();
-    assert!(read_all(&image) == pattern(0, 1 << 20, 1));
+    assert!(read_all(&image) == contents());
 }
 
 #[test]
 fn a_header_that_needs_endless_computation_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    of_qemu(&path, "luks", &pattern(0, 1 << 20, 1));
+    put_image(&path, "luks");
     let good = std::fs::read(&path).unwrap();
     let refused = |at: usize, value: u32| {
         let mut bytes = good.clone();

@@ -1,5 +1,7 @@
 //! All translated blocks, and how they are found.
 
+use std::cell::Cell;
+
 use ring3_core::memory::PAGE_SHIFT;
 
 use crate::code::block::{Block, Site};
@@ -52,6 +54,9 @@ pub(crate) struct BlockStore {
     targets: Map<u32, Vec<JumpTarget>>,
     /// The indices of those blocks.
     looked_up: Set<usize>,
+    /// The last host address that was asked for, with the indices of the block and of the site that contain it.
+    /// Mostly one instruction leaves its block again and again.
+    last: Cell<Option<(u32, usize, Option<usize>)>>,
 }
 
 impl BlockStore {
@@ -146,15 +151,11 @@ impl BlockStore {
 
     /// Returns the block and the site that contain the host address `host`.
     pub(crate) fn at(&self, host: u32) -> Option<(&Block, Site)> {
-        let chunk = self.chunk(host)?;
-        let before =
-            |chunk: usize| self.before.get(chunk).map_or(self.all.len(), |count| *count as usize);
-        let (first, end) = (before(chunk), before(chunk + 1));
-        let after =
-            first + self.all[first..end].partition_point(|block| block.checked_entry <= host);
-        let block = &self.all[after.checked_sub(1)?];
-        let after = block.sites.partition_point(|site| site.host <= host);
-        let site = after.checked_sub(1).map(|index| block.sites[index]);
+        let known = self.last.get().filter(|(last, ..)| *last == host);
+        let (_, block, site) = known.or_else(|| self.look_for(host))?;
+        self.last.set(Some((host, block, site)));
+        let block = &self.all[block];
+        let site = site.map(|index| block.sites[index]);
         // The address precedes the first site: the block has not begun.
         Some((
             block,
@@ -176,6 +177,19 @@ impl BlockStore {
                 loads: None,
             }),
         ))
+    }
+
+    /// Returns `host`, and the indices of the block and of the site that contain this host address.
+    fn look_for(&self, host: u32) -> Option<(u32, usize, Option<usize>)> {
+        let chunk = self.chunk(host)?;
+        let before =
+            |chunk: usize| self.before.get(chunk).map_or(self.all.len(), |count| *count as usize);
+        let (first, end) = (before(chunk), before(chunk + 1));
+        let after =
+            first + self.all[first..end].partition_point(|block| block.checked_entry <= host);
+        let number = after.checked_sub(1)?;
+        let after = self.all[number].sites.partition_point(|site| site.host <= host);
+        Some((host, number, after.checked_sub(1)))
     }
 
     /// Returns the index of the 256 bytes of host code that contain `host`, from the first block on.

@@ -9,6 +9,7 @@ mod faults;
 mod leaving;
 mod privileges;
 mod quiet;
+mod single_step;
 mod state;
 mod system;
 mod users;
@@ -308,6 +309,17 @@ impl Translator {
                         next => return Ok(next),
                     }
                 }
+                Ok(Next::Op { number, transfers, .. })
+                    if self.may_set_trap_flag(number) && cpu.instructions < *deadline =>
+                {
+                    match self.execute_to_trap(cpu, memory, number, transfers, *deadline) {
+                        Next::Again(point) => {
+                            middle = point;
+                            continue;
+                        }
+                        next => return Ok(next),
+                    }
+                }
                 Ok(Next::Again(point)) if !memory.has_stale_code() => {
                     middle = point;
                     continue;
@@ -403,10 +415,7 @@ impl Translator {
                                 return exit;
                             }
                             if transfers {
-                                let Translator { descriptors, limits, context, .. } = self;
-                                descriptors.note_transfer(cpu, memory, limits, context);
-                                let called = Selector(std::mem::take(&mut context.far_selector));
-                                descriptors.note_gate(cpu, memory, called, by_user, context);
+                                self.note_transfer(cpu, memory, by_user);
                             }
                             if let Some(register) = loads {
                                 let Translator { descriptors, limits, context, .. } = self;
@@ -456,6 +465,14 @@ impl Translator {
                 return exit;
             }
         }
+    }
+
+    /// Notes the descriptors by which code of users (`by_user`) or of the supervisor has just been left.
+    fn note_transfer(&mut self, cpu: &mut Cpu, memory: &mut Memory, by_user: bool) {
+        let Translator { descriptors, limits, context, .. } = self;
+        descriptors.note_transfer(cpu, memory, limits, context);
+        let called = Selector(std::mem::take(&mut context.far_selector));
+        descriptors.note_gate(cpu, memory, called, by_user, context);
     }
 
     /// Executes, by the interpreter, the instruction with index `number` in [`Translator::ops`], which is at

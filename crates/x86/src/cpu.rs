@@ -472,6 +472,14 @@ impl Cpu {
         is_plain
     }
 
+    /// Returns whether the next instruction is executed with TF set, and under no other special condition.
+    pub fn begins_single_step(&self) -> bool {
+        self.attention - Attention::RESUME == Attention::SINGLE_STEP
+            && self.event.is_none()
+            && !self.halted
+            && !(self.interrupt_pin && self.is_interruptible())
+    }
+
     /// Returns EFLAGS as it is pushed, with bit 1 set.
     pub(crate) fn eflags_image(&self) -> u32 {
         self.eflags().bits() | ALWAYS_ONE
@@ -526,6 +534,11 @@ impl Cpu {
     #[inline(always)]
     pub fn segment(&self, register: u8) -> &Segment {
         &self.segments[usize::from(register & 7)]
+    }
+
+    /// The segment registers by number, 0 to 5. The other two elements are not used.
+    pub fn segments(&self) -> &[Segment; 8] {
+        &self.segments
     }
 
     /// Sets segment register `register`, 0 to 5, with its hidden part.

@@ -212,6 +212,14 @@ impl Interpreter {
         self.execute_alone(cpu, memory, op, before)
     }
 
+    /// Executes the instruction at CS:EIP for another engine, and the single-step trap after it. The processor
+    /// must [begin a single step](Cpu::begins_single_step).
+    pub fn execute_single_step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        cpu.deadline = cpu.instructions + 1;
+        self.look_at_layout(cpu, memory);
+        self.step(cpu, memory)
+    }
+
     /// Executes `op` for another engine, if it completes. Otherwise returns false; then it has had no effect
     /// and must be executed in another way. EIP and the count of instructions do not change. `op` must not
     /// access a debug register while these [are guarded](Cpu::guards_debug_registers), and must not use EIP.

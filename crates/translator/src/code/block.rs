@@ -23,7 +23,7 @@ mod transfers;
 mod virtual_8086;
 mod walk;
 
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::reg;
 use ring3_x86::decode::{self, Op};
 
@@ -212,6 +212,8 @@ pub(crate) struct DeferredOp {
     pub(crate) access: Option<DeviceAccess>,
     /// Whether it [may be executed](access::reads_register) with the known value of a device register.
     pub(crate) reads_register: bool,
+    /// Whether it is POPF or IRET, which may set TF.
+    pub(crate) loads_flags: bool,
     /// The kind of the instruction, if it is a system instruction that is executed while translated code
     /// waits.
     pub(crate) system: Option<System>,
@@ -418,8 +420,12 @@ impl BlockBuilder<'_> {
         let access = DeviceAccess::of(instruction, &self.mode);
         let reads_register = access::reads_register(instruction, &self.mode);
         let system = System::of(instruction, &self.mode);
+        let loads_flags = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Iret | Mnemonic::Iretd
+        );
         let len = instruction.len() as u8;
-        self.deferred.push(DeferredOp { op, access, reads_register, system, len });
+        self.deferred.push(DeferredOp { op, access, reads_register, loads_flags, system, len });
         source.next_op + self.deferred.len() as u32 - 1
     }
 

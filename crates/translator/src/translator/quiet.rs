@@ -170,7 +170,7 @@ impl Translator {
     }
 
     /// Copies the state that a quiet instruction may have changed to the context.
-    fn load_after_quiet(&mut self, cpu: &Cpu) {
+    pub(super) fn load_after_quiet(&mut self, cpu: &Cpu) {
         let context = &mut self.context;
         for register in reg::AX..=reg::DI {
             context.gpr[usize::from(register)] = cpu.gpr(register) as u32;

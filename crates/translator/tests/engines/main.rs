@@ -44,6 +44,7 @@ mod paging;
 mod pair;
 mod ports;
 mod repeats;
+mod single_steps;
 mod software_interrupts;
 mod system_instructions;
 mod virtual_8086;

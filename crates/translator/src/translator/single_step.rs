@@ -1,0 +1,86 @@
+//! POPF and IRET that set TF: a debugger lets another program execute one instruction by them. The
+//! interpreter executes them, the instruction that follows, and the single-step trap after it (SDM vol. 3,
+//! 19.3.1.4). Mostly these lead back to the code of the supervisor that set TF, and translated code
+//! continues there as after a [quiet](super::quiet) instruction.
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::segment::Segment;
+
+use super::Translator;
+use super::leaving::{Middle, Next};
+use super::system::known_msrs;
+use crate::context::{info, reason};
+
+/// The state on which translated code depends, besides general registers, flags, and what
+/// [`Translator::is_quiet`] asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Surroundings {
+    segments: [Segment; 8],
+    control: (Cr0, u64, Cr4),
+    msrs: (u32, u32, u32, u64, u32),
+}
+
+impl Surroundings {
+    #[inline]
+    fn of(cpu: &Cpu) -> Surroundings {
+        Surroundings {
+            segments: *cpu.segments(),
+            control: (cpu.cr0(), cpu.cr3(), cpu.cr4()),
+            msrs: known_msrs(&cpu.msrs),
+        }
+    }
+}
+
+impl Translator {
+    /// Returns whether the instruction with index `number`, at which translated code was left, may set TF.
+    pub(super) fn may_set_trap_flag(&self, number: usize) -> bool {
+        let context = &self.context;
+        let is_held = context.reason == reason::STEP && context.info & info::AFTER_HOLDING != 0;
+        self.ops[number].loads_flags && !is_held
+    }
+
+    /// Executes POPF or IRET, the instruction with index `number`, at which translated code was left.
+    /// `transfers` says that it loads CS. If it sets TF, executes the next instruction and the trap as well.
+    /// Returns how execution continues.
+    pub(super) fn execute_to_trap(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        number: usize,
+        transfers: bool,
+        deadline: u64,
+    ) -> Next {
+        self.store(cpu);
+        let before = Surroundings::of(cpu);
+        let (was_asked, by_user) = (cpu.interrupt_pin, cpu.is_user());
+        if let Some(exit) = self.execute_op(cpu, memory, number, false) {
+            return Next::Exit(exit);
+        }
+        if transfers {
+            self.note_transfer(cpu, memory, by_user);
+        }
+        if !cpu.begins_single_step() || cpu.instructions >= deadline || memory.has_stale_code() {
+            return Next::Done;
+        }
+        self.numeric.take(cpu, &self.blocks, &mut self.context);
+        self.counters.interpreted += 1;
+        if let Some(exit) = self.interpreter.execute_single_step(cpu, memory) {
+            return Next::Exit(exit);
+        }
+        let flags = self.context.flags_without_if;
+        self.context.set_system_flags(cpu);
+        let goes_on = cpu.instructions < deadline
+            && self.is_quiet(cpu, memory, was_asked)
+            && self.context.flags_without_if == flags
+            && Surroundings::of(cpu) == before
+            && self.descriptors.are_those_of(cpu);
+        if !goes_on {
+            return Next::Done;
+        }
+        self.load_system(cpu);
+        self.context.forget_device_reads();
+        self.load_after_quiet(cpu);
+        Next::Again(Middle::default())
+    }
+}

@@ -3,11 +3,13 @@
 //! From QEMU's `docs/specs/acpi_pci_hotplug.rst`, and from the ACPI specification (6.5) for the block of general-purpose events (4.8.4.1), of
 //! which number [`EVENT`] is that of this device. What happens to a card:
 //!
-//! 1. It is inserted into a slot ([`DeviceInput::CardAdded`]): its bit in the first register is set, and the event is raised. The method of the event reads
-//!    the register, which clears it, and has the system look at the slot.
-//! 2. A person wants it back ([`DeviceInput::CardWanted`]): the same with the second register, and the system is asked to let go of it.
-//! 3. When it has, its method `_EJ0` writes the bit of the slot to the third register, and the machine takes the card out
-//!    ([`Output::Eject`]).
+//! 1. It is inserted into a slot ([`DeviceInput::CardAdded`]): its bit in the first register is set, and the
+//!    event is raised. The method of the event reads the register, which clears it, and has the system look at
+//!    the slot.
+//! 2. A person wants it back ([`DeviceInput::CardWanted`]): the same happens with the second register, and the
+//!    system is asked to release it.
+//! 3. When the system has done so, its method `_EJ0` writes the bit of the slot to the third register, and the
+//!    machine removes the card ([`Output::Eject`]).
 //!
 //! A card that nobody has released is removed at a reset, since no system uses it then.
 

@@ -7,7 +7,7 @@ use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 
 use crate::machine::*;
-use crate::pair::Pair;
+use crate::pair::{Pair, continue_handler_at};
 
 const UD: u8 = 6;
 const GP: u8 = 13;
@@ -98,8 +98,7 @@ fn begin(machine: &mut Machine, instruction: &[u8], state: State) {
     machine.put(if state.is_user { USER_CODE } else { CODE }, &program(instruction));
     for (at, vector) in HANDLERS_HERE.into_iter().zip([UD, GP]) {
         machine.put(at, &handler_code(vector == GP));
-        let distance = at.wrapping_sub(handler(vector) + 5);
-        machine.put(handler(vector), &[&[0xe9][..], &distance.to_le_bytes()].concat());
+        continue_handler_at(machine, vector, at);
         machine.set_gate(vector, KERNEL_CODE, state.gate);
     }
     machine.put_dword(LOG, RECORDS);

@@ -6,7 +6,7 @@ use ring3_x86::engine::Exit;
 use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::machine::*;
-use crate::pair::Pair;
+use crate::pair::{Pair, continue_handler_at};
 
 const TARGET: u32 = CODE + 0x1000;
 const VECTOR: u8 = 0x40;
@@ -43,8 +43,7 @@ fn begin(machine: &mut Machine, transfer: &[u8], is_flat: bool, pointer: u32) {
     machine.set_gate(VECTOR, KERNEL_CODE, INTERRUPT_GATE);
     machine.put(CODE, &program(transfer));
     machine.put(TARGET, &target());
-    let distance = TARGET.wrapping_sub(handler(VECTOR) + 5);
-    machine.put(handler(VECTOR), &[&[0xe9][..], &distance.to_le_bytes()].concat());
+    continue_handler_at(machine, VECTOR, TARGET);
     if !is_flat {
         let limit = Segment::new(FREE, 0, 0xffff, Attributes(DATA_SEGMENT.into()));
         machine.cpu.set_segment(sreg::DS, limit);

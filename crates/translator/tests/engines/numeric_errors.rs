@@ -7,7 +7,7 @@ use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 
 use crate::machine::*;
-use crate::pair::Pair;
+use crate::pair::{Pair, continue_handler_at};
 
 /// The number of #MF.
 const MF: u8 = 16;
@@ -81,8 +81,7 @@ fn begin(machine: &mut Machine, next: &[u8], is_user: bool, cr0: Cr0) {
     }
     machine.put(if is_user { USER_CODE } else { CODE }, &program(next));
     machine.put(HANDLER, &numeric_handler());
-    let distance = HANDLER.wrapping_sub(handler(MF) + 5);
-    machine.put(handler(MF), &[&[0xe9][..], &distance.to_le_bytes()].concat());
+    continue_handler_at(machine, MF, HANDLER);
     machine.put_dword(LOG, RECORDS);
     machine.put_dword(NUMBER, 1.5_f32.to_bits());
     machine.accesses.clear();

@@ -8,7 +8,7 @@ use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::common::coverage::interpreter;
 use crate::machine::{
-    KERNEL_CODE, KERNEL_DATA, MEMORY, Machine, STACK, USER_CS, USER_DS, USER_STACK,
+    KERNEL_CODE, KERNEL_DATA, MEMORY, Machine, STACK, USER_CS, USER_DS, USER_STACK, handler,
 };
 use crate::support::translator;
 
@@ -130,4 +130,10 @@ impl Pair {
         let Pair { right, tested } = self;
         format!("interpreter:\n{}\ntranslator:\n{}", report(right), report(tested))
     }
+}
+
+/// Puts a jump to `at` at the beginning of the handler of `vector`.
+pub(crate) fn continue_handler_at(machine: &mut Machine, vector: u8, at: u32) {
+    let distance = at.wrapping_sub(handler(vector) + 5);
+    machine.put(handler(vector), &[&[0xe9][..], &distance.to_le_bytes()].concat());
 }

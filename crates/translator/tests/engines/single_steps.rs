@@ -8,7 +8,7 @@ use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 
 use crate::machine::*;
-use crate::pair::Pair;
+use crate::pair::{Pair, continue_handler_at};
 
 /// The handlers of #DB and of #GP.
 const TRAP_HANDLER: u32 = CODE + 0x1000;
@@ -17,7 +17,7 @@ const PROTECTION_HANDLER: u32 = CODE + 0x1100;
 const SEEN: u32 = DATA + 0x10;
 const TRAPS: u32 = DATA + 0x14;
 const ROUNDS: u32 = 30;
-/// Instructions that the program does not need more than.
+/// More instructions than everything executes.
 const LIMIT: u64 = 60_000;
 const EXTERNAL: u8 = 0x40;
 /// The number of IA32_SYSENTER_ESP.
@@ -107,8 +107,7 @@ fn begin(machine: &mut Machine, is_user: bool) {
     // ADD ESP, 4; INC DWORD [ESP]; IRETD
     machine.put(PROTECTION_HANDLER, &[0x83, 0xc4, 4, 0xff, 0x04, 0x24, 0xcf]);
     for (at, vector) in [(TRAP_HANDLER, vector::DB), (PROTECTION_HANDLER, vector::GP)] {
-        let distance = at.wrapping_sub(handler(vector) + 5);
-        machine.put(handler(vector), &[&[0xe9][..], &distance.to_le_bytes()].concat());
+        continue_handler_at(machine, vector, at);
         machine.set_gate(vector, KERNEL_CODE, INTERRUPT_GATE);
     }
     machine.put(handler(EXTERNAL), &[0xcf]); // IRETD
@@ -131,12 +130,7 @@ fn single_steps_are_the_same_wherever_execution_stops() {
     for is_user in [false, true] {
         for slice in [1, 2, 3, 7, 50, 333, LIMIT, LIMIT] {
             pair.each(|machine| begin(machine, is_user));
-            let begun = pair.right.cpu.instructions;
-            while pair.each(|machine| machine.run_for(slice)) != Exit::Halt {
-                pair.compare_processors();
-                assert!(pair.right.cpu.instructions - begun < LIMIT, "{}", pair.reports());
-            }
-            pair.compare();
+            assert_eq!(pair.run_in_slices(slice, LIMIT), Exit::Halt, "{}", pair.reports());
             assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
             let traps = pair.right.dword(TRAPS);
             assert!(traps > 30 * ROUNDS, "{traps} traps");

@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite unpack)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -140,6 +140,7 @@ try-deb: build guests ## install the package in a new, minimal Debian, and try i
 .PHONY: guests
 guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/fetch
+	@tests/guests/unpack
 	@tests/guests/initramfs
 	@tests/guests/suite
 	@tests/guests/exits

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, add_linux, file, linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, ring3, seabios};
 use serde_json::json;
@@ -17,13 +17,8 @@ fn output(command: &mut Command) -> Output {
 fn debian_finds_the_mouse_and_sees_it_move() {
     let directory = Directory::new();
     let socket = directory.path("qmp");
-    let initrds = ["initramfs.cpio.gz", "modules.cpio.gz"].map(file);
     let mut guest = Guest::start(|command| {
-        command.args(["--append", "console=ttyS0"]);
-        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
-        for initrd in initrds {
-            command.arg("--initrd").arg(initrd);
-        }
+        add_linux(command, &WITH_MODULES);
         command.arg(format!("--qmp=unix:{}", socket.display()));
     });
     guest.wait_for(PROMPT);
@@ -57,8 +52,8 @@ fn debian_finds_the_identity_of_the_machine() {
     for firmware in [None, Some(bios)] {
         let mut command = ring3();
         command.args(["qemu", "-m", "128", "-nographic", "-monitor", "none", "-no-reboot"]);
-        command.args(["-uuid", UUID, "-append", "console=ttyS0 quiet", "-kernel"]);
-        command.arg(file("linux-686/vmlinuz")).arg("-initrd").arg(file("initramfs.cpio.gz"));
+        command.args(["-uuid", UUID, "-append", CONSOLE, "-kernel"]);
+        command.arg(linux()).arg("-initrd").arg(file("initramfs.cpio.gz"));
         command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
         let mut guest = Guest::of(command);
         guest.wait_for(PROMPT);
@@ -79,8 +74,8 @@ fn debian_finds_the_hpet_that_a_qemu_command_line_asks_for() {
         for firmware in [None, seabios.as_deref()].iter().take(1 + usize::from(seabios.is_some())) {
             let mut command = ring3();
             command.args(["qemu", "-machine", machine, "-m", "128", "-nic", "none", "-nographic"]);
-            command.args(["-append", "console=ttyS0 quiet", "-kernel"]);
-            command.arg(file("linux-686/vmlinuz")).arg("-initrd").arg(file("initramfs.cpio.gz"));
+            command.args(["-append", CONSOLE, "-kernel"]);
+            command.arg(linux()).arg("-initrd").arg(file("initramfs.cpio.gz"));
             command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
             let mut guest = Guest::of(command);
             guest.wait_for(PROMPT);
@@ -96,12 +91,11 @@ fn debian_finds_the_hpet_that_a_qemu_command_line_asks_for() {
 
 /// Starts a guest with modules and with options for the kernel.
 fn boot(command_line: &str, options: &[&str]) -> Guest {
-    let initrds = ["initramfs.cpio.gz", "modules.cpio.gz"].map(file);
     let mut guest = Guest::start(|command| {
-        command.arg("--append").arg(format!("console=ttyS0 {command_line}")).args(options);
-        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
-        for initrd in initrds {
-            command.arg("--initrd").arg(initrd);
+        command.arg("--kernel").arg(linux()).args(options);
+        command.arg("--append").arg(format!("{CONSOLE} {command_line}"));
+        for archive in WITH_MODULES {
+            command.arg("--initrd").arg(file(archive));
         }
     });
     guest.wait_for(PROMPT);

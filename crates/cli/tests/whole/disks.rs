@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::{Directory, output, read_ext2, ring3, system_program};
 
 /// Formats of images to which a guest can write, as many as there are IDE drives.
@@ -41,11 +41,7 @@ fn raw(image: &Path, format: &str) -> PathBuf {
 /// Starts Linux with these images as the first IDE drives.
 fn start(disks: &[(&Path, &str)]) -> Guest {
     let mut guest = Guest::start(|command| {
-        command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-        for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-            command.arg("--initrd").arg(file(initrd));
-        }
-        command.args(["--append", "console=ttyS0"]);
+        add_linux(command, &WITH_MODULES);
         for (path, format) in disks {
             command.args(["--drive", &format!("file={},format={format}", path.display())]);
         }

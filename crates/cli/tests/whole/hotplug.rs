@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, read_ext2, ring3, system_program};
 use serde_json::{Value, json};
@@ -13,12 +13,8 @@ const GENERIC: &str = "GenericError";
 
 /// Adds Linux with the modules for its disks, and QMP at `socket`.
 fn add_machine(command: &mut Command, socket: &Path) {
-    command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-    for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-        command.arg("--initrd").arg(file(initrd));
-    }
-    command.args(["--append", "console=ttyS0", "--qmp"]);
-    command.arg(format!("unix:{}", socket.display()));
+    add_linux(command, &WITH_MODULES);
+    command.arg("--qmp").arg(format!("unix:{}", socket.display()));
 }
 
 /// Waits until the guest has started and found its drivers.

@@ -4,19 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3};
 use serde_json::{Value, json};
 
 /// Adds Linux with the modules for its cards, and QMP at `socket`.
 fn add_machine(command: &mut Command, socket: &Path) {
-    command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-    for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-        command.arg("--initrd").arg(file(initrd));
-    }
-    command.args(["--append", "console=ttyS0", "--qmp"]);
-    command.arg(format!("unix:{}", socket.display()));
+    add_linux(command, &WITH_MODULES);
+    command.arg("--qmp").arg(format!("unix:{}", socket.display()));
 }
 
 fn link(name: &str, up: bool) -> Value {

@@ -12,18 +12,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{self, CONSOLE, Guest, PROMPT, WITH_MODULES, add_linux, file};
 use crate::support::namespace::{has_namespaces, in_namespace};
 use crate::support::{Directory, kernel, output, ring3, wait_until};
 
 /// Returns ring3's options for Linux with the modules for its network cards.
 fn linux() -> Vec<String> {
-    let initrd = |name: &str| ["--initrd".to_owned(), file(name).display().to_string()];
-    let kernel = file("linux-686").join("vmlinuz").display().to_string();
-    let mut options = vec!["--append".into(), "console=ttyS0".into(), "--kernel".into(), kernel];
-    options.extend(initrd("initramfs.cpio.gz"));
-    options.extend(initrd("modules.cpio.gz"));
-    options
+    let mut command = Command::new("");
+    add_linux(&mut command, &WITH_MODULES);
+    command.get_args().map(|argument| argument.to_str().unwrap().to_owned()).collect()
+}
+
+/// Returns these options for a shell.
+fn quoted_linux() -> String {
+    linux().iter().map(|option| format!("'{option}'")).collect::<Vec<_>>().join(" ")
 }
 
 /// The commands by which a guest loads the driver of its card.
@@ -98,7 +100,7 @@ fn a_guest_works_behind_the_nat() {
          {ring3} run --serial stdio {linux} {nics}",
         root = root.display(),
         ring3 = env!("CARGO_BIN_EXE_ring3"),
-        linux = linux().join(" "),
+        linux = quoted_linux(),
     );
     let mut guest = Guest::of(in_namespace(&script));
     guest.wait_for(PROMPT);
@@ -294,8 +296,7 @@ fn a_flood_loses_nothing_between_virtio_cards() {
         let [mut server, mut client] = ends.map(|end| {
             number += 1;
             let mut guest = Guest::start(|command| {
-                command.args(["--append", "console=ttyS0", "--kernel"]);
-                command.arg(file("linux-686/vmlinuz")).arg("--initrd").arg(file("suite.cpio.gz"));
+                add_linux(command, &["suite.cpio.gz"]);
                 command.arg("--nic").arg(format!("{end},mac=52:54:00:12:34:0{number}"));
             });
             guest.wait_for(PROMPT);
@@ -348,17 +349,13 @@ fn a_guest_of_qemu_is_connected() {
         let qemu = || {
             let mut qemu = Command::new("qemu-system-i386");
             qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
-            qemu.args(["-m", "128", "-append", "console=ttyS0", "-netdev"]);
+            qemu.args(["-m", "128", "-append", CONSOLE, "-netdev"]);
             qemu.arg(format!("{theirs},id=n"));
             qemu.args(["-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:00:02", "-kernel"]);
-            qemu.arg(file("linux-686").join("vmlinuz")).arg("-initrd");
+            qemu.arg(guest::linux()).arg("-initrd");
             // QEMU takes only one file.
-            let both = directory.file(
-                "initrd",
-                &["initramfs.cpio.gz", "modules.cpio.gz"]
-                    .map(|name| fs::read(file(name)).unwrap())
-                    .concat(),
-            );
+            let both = directory
+                .file("initrd", &WITH_MODULES.map(|name| fs::read(file(name)).unwrap()).concat());
             qemu.arg(both);
             let mut guest = Guest::of(qemu);
             guest.wait_for(PROMPT);
@@ -407,7 +404,7 @@ fn a_guest_is_on_a_tap_device() {
          {ring3} run --serial stdio {linux} --nic tap,ifname=tap0",
         root = served.parent().unwrap().display(),
         ring3 = env!("CARGO_BIN_EXE_ring3"),
-        linux = linux().join(" "),
+        linux = quoted_linux(),
     );
     let mut guest = Guest::of(in_namespace(&script));
     guest.wait_for(PROMPT);

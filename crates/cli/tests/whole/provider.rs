@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::guest::{Guest, PROMPT, file, file_if_there};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file_if_there};
 use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 
 const SIZE: u64 = 64 << 20;
@@ -16,11 +16,11 @@ const SIZE: u64 = 64 << 20;
 /// Starts a guest with Linux and the contents of these archives.
 fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
     let mut guest = Guest::start(|command| {
-        command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-        for initrd in [file("initramfs.cpio.gz"), file("modules.cpio.gz")].iter().chain(initrds) {
+        add_linux(command, &WITH_MODULES);
+        for initrd in initrds {
             command.arg("--initrd").arg(initrd);
         }
-        command.args(["--append", "console=ttyS0"]).args(options);
+        command.args(options);
     });
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; for i in virtio_pci virtio_blk virtio_net crc32c_generic ext4; do modprobe $i; done");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::guest::file;
+use crate::support::guest::add_linux;
 use crate::support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
 /// The user's input to Debian: it computes, waits and reads its clock and its counts of interrupts.
@@ -30,9 +30,8 @@ fn debian_runs_alike_on_each_engine_and_in_each_repetition() {
     let (log, recording) = (directory.path("log"), directory.path("recording"));
     let debian = |engine: &str| {
         let mut command = ring3();
-        command.args(["run", "--deterministic", "--engine", engine, "--append", "console=ttyS0"]);
-        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
-        command.arg("--initrd").arg(file("initramfs.cpio.gz"));
+        command.args(["run", "--deterministic", "--engine", engine]);
+        add_linux(&mut command, &["initramfs.cpio.gz"]);
         command.args(["--checkpoint", "500000000", "--event-log"]).arg(&log);
         command
     };

@@ -1,6 +1,6 @@
 //! Systems with which a user works by screen and keyboard.
 
-use crate::support::guest::{PROMPT, file, file_if_there};
+use crate::support::guest::{PROMPT, file, file_if_there, linux};
 use crate::support::screen::Screen;
 use crate::support::{Directory, seabios};
 
@@ -108,7 +108,7 @@ fn memtest_has_a_screen_when_it_is_the_kernel() {
 fn debian_has_its_console_on_the_screen_without_firmware() {
     let mut screen = Screen::start(|command| {
         command.args(["-m", "128M", "--append", "console=tty0"]);
-        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
+        command.arg("--kernel").arg(linux());
         command.arg("--initrd").arg(file("initramfs.cpio.gz"));
     });
     screen.wait_for("Run /init as init process");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, add_linux, file, linux};
 use crate::support::{Directory, output, ring3, wait_until};
 
 /// A switch, which is killed when this value is dropped.
@@ -35,12 +35,10 @@ impl Drop for Switch {
 /// Starts a guest on the switch at `socket` with the addresses 10.0.0.`number` and fd00::`number`.
 fn guest(socket: &Path, number: u8) -> Guest {
     let mut guest = Guest::start(|command| {
-        command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-        for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-            command.arg("--initrd").arg(file(initrd));
-        }
-        command.args(["--append", "console=ttyS0 quiet", "--nic"]);
-        command.arg(format!("switch,path={},mac=52:54:00:00:00:0{number}", socket.display()));
+        add_linux(command, &WITH_MODULES);
+        command
+            .arg("--nic")
+            .arg(format!("switch,path={},mac=52:54:00:00:00:0{number}", socket.display()));
     });
     set_up(&mut guest, number);
     guest
@@ -62,14 +60,14 @@ fn sharing_guest(directory: &Directory, socket: &Path, number: u8) -> Guest {
     let mut qemu = Command::new("qemu-system-i386");
     qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
     qemu.args(["-m", "128", "-object", "memory-backend-memfd,id=ram,size=128M,share=on"]);
-    qemu.args(["-machine", "memory-backend=ram", "-append", "console=ttyS0 quiet", "-chardev"]);
+    qemu.args(["-machine", "memory-backend=ram", "-append", CONSOLE, "-chardev"]);
     qemu.arg(format!("socket,id=s,path={},reconnect=1", socket.display()));
     qemu.args(["-netdev", "vhost-user,id=n,chardev=s", "-device"]);
     // With MSI-X vectors QEMU 7.2.22 has a segmentation fault as soon as the driver begins.
     qemu.arg(format!("virtio-net-pci,netdev=n,vectors=0,mac=52:54:00:00:00:0{number}"));
-    qemu.arg("-kernel").arg(file("linux-686").join("vmlinuz"));
+    qemu.arg("-kernel").arg(linux());
     // QEMU takes only one file.
-    let parts = ["initramfs.cpio.gz", "modules.cpio.gz"].map(|name| fs::read(file(name)).unwrap());
+    let parts = WITH_MODULES.map(|name| fs::read(file(name)).unwrap());
     qemu.arg("-initrd").arg(directory.file(&format!("initrd{number}"), &parts.concat()));
     let mut guest = Guest::of(qemu);
     set_up(&mut guest, number);

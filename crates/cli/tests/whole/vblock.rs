@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::guest::{Guest, PROMPT, file};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, add_linux, file, linux};
 use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -127,13 +127,10 @@ fn a_guest_works_while_its_server_is_killed_every_second() {
         let place = directory.path("");
         let first = Server::start(&place, &arguments, "vm");
         let mut guest = Guest::start(|command| {
-            command.arg("--kernel").arg(file("linux-686").join("vmlinuz"));
-            for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-                command.arg("--initrd").arg(file(initrd));
-            }
+            add_linux(command, &WITH_MODULES);
             let socket = directory.path("vm");
             let drive = format!("vblock={},if={interface}", socket.display());
-            command.args(["--append", "console=ttyS0", "--drive", &drive]);
+            command.args(["--drive", &drive]);
         });
         guest.wait_for(PROMPT);
         guest.command(MODULES);
@@ -164,8 +161,8 @@ fn a_command_line_of_qemu_finds_its_server() {
     let mut command = ring3();
     let log = directory.path("log");
     command.stderr(fs::File::create(&log).unwrap());
-    command.arg("qemu").args("-nodefaults -serial stdio -m 128 -append console=ttyS0".split(' '));
-    command.arg("-kernel").arg(file("linux-686").join("vmlinuz"));
+    command.arg("qemu").args("-nodefaults -serial stdio -m 128".split(' '));
+    command.args(["-append", CONSOLE, "-kernel"]).arg(linux());
     command.arg("-initrd").arg(file("suite.cpio.gz"));
     command.args("-object memory-backend-memfd,id=ram,size=128M,share=on".split(' '));
     command.args("-machine memory-backend=ram -device vhost-user-blk-pci,chardev=c".split(' '));
@@ -211,12 +208,9 @@ fn runs_are_repeated_without_the_server() {
         let arguments = ["--device", "disk,file=disk", "--client", "vm=disk:rw,socket=vm"];
         let server = Server::start(&directory.path(""), &arguments, "vm");
         let mut command = ring3();
-        command.args(["run", "--memory", "128M", "--serial", "stdio", "--kernel"]);
-        command.arg(file("linux-686").join("vmlinuz"));
-        for initrd in ["initramfs.cpio.gz", "modules.cpio.gz"] {
-            command.arg("--initrd").arg(file(initrd));
-        }
-        command.args(["--append", "console=ttyS0", "--drive"]);
+        command.args(["run", "--memory", "128M", "--serial", "stdio"]);
+        add_linux(&mut command, &WITH_MODULES);
+        command.arg("--drive");
         command.arg(format!("if=virtio,vblock={}", directory.path("vm").display()));
         if deterministic {
             command.arg("--deterministic");
@@ -248,8 +242,7 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
     let directory = Directory::new();
     let image = create(&directory, "raw");
     let initrd = directory.path("initrd");
-    let parts =
-        ["initramfs.cpio.gz", "modules.cpio.gz"].map(|part| std::fs::read(file(part)).unwrap());
+    let parts = WITH_MODULES.map(|part| std::fs::read(file(part)).unwrap());
     std::fs::write(&initrd, parts.concat()).unwrap();
     let arguments =
         ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm,num-queues=2"];
@@ -268,8 +261,8 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
     ]);
     qemu.args(["-object", "memory-backend-memfd,id=mem,size=128M,share=on"]);
     qemu.args(["-machine", "memory-backend=mem", "-chardev", "socket,id=c,path=vm,reconnect=1"]);
-    qemu.args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2", "-append", "console=ttyS0"]);
-    qemu.arg("-kernel").arg(file("linux-686").join("vmlinuz")).arg("-initrd").arg(&initrd);
+    qemu.args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2", "-append", CONSOLE]);
+    qemu.arg("-kernel").arg(linux()).arg("-initrd").arg(&initrd);
     qemu.current_dir(&place);
     let mut guest = Guest::of(qemu);
     guest.wait_for(PROMPT);

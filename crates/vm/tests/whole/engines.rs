@@ -1,7 +1,7 @@
 //! The same run of a real guest on both engines: the same instructions, and the same machine at each
 //! checkpoint.
 
-use crate::support::{Until, run_until};
+use crate::support::{CONSOLE, LINUX, Until, run_until};
 use ring3_core::clock::Time;
 use ring3_core::input::{Input, StampedInput};
 use ring3_vm::{Config, Ending, EngineChoice, Vm};
@@ -9,7 +9,7 @@ use ring3_vm::{Config, Ending, EngineChoice, Vm};
 /// Returns a machine that starts Debian's kernel.
 fn debian(kernel: &str, engine: EngineChoice) -> Option<Vm> {
     let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
-    crate::support::debian(config, kernel, "console=ttyS0", engine)
+    crate::support::debian(config, kernel, CONSOLE, engine)
 }
 
 /// Runs the guest on the translator until it has sent `text`, repeats this run on both engines, and asserts
@@ -54,9 +54,10 @@ const CHECKPOINTS: u64 = 20;
 
 #[test]
 fn debian_starts_in_the_same_way_on_both_engines() {
-    assert_engines_agree("linux-686/vmlinuz", "ring3:~# ");
+    assert_engines_agree(LINUX, "ring3:~# ");
 }
 
+/// This kernel also unpacks itself.
 #[test]
 fn debian_with_pae_starts_in_the_same_way_on_both_engines() {
     assert_engines_agree("linux-686-pae/vmlinuz", "ring3:~# ");

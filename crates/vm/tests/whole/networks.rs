@@ -160,7 +160,8 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
         let config = Config { nics: vec![Nic { mac, model, rom: None }], ..Config::default() };
         let cable = Cable::new(sender.clone(), senders[1 - index].clone(), offloads);
         let (say, heard) = mpsc::channel();
-        let software = crate::support::debian_with_modules("console=ttyS0 quiet")?;
+        let software =
+            crate::support::debian_with_modules(&format!("{} quiet", crate::support::CONSOLE))?;
         let thread = thread::spawn(move || {
             let mut vm = Vm::with_engine(config, software, EngineChoice::Auto).unwrap();
             vm.attach_network(CARD, None, Box::new(cable));

@@ -1,7 +1,7 @@
 //! Real guests that are saved in the middle of their start, and restored: both machines continue in the same
 //! way.
 
-use crate::support::{Until, debian, run_until};
+use crate::support::{CONSOLE, LINUX, Until, debian, run_until};
 use ring3_vm::{Config, Ending, EngineChoice, SavedMachine, Software, Vm, firmware};
 
 /// Returns the machine as it comes back from a file.
@@ -41,9 +41,9 @@ fn assert_goes_on(mut vm: Vm, first: &'static str, second: &'static str) {
 #[test]
 fn debian_continues_after_it_was_saved() {
     let config = Config { display: true, ..Config::default() };
-    let command_line = "console=ttyS0 console=tty0";
+    let command_line = format!("console=tty0 {CONSOLE}");
     let engine = EngineChoice::Interpreter;
-    let Some(vm) = debian(config, "linux-686/vmlinuz", command_line, engine) else { return };
+    let Some(vm) = debian(config, LINUX, &command_line, engine) else { return };
     assert_goes_on(vm, "LSM: ", "Run /init as init process");
 }
 

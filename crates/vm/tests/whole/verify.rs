@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::support::file::File;
-use crate::support::{Until, multiboot_kernel};
+use crate::support::{CONSOLE, LINUX, Until, multiboot_kernel};
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::Memory;
@@ -387,7 +387,7 @@ fn the_recording_of_another_guest_is_not_reported_as_a_difference() {
 fn debian_begins_a_normal_start_in_the_same_way() {
     let debian = |engine| {
         let config = Config { rng_seed: Some([1; 32]), ..Config::default() };
-        crate::support::debian(config, "linux-686/vmlinuz", "console=ttyS0", engine)
+        crate::support::debian(config, LINUX, CONSOLE, engine)
     };
     let Some(mut vm) = debian(EngineChoice::Auto) else { return };
     vm.record();
@@ -408,8 +408,8 @@ fn debian_begins_a_normal_start_in_the_same_way() {
 #[test]
 fn debian_begins_to_start_in_the_same_way() {
     let config = Config { rng_seed: Some([1; 32]), deterministic: true, ..Config::default() };
-    let (kernel, tested) = ("linux-686/vmlinuz", EngineChoice::Auto);
-    let Some(mut vm) = crate::support::debian(config, kernel, "console=ttyS0", tested) else {
+    let tested = EngineChoice::Auto;
+    let Some(mut vm) = crate::support::debian(config, LINUX, CONSOLE, tested) else {
         return;
     };
     let (sender, mut door) = door();

@@ -39,6 +39,27 @@ pub(crate) fn file_if_there(name: &str) -> Option<PathBuf> {
     None
 }
 
+/// The kernel's options for a console on the serial port. They leave out half of a boot: the search for cards of
+/// ISA PnP, of which there are none, and the kernel's tests of its own cryptography. `boot_debian` boots with them.
+pub(crate) const CONSOLE: &str = "console=ttyS0 quiet noisapnp cryptomgr.notests";
+
+/// The archives with a root file system and with modules.
+pub(crate) const WITH_MODULES: [&str; 2] = ["initramfs.cpio.gz", "modules.cpio.gz"];
+
+/// Returns the path of Debian's first kernel, which need not unpack itself (tests/guests/unpack). `boot_debian`
+/// and the tests of boot loaders boot the one that does.
+pub(crate) fn linux() -> PathBuf {
+    file("linux-686/unpacked")
+}
+
+/// Adds this kernel with these archives, and with its console on the serial port.
+pub(crate) fn add_linux(command: &mut Command, archives: &[&str]) {
+    command.arg("--kernel").arg(linux()).args(["--append", CONSOLE]);
+    for archive in archives {
+        command.arg("--initrd").arg(file(archive));
+    }
+}
+
 /// A running guest, and its console.
 pub(crate) struct Guest {
     child: Child,

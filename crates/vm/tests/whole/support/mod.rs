@@ -54,6 +54,13 @@ pub(crate) fn run_until(vm: &mut Vm, text: &'static str) -> String {
     console.sent
 }
 
+/// Debian's first kernel, which need not unpack itself (tests/guests/unpack).
+pub(crate) const LINUX: &str = "linux-686/unpacked";
+
+/// The kernel's options for a console on the serial port. They leave out half of a boot: the search for cards of
+/// ISA PnP, of which there are none, and the kernel's tests of its own cryptography.
+pub(crate) const CONSOLE: &str = "console=ttyS0 noisapnp cryptomgr.notests";
+
 /// Returns a file of the guests. Returns None, and reports a skipped test, if there is none.
 pub(crate) fn guest(name: &str) -> Option<Vec<u8>> {
     let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
@@ -83,7 +90,7 @@ pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
     let files = ["initramfs.cpio.gz", "modules.cpio.gz"];
     let modules = files.map(|name| Some(Module { name: name.to_owned(), contents: guest(name)? }));
     let modules = modules.into_iter().collect::<Option<_>>()?;
-    let image = guest("linux-686/vmlinuz")?;
+    let image = guest(LINUX)?;
     Some(Software::Kernel(Kernel { image, modules, command_line: command_line.to_owned() }))
 }
 

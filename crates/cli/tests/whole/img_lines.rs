@@ -363,11 +363,24 @@ fn images(directory: &Path) {
     std::fs::write(path("broken.qcow2"), bytes).unwrap();
 }
 
-fn copy(from: &Path) -> tempfile::TempDir {
+/// Images and those under them, the uppermost first.
+const OVERLAYS: [(&str, &str); 2] =
+    [("top.qcow2", "overlay.qcow2"), ("overlay.qcow2", "base.qcow2")];
+
+/// Copies the images that `line` names, and those under them, to a new directory.
+fn copy(from: &Path, line: &str) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
+    let mut names = line.to_owned();
+    for (above, under) in OVERLAYS {
+        if names.contains(above) {
+            names.push_str(under);
+        }
+    }
     for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if names.contains(&name) {
+            std::fs::copy(from.join(&name), to.path().join(&name)).unwrap();
+        }
     }
     to
 }
@@ -385,7 +398,7 @@ fn sorted(text: &[u8]) -> Vec<Vec<String>> {
 /// Returns the difference from the expected effect of a line, if there is any.
 fn fault(row: &Row, images: &Path) -> Option<String> {
     let (line, status, does) = row;
-    let (ours, theirs) = (copy(images), copy(images));
+    let (ours, theirs) = (copy(images, line), copy(images, line));
     let words = words(line);
     let said = run(&[env!("CARGO_BIN_EXE_ring3"), "img"], &words, ours.path());
     let expected = run(&["qemu-img"], &words, theirs.path());
@@ -451,7 +464,7 @@ fn known_differences_are_as_described() {
     let images_are = tempfile::tempdir().unwrap();
     images(images_are.path());
     for (line, ours, theirs, says) in OTHERS {
-        let (here, there) = (copy(images_are.path()), copy(images_are.path()));
+        let (here, there) = (copy(images_are.path(), line), copy(images_are.path(), line));
         let said = run(&[env!("CARGO_BIN_EXE_ring3"), "img"], &words(line), here.path());
         let expected = run(&["qemu-img"], &words(line), there.path());
         let all =

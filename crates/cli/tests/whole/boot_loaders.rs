@@ -49,7 +49,8 @@ fn grub_boots_linux_from_a_hard_disk_and_the_host_reads_what_linux_writes_to_oth
     guest.command("seq 200000 > /tmp/numbers");
     let write = "mkdir -p /mnt && mount -t $1 $2 /mnt && cp /tmp/numbers /mnt && umount /mnt";
     for (kind, device) in [("ext4", "/dev/sdb"), ("vfat", "/dev/sdc")] {
-        assert_eq!(guest.command(&format!("set {kind} {device}; {write} 2>&1")), "");
+        let said = guest.command(&format!("set {kind} {device}; {write} 2>&1"));
+        assert_eq!(said, "", "{kind}: {}", guest.command("dmesg | tail -n 30"));
     }
     assert_eq!(guest.power_off(), Some(0));
 

@@ -1,6 +1,7 @@
 //! Tests that reading an image takes little memory, however large it claims to be.
 //!
-//! This is a test program of its own, since it measures the whole process.
+//! This is a test program of its own, since it measures the whole process. `RING3_MALFORMED` is the number of
+//! images of each format.
 
 #[path = "whole/support/mod.rs"]
 mod support;
@@ -60,7 +61,7 @@ fn images_that_say_they_are_large_take_little_memory() {
             image.close().unwrap();
         }
         let good = std::fs::read(&path).unwrap();
-        for _ in 0..400 {
+        for _ in 0..malformed_images() {
             let mut bytes = good.clone();
             for _ in 0..=random.below(3) {
                 // Replaces 32-bit words in the header, and in the structures after it.

@@ -1,7 +1,7 @@
 //! Tests with images whose bytes were changed at random. Whatever is in them, nothing panics or runs for
 //! ever.
 //!
-//! RING3_MALFORMED is the number of images of each kind.
+//! `RING3_MALFORMED` is the number of images of each kind.
 
 use std::path::Path;
 
@@ -13,9 +13,7 @@ use ring3_block::{Format, Image, OpenOptions, SnapshotAct};
 
 /// Changes a valid image in a few places, mostly where the tables are, and uses it, again and again.
 fn mutate(good: &[u8], format: Format, seed: u64) {
-    let count: u64 = std::env::var("RING3_MALFORMED")
-        .ok()
-        .map_or(300, |text| text.parse().expect("RING3_MALFORMED is a number"));
+    let count = malformed_images();
     let mut random = Random(seed);
     use_all(good, format);
     for _ in 0..count {

@@ -13,7 +13,7 @@ use crate::machine::*;
 use crate::pair::Pair;
 use crate::undefined::Watch;
 
-const CASES: u64 = if cfg!(debug_assertions) { 50 } else { 600 };
+const CASES: u64 = if cfg!(debug_assertions) { 50 } else { 200 };
 
 /// Number of slots for instructions in a program, and the bytes in each. NOPs fill the rest of a slot.
 const SLOTS: u32 = 24;

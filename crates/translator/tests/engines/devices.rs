@@ -17,7 +17,7 @@ use crate::machine::*;
 use crate::pair::Pair;
 
 /// Number of programs.
-const CASES: u64 = 300;
+const CASES: u64 = 100;
 /// Calls of the first function of a program: enough for the translator to learn which instructions access
 /// devices.
 const ROUNDS: u32 = 40;

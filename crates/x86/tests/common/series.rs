@@ -3,6 +3,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `RING3_FUZZ_CASES` | number of cases |
+//! | `RING3_FUZZ_TIMES` | this many times as many cases as by default |
 //! | `RING3_FUZZ_SEED` | another series of cases |
 //! | `RING3_FUZZ_CASE` | only the case of this number |
 
@@ -26,9 +27,11 @@ impl Series {
     /// The series that the environment asks for, or by default `cases` cases of the default series.
     pub(crate) fn from_environment(cases: u64) -> Series {
         let seed = variable("RING3_FUZZ_SEED").unwrap_or(SEED);
-        let cases = match variable("RING3_FUZZ_CASE") {
-            Some(case) => case..case + 1,
-            None => 0..variable("RING3_FUZZ_CASES").unwrap_or(cases),
+        let cases = if let Some(case) = variable("RING3_FUZZ_CASE") {
+            case..case + 1
+        } else {
+            let times = variable("RING3_FUZZ_TIMES").unwrap_or(1);
+            0..variable("RING3_FUZZ_CASES").unwrap_or(cases * times)
         };
         Series { seed, cases }
     }

@@ -16,7 +16,7 @@ use crate::engine::{IS_UNIFORM, engine};
 use crate::machine::*;
 
 /// The number of random programs, and the number of instructions that are compared in each.
-const CASES: u64 = 40;
+const CASES: u64 = 10;
 const INSTRUCTIONS: u64 = 60;
 
 /// A user's program begins with some of these flags.

@@ -32,6 +32,13 @@ pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {
         .expect("qemu-img runs: Debian package qemu-utils")
 }
 
+/// Returns how many images with changed bytes a test makes of each kind: `RING3_MALFORMED`, if it is set.
+pub(crate) fn malformed_images() -> u64 {
+    std::env::var("RING3_MALFORMED")
+        .ok()
+        .map_or(100, |text| text.parse().expect("RING3_MALFORMED is a number"))
+}
+
 /// The password of the encrypted images in tests.
 pub(crate) const PASSWORD: &[u8] = b"correct horse";
 

@@ -18,7 +18,7 @@ CASES ?= 10000000
 
 # Which instruction forms the tests have executed; to print that fails if some form is not among them.
 COVERAGE := $(CURDIR)/target/cpu-coverage
-PRINT_COVERAGE := cargo run --quiet --release -p ring3-x86 --example cpu_coverage $(COVERAGE)
+PRINT_COVERAGE := target/gate/examples/cpu_coverage $(COVERAGE)
 
 # Which tests could not run on this host, and why.
 SKIPPED := $(CURDIR)/target/skipped
@@ -45,16 +45,34 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 		--initrd $(RING3_GUESTS)/initramfs.cpio.gz \
 		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
 
+# Two groups of test programs run at once: those on guests and servers leave a processor idle now and then, and
+# many others are one long computation. The first group is all programs with the name "whole".
 .PHONY: test
+test: export RING3_COVERAGE := $(COVERAGE)
+test: export RING3_SKIPPED := $(SKIPPED)
+test: export PROPTEST_CASES ?= 100
 test: check guests ## all checks and all tests, those on real guests too
 	rm -rf $(COVERAGE) $(SKIPPED)
-	RING3_COVERAGE=$(COVERAGE) RING3_SKIPPED=$(SKIPPED) cargo test --workspace --release
+	cargo test --workspace --profile gate --no-run
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-whole test-parts
+	cargo test --workspace --profile gate --test bench_net
 	@$(PRINT_COVERAGE) >$(COVERAGE).txt || { head -n 20 $(COVERAGE).txt >&2; exit 1; }
 	@touch $(SKIPPED); sort -u $(SKIPPED); echo "$$(sort -u $(SKIPPED) | wc -l) tests were skipped"
 
+.PHONY: test-whole test-parts
+test-whole:
+	cargo test --workspace --profile gate --test whole
+test-parts:
+	cargo test --workspace --profile gate --lib --bins
+	cargo test --workspace --profile gate --test '[!bw]*'
+	cargo test --workspace --profile gate --doc
+
 .PHONY: test-long
-test-long: guests ## the tests on real guests that take many minutes
-	cargo test --release -p ring3 --test whole screens -- --ignored
+test-long: guests ## the tests that take many minutes: all cases of random tests, and long runs of guests
+	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test allocations
+	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test whole malformed
+	RING3_FUZZ_TIMES=10 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abw]*'
+	cargo test --workspace --profile gate --test whole -- --ignored --skip server_process
 
 .PHONY: test-checked
 test-checked: needs ## the unit tests with checks for overflow and debug assertions
@@ -64,7 +82,7 @@ test-checked: needs ## the unit tests with checks for overflow and debug asserti
 .PHONY: check
 check: needs ## formatting, lints, documentation, and licences where cargo-deny is installed
 	cargo fmt --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --profile gate --workspace --all-targets -- -D warnings
 	$(MAKE) --no-print-directory doc
 	shellcheck $(SCRIPTS)
 	@if command -v cargo-deny >/dev/null; then set -x; cargo deny check bans licenses sources; else \
@@ -115,12 +133,13 @@ power-cuts: needs ## cut the power of each kind of image CUTS times, and look at
 .PHONY: cpu-coverage
 cpu-coverage: needs ## print which instruction forms which test has executed, none first
 	rm -rf $(COVERAGE)
-	RING3_COVERAGE=$(COVERAGE) cargo test --quiet --release -p ring3-x86 --tests >/dev/null
+	RING3_COVERAGE=$(COVERAGE) cargo test --quiet --profile gate -p ring3-x86 --tests >/dev/null
+	@cargo build --quiet --profile gate -p ring3-x86 --example cpu_coverage
 	$(PRINT_COVERAGE)
 
 .PHONY: doc
 doc: needs ## document all crates for those who work on them, into target/doc
-	RUSTDOCFLAGS="-D warnings" cargo doc --release --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc --profile gate --quiet --workspace --no-deps --document-private-items
 
 .PHONY: book
 book: ## build the book into target/book

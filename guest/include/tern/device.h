@@ -1,0 +1,64 @@
+/* Requests of the file system to drivers. Data goes by grants: the driver copies by SAFECOPY. A driver answers
+   requests for characters when it can, in any order, each with its number in w[0]; and requests for blocks at
+   once, or when the device is done. */
+
+#ifndef TERN_DEVICE_H
+#define TERN_DEVICE_H
+
+#include <stdint.h>
+
+enum device_request {
+    /* Character devices. FS sends them by SENDA; the driver answers by SENDA with DEVICE_REPLY: number, result. */
+    DEVICE_OPEN = 0x300,  /* number, minor, endpoint of the process, flags */
+    DEVICE_CLOSE,         /* number, minor */
+    DEVICE_READ,          /* number, minor, grant, bytes, flags (O_NONBLOCK) */
+    DEVICE_WRITE,         /* number, minor, grant, bytes, flags */
+    DEVICE_IOCTL,         /* number, minor, request, grant (of as many bytes as the request has), value */
+    DEVICE_CANCEL,        /* number of a request: answer it now, with EINTR if it was not done */
+    DEVICE_SELECT,        /* number, minor, what (1 read, 2 write, 4 wait until it can) -> what can be done */
+    DEVICE_REPLY,         /* number, result */
+
+    /* Block devices, by SENDREC. Positions and lengths are multiples of 512; minor numbers count partitions. */
+    BLOCK_OPEN = 0x340,   /* minor -> size in sectors (low, high) */
+    BLOCK_READ,           /* minor, sector (low, high), grant, bytes -> bytes */
+    BLOCK_WRITE,          /* minor, sector (low, high), grant, bytes -> bytes */
+    BLOCK_FLUSH,          /* minor */
+
+    /* Network cards. The network server sends them by SENDREC; a card notifies it when a frame has come or room
+       has become free. */
+    CARD_START = 0x380,   /* -> 6 bytes of address in w[0], w[1] */
+    CARD_SEND,            /* grant, bytes -> 0, or EAGAIN if there is no room */
+    CARD_RECEIVE          /* grant, bytes -> bytes, or EAGAIN if there is none */
+};
+
+/* Requests of IOCTL: the size of the argument in bits 16 to 29, bit 30: the driver writes it, 31: it reads it. */
+#define IOCTL_GET(group, number, type) (0x40000000u | sizeof(type) << 16 | (group) << 8 | (number))
+#define IOCTL_SET(group, number, type) (0x80000000u | sizeof(type) << 16 | (group) << 8 | (number))
+
+/* Terminals. */
+struct terminal {
+    uint32_t flags;        /* TERMINAL_ */
+    uint32_t speed;        /* bits a second, of serial lines */
+    uint32_t group;        /* the process group in the foreground */
+    uint16_t rows, columns;
+    uint8_t interrupt, quit, erase, kill, end, suspend; /* characters */
+};
+
+#define TERMINAL_ECHO 1
+#define TERMINAL_LINES 2   /* reads return whole lines, which can be edited */
+#define TERMINAL_SIGNALS 4
+#define TERMINAL_OUTPUT 8  /* LF becomes CR LF */
+#define TERMINAL_INPUT 16  /* CR becomes LF */
+
+#define TERMINAL_GET IOCTL_GET('t', 1, struct terminal)
+#define TERMINAL_SET IOCTL_SET('t', 2, struct terminal)
+
+/* /dev/clock, whose requests have the names of the MINIX patch that measured ticks. */
+struct clock_setting {
+    uint32_t source, hz;   /* CLOCK_ of tern/calls.h */
+};
+
+#define CLIOCGETHZ IOCTL_GET('c', 1, struct clock_setting)
+#define CLIOCSETHZ IOCTL_SET('c', 2, struct clock_setting)
+
+#endif

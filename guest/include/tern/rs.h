@@ -1,0 +1,58 @@
+/* The reincarnation server and the data store. */
+
+#ifndef TERN_RS_H
+#define TERN_RS_H
+
+#include <stdint.h>
+#include <tern/ipc.h>
+#include <tern/rights.h>
+
+/* From processes to RS. A service's name is in memory of the caller: (address, length). */
+enum rs_request {
+    RS_UP = 0x400,     /* name, length: starts a service of the configuration */
+    RS_DOWN,           /* name, length: ends it for good */
+    RS_RESTART,        /* name, length: kills it; RS replaces it as after a fault */
+    RS_UPGRADE,        /* name, length, path, length of the new program: the old one is asked to save its state in
+                          DS, and the new one takes its number over */
+    RS_WAYS,           /* name, length, BY_ bits: how it reaches ports from its next start on; 0 as configured */
+    RS_LIST,           /* address, bytes -> bytes of struct service_info[] */
+    RS_FAULT,          /* name, length, what (FAULT_): makes a service fail, for tests; sent to it as RS_FAIL */
+    RS_READY           /* from a service, when it can serve */
+};
+
+/* From RS to a service. A ping is a NOTIFY from RS; the service answers it by a NOTIFY to RS. */
+#define RS_FAIL 0x480      /* FAULT_ */
+#define RS_SAVE 0x481      /* save state in DS, answer, and end: an upgrade */
+
+#define FAULT_POINTER 1    /* write through a wild pointer */
+#define FAULT_LOOP 2       /* loop for ever */
+#define FAULT_PORT 3       /* read a port that it has no right to */
+#define FAULT_EXIT 4       /* end */
+#define FAULT_DUMB 5       /* answer no ping any more */
+#define FAULT_CALL 6       /* a kernel call that it has no right to */
+#define FAULT_DESTINATION 7 /* send to a process to which it has no right to send */
+#define FAULT_INTERRUPT 8  /* set an interrupt line that it has no right to */
+
+struct service_info {
+    char name[NAME_BYTES];
+    uint32_t number;
+    endpoint_t endpoint;
+    uint32_t state;        /* SERVICE_ */
+    uint32_t restarts;
+    uint32_t ways;
+    int32_t cause;         /* of the last end: vector of an exception, or -1 no answer to pings, -2 killed, -3 exit */
+};
+
+#define SERVICE_DOWN 0
+#define SERVICE_STARTING 1
+#define SERVICE_UP 2
+#define SERVICE_WAITING 3  /* for the end of its back-off */
+
+/* To DS: values of at most 4096 bytes by names of at most 31. A name is (address, length). */
+enum ds_request {
+    DS_PUT = 0x500,    /* name, length, address, bytes */
+    DS_GET,            /* name, length, address, bytes -> bytes */
+    DS_DELETE          /* name, length */
+};
+
+#endif

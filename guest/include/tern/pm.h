@@ -7,7 +7,7 @@
 #include <tern/ipc.h>
 
 enum pm_request {
-    PM_FORK = 0x100,   /* -> pid (0 in the child) */
+    PM_FORK = 0x100,   /* -> pid. The child's trap returns PM_FORKED, without a message */
     PM_EXEC,           /* address and length (with 0) of the path, address and length of the argument block: the
                           image of the top of the new stack, argc, argv[], 0, envp[], 0, strings, with pointers as
                           offsets from its start */
@@ -15,10 +15,11 @@ enum pm_request {
     PM_WAIT,           /* pid (-1: any child), options (1: do not wait) -> pid, status as POSIX's wait has it */
     PM_GETPID,         /* -> pid, pid of the parent */
     PM_KILL,           /* pid (0: the group; negative: that group), signal */
-    PM_SIGACTION,      /* signal, handler (0 default, 1 ignore), mask, address of the restorer -> old handler */
+    PM_SIGACTION,      /* signal, handler (0 default, 1 ignore, PM_HANDLER_KEEP), mask, address of the restorer
+                          -> old handler, old mask */
     PM_SIGMASK,        /* how (0 block, 1 unblock, 2 set), mask -> old mask */
     PM_SIGSUSPEND,     /* mask */
-    PM_SIGRETURN,      /* address of the frame: sent by the restorer */
+    PM_SIGRETURN,      /* address of the handler's argument, behind which the frame is: sent by the restorer */
     PM_ALARM,          /* microseconds from now or 0, period -> microseconds that were left */
     PM_BRK,            /* new end of the heap, or 0 -> end of the heap */
     PM_MAP,            /* bytes -> address of new memory */
@@ -31,10 +32,17 @@ enum pm_request {
     PM_SLEEP,          /* microseconds (low, high); returns 0, or EINTR after a signal */
 
     /* From services only. */
-    PM_SERVICE_UP = 0x180, /* from RS: endpoint, pid that it gets -> pid */
+    PM_SERVICE_UP = 0x180, /* from RS: endpoint, pid that it gets, name's 16 bytes. Pid 1: all services have been
+                          started, and this is an empty process into which PM loads INIT_PATH */
+    PM_SERVICE_DOWN,   /* from RS: endpoint of a service that is no more */
     PM_SET_TIME,       /* from the clock's driver: microseconds since 1970 (low, high) */
     PM_SIGNAL_GROUP    /* from a terminal's driver: group, signal */
 };
+
+#define PM_FORKED 1
+#define PM_HANDLER_KEEP 0xffffffffu
+#define PM_ARGUMENT_BYTES 0x10000 /* the largest argument block */
+#define INIT_PATH "/sbin/init"
 
 struct pm_info {
     int32_t pid, parent, group, status;
@@ -43,7 +51,8 @@ struct pm_info {
 };
 
 /* From PM to FS, which answers each. */
-#define PM_FS_FORK 0x190   /* parent's endpoint, child's endpoint */
+#define PM_FS_FORK 0x190   /* parent's endpoint, child's endpoint; parent NONE: the first process, in the root
+                          directory and without open files */
 #define PM_FS_EXEC 0x191   /* endpoint: close what is to be closed at exec */
 #define PM_FS_EXIT 0x192   /* endpoint: close everything, forget requests of its that wait */
 #define PM_FS_INTERRUPT 0x193 /* endpoint: answer a request that waits with EINTR */

@@ -17,7 +17,8 @@ enum rs_request {
     RS_WAYS,           /* name, length, BY_ bits: how it reaches ports from its next start on; 0 as configured */
     RS_LIST,           /* address, bytes -> bytes of struct service_info[] */
     RS_FAULT,          /* name, length, what (FAULT_): makes a service fail, for tests; sent to it as RS_FAIL */
-    RS_READY           /* from a service, when it can serve */
+    RS_READY,          /* from a service, when it can serve */
+    RS_EXIT            /* from a service, status: it wants to end. Gets no reply */
 };
 
 /* From RS to a service. A ping is a NOTIFY from RS; the service answers it by a NOTIFY to RS. */
@@ -32,6 +33,18 @@ enum rs_request {
 #define FAULT_CALL 6       /* a kernel call that it has no right to */
 #define FAULT_DESTINATION 7 /* send to a process to which it has no right to send */
 #define FAULT_INTERRUPT 8  /* set an interrupt line that it has no right to */
+
+/* The arguments of a service's program (argv), after its path. Numbers are hexadecimal but for lines. For devices
+   of PCI, its ranges of ports and memory come in the order of its base addresses.
+
+     way=message, direct, trap or bitmap     how it is to reach ports
+     port=FIRST-LAST     for each range of ports
+     memory=BASE,BYTES   for each range of device memory
+     irq=LINE            for each line
+     pci=BUS:DEVICE.FUNCTION,VENDOR:DEVICE   if the configuration names a device of PCI
+     resume              it takes over from a service that saved its state in DS (upgrade)
+
+   and then the arguments of the configuration. */
 
 struct service_info {
     char name[NAME_BYTES];

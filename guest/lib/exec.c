@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tern/pm.h>
+#include <tern/program.h>
 #include <unistd.h>
 #include "request.h"
 
@@ -19,39 +20,13 @@ static size_t count(char *const strings[])
     return n;
 }
 
-/* Adds strings and their offsets, then the final 0, at word `at` of the block. Returns how much of it is in use
-   then, or 0 if there is no room. */
-static size_t add(char *block, size_t at, size_t used, char *const strings[], size_t n)
-{
-    uint32_t *words = (uint32_t *)block;
-    for (size_t i = 0; i < n; i++) {
-        size_t length = strlen(strings[i]) + 1;
-        if (length > PM_ARGUMENT_BYTES - used)
-            return 0;
-        memcpy(block + used, strings[i], length);
-        words[at + i] = used;
-        used += length;
-    }
-    words[at + n] = 0;
-    return used;
-}
-
 int execve(const char *path, char *const argv[], char *const envp[])
 {
     /* On the stack, which is allocated when touched, rather than 64 KiB of every program's data. */
     char block[PM_ARGUMENT_BYTES] __attribute__((aligned(4)));
-    size_t arguments = count(argv), variables = count(envp);
-    if (arguments + variables > PM_ARGUMENT_BYTES / 4 - 3) {
-        errno = E2BIG;
-        return -1;
-    }
-    size_t used = (arguments + variables + 3) * 4;
-    ((uint32_t *)block)[0] = arguments;
-    used = add(block, 1, used, argv, arguments);
-    if (used)
-        used = add(block, arguments + 2, used, envp, variables);
-    if (!used) {
-        errno = E2BIG;
+    int used = program_arguments(block, sizeof block, argv, envp, 0);
+    if (used < 0) {
+        errno = -used;
         return -1;
     }
     struct message m = {.w = {WORD(path), strlen(path) + 1, WORD(block), used}};

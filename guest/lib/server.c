@@ -59,6 +59,11 @@ void server_ready(void)
         rs = m.source;
 }
 
+endpoint_t server_rs(void)
+{
+    return rs;
+}
+
 void server_end(int status)
 {
     struct message m;

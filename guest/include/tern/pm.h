@@ -56,8 +56,9 @@ struct pm_info {
 #define PM_FS_EXEC 0x191   /* endpoint: close what is to be closed at exec */
 #define PM_FS_EXIT 0x192   /* endpoint: close everything, forget requests of its that wait */
 #define PM_FS_INTERRUPT 0x193 /* endpoint: answer a request that waits with EINTR */
-#define PM_FS_READ_IMAGE 0x194 /* endpoint whose path it is, path, length, offset in the file, address in PM's
-                          memory, bytes -> bytes read, size of the file: for exec, checking the right to execute */
+#define PM_FS_READ_IMAGE 0x194 /* endpoint in whose directory the path begins, path (in PM's memory), length, offset
+                          in the file, address in PM's memory, bytes -> bytes read, size of the file: for exec,
+                          checking the right to execute */
 
 #define SIGHUP 1
 #define SIGINT 2

@@ -49,6 +49,9 @@ int server_post(endpoint_t to, const struct message *message);
 
 #define SERVER_POSTS (ASYNCHRONOUS_MAX - 1)
 
+/* RS's endpoint, once server_ready has been called. */
+endpoint_t server_rs(void);
+
 /* Ends the service: RS treats it by its policy. */
 void server_end(int status);
 

@@ -1,0 +1,178 @@
+/* Requests to RS. */
+
+#include <string.h>
+#include <tern/server.h>
+#include "rs.h"
+
+/* The service whose name is in the caller's memory. */
+static struct service *named(const struct message *m)
+{
+    char name[NAME_BYTES] = {0};
+    if (m->w[1] == 0 || m->w[1] >= NAME_BYTES || sys_copy(m->source, m->w[0], SELF, (uint32_t)name, m->w[1]))
+        return NULL;
+    return service_by_name(name);
+}
+
+static int list(struct message *m)
+{
+    struct service_info info;
+    uint32_t room = m->w[1] / sizeof info;
+    for (uint32_t i = 0; i < service_count && i < room; i++) {
+        const struct service *service = &services[i];
+        memset(&info, 0, sizeof info);
+        strcpy(info.name, service->name);
+        info.number = service->rights.service;
+        info.endpoint = service->endpoint;
+        info.state = service->state;
+        info.restarts = service->restarts;
+        info.ways = service->way_wanted ? service->way_wanted : service->way;
+        info.cause = service->cause;
+        if (sys_copy(SELF, (uint32_t)&info, m->source, m->w[0] + i * sizeof info, sizeof info))
+            return -EFAULT;
+    }
+    m->w[0] = (service_count < room ? service_count : room) * sizeof info;
+    return 0;
+}
+
+static int up(struct service *service)
+{
+    if (service->state != DOWN)
+        return -EBUSY;
+    service->failures = 0;
+    service_start(service);
+    return service->endpoint == NONE ? -ENODEV : 0;
+}
+
+/* Takes the new program's image out of the caller's memory. */
+static int take_image(struct service *service, const struct message *m)
+{
+    uint32_t bytes = m->w[3], address = 0;
+    if (bytes == 0) {
+        service->image = NULL;
+        return 0;
+    }
+    if (bytes > IMAGE_BYTES_MAX)
+        return -EFBIG;
+    uint32_t pages = (bytes + 0xfff) & ~0xfffu;
+    int result = sys_map(SELF, &address, pages, MAP_WRITE, NULL);
+    if (result)
+        return result;
+    result = sys_copy(m->source, m->w[2], SELF, address, bytes);
+    if (result) {
+        sys_unmap(SELF, address, pages);
+        return result;
+    }
+    if (service->image)
+        sys_unmap(SELF, (uint32_t)service->image, (service->image_bytes + 0xfff) & ~0xfffu);
+    service->image = (uint8_t *)address;
+    service->image_bytes = bytes;
+    return 0;
+}
+
+static int upgrade(struct service *service, struct message *m)
+{
+    struct message save = {.type = RS_SAVE};
+    if (service->state != UP || service->upgrader != NONE)
+        return -EBUSY;
+    int result = take_image(service, m);
+    if (result == 0)
+        result = server_post(service->endpoint, &save);
+    if (result)
+        return result;
+    service->upgrader = m->source;
+    service->saving = 1;
+    return NO_REPLY;
+}
+
+void finish_upgrade(struct service *service, int32_t result)
+{
+    struct message m = {.w = {0}};
+    if (service->upgrader == NONE)
+        return;
+    server_reply(service->upgrader, result, &m);
+    service->upgrader = NONE;
+}
+
+static int set_way(struct service *service, uint32_t way)
+{
+    if (way != 0 && way != BY_MESSAGE && way != BY_DIRECT_CALL && way != BY_TRAP && way != BY_BITMAP)
+        return -EINVAL;
+    service->way_wanted = way;
+    return 0;
+}
+
+static int fault(struct service *service, uint32_t what)
+{
+    if (service->state != UP || what < FAULT_POINTER || what > FAULT_INTERRUPT)
+        return -EINVAL;
+    service->fail = what;
+    return 0;
+}
+
+/* What a service itself says. */
+static int from_service(struct service *service, struct message *m)
+{
+    switch (m->type) {
+    case RS_READY:
+        service_is_ready(service);
+        return 0;
+    case RS_EXIT:
+        if (service->saving)
+            service_replace(service);
+        else
+            service_failed(service, -3);
+        return NO_REPLY;
+    case 0:
+        /* The answer to RS_SAVE, behind which it ends. */
+        if (service->saving)
+            service_replace(service);
+        return NO_REPLY;
+    default:
+        if (m->type > 0)
+            return -EPERM;
+        service->saving = 0;
+        finish_upgrade(service, m->type);
+        return NO_REPLY;
+    }
+}
+
+static int from_user(struct message *m)
+{
+    if (m->type == RS_LIST)
+        return list(m);
+    struct service *service = named(m);
+    if (!service)
+        return -ENOENT;
+    switch (m->type) {
+    case RS_UP:
+        return up(service);
+    case RS_DOWN:
+        /* Nothing runs without PM and FS, not even the command that would start them again. */
+        if (service->policy == REBOOT)
+            return -EPERM;
+        service_stop(service);
+        return 0;
+    case RS_RESTART:
+        if (service->state != UP && service->state != STARTING)
+            return -EINVAL;
+        service_failed(service, -2);
+        return 0;
+    case RS_UPGRADE:
+        return upgrade(service, m);
+    case RS_WAYS:
+        return set_way(service, m->w[2]);
+    case RS_FAULT:
+        return fault(service, m->w[2]);
+    default:
+        return -ENOSYS;
+    }
+}
+
+int handle_request(struct message *m)
+{
+    struct service *service = service_by_endpoint(m->source);
+    if (service)
+        return from_service(service, m);
+    /* Replies of PM and FS to news, and of processes that are gone: nobody waits for them. */
+    return m->type > 0 ? from_user(m) : NO_REPLY;
+}

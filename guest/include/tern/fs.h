@@ -42,8 +42,8 @@ enum fs_request {
     FS_ACCESS,         /* path, length, mode */
 
     /* From services only. */
-    FS_DEVICE_UP = 0x280 /* from RS: major number, endpoint: a driver was started or replaced; endpoint NONE: it
-                            was ended for good */
+    FS_DEVICE_UP = 0x280 /* from RS: major number, endpoint, first and last minor number (drivers can share a major
+                            number): a driver was started or replaced; endpoint NONE: it was ended for good */
 };
 
 #define O_RDONLY 0

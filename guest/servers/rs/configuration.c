@@ -178,6 +178,15 @@ static void read_pci(struct line *line, struct service *service)
         service->pci[service->pci_ids++] = (struct pci_id){first, second, by_class};
 }
 
+static void read_major(const struct line *line, struct service *service)
+{
+    if ((line->words == 2 || line->words == 4) && number(line->word[1], 10, 255, &service->major) &&
+        (line->words == 2 || (number(line->word[2], 10, 255, &service->first_minor) &&
+                              number(line->word[3], 10, 255, &service->last_minor))))
+        return;
+    wrong(line, "major: NUMBER, and the first and last minor number if they are not 0 and 255");
+}
+
 static int read_way(const char *word, uint32_t *way)
 {
     static const char *const names[] = {"message", "direct", "trap", "bitmap"}; /* BY_ in their order */
@@ -239,8 +248,8 @@ static void read_service(struct line *line, struct service *service)
         service->pci_wanted = 1;
     else if (strcmp(key, "by-hand") == 0)
         service->by_hand = 1;
-    else if (strcmp(key, "major") == 0 && number(word, 10, 255, &value))
-        service->major = value;
+    else if (strcmp(key, "major") == 0)
+        read_major(line, service);
     else if (strcmp(key, "period") == 0 && number(word, 10, 1000000, &value))
         service->period = value * 1000;
     else if (strcmp(key, "arguments") == 0)
@@ -269,6 +278,7 @@ static struct service *new_service(struct line *line)
     service->rights.priority = 2;
     service->way = BY_DIRECT_CALL;
     service->period = 2000000;
+    service->last_minor = 255;
     service->endpoint = service->upgrader = NONE;
     return service;
 }

@@ -29,6 +29,7 @@ struct service {
     uint32_t way;                /* a BY_ bit */
     uint32_t period;             /* of pings, in microseconds; 0: none */
     uint32_t major;              /* of device numbers; 0: none */
+    uint32_t first_minor, last_minor;
     enum policy policy;
     uint8_t by_hand;             /* started only when asked for */
     uint8_t pci_wanted;          /* without a device of PCI it is not started */

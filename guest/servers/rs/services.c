@@ -200,7 +200,8 @@ static int tell_pm(const struct service *service)
 
 static int tell_fs(const struct service *service)
 {
-    struct message m = {.type = FS_DEVICE_UP, .w = {service->major, service->endpoint}};
+    struct message m = {.type = FS_DEVICE_UP, .w = {service->major, service->endpoint, service->first_minor,
+                                                service->last_minor}};
     return server_post(SERVICE(FS), &m);
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/directory.h>
@@ -50,7 +51,11 @@ ssize_t read(int fd, void *to, size_t bytes)
 
 ssize_t write(int fd, const void *from, size_t bytes)
 {
-    return fs_request(FS_WRITE, fd, WORD(from), bytes);
+    int result = fs_request(FS_WRITE, fd, WORD(from), bytes);
+    /* FS sends no signals. */
+    if (result < 0 && errno == EPIPE)
+        raise(SIGPIPE), errno = EPIPE;
+    return result;
 }
 
 off_t lseek(int fd, off_t offset, int whence)

@@ -31,7 +31,13 @@ int server_reply(endpoint_t to, int32_t type, struct message *message)
     if (outgoing_used == 0)
         outgoing_used = 1;
     send_table();
-    return outgoing[0].done == 1;
+    int received = outgoing[0].done == 1;
+    if (!outgoing[0].done) {
+        /* Nobody waits for it: it must not be taken for the answer to the next request. */
+        outgoing[0].done = 1;
+        send_table();
+    }
+    return received;
 }
 
 int server_post(endpoint_t to, const struct message *message)
@@ -114,8 +120,10 @@ static void fail(uint32_t how)
 static void save_and_end(const struct server *server, struct message *m)
 {
     int result = server->save ? server->save() : 0;
-    server_reply(m->source, result, m);
-    if (result == 0)
+    m->type = result;
+    if (result)
+        server_post(m->source, m);
+    else
         server_end(0);
 }
 

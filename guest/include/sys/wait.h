@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #define WNOHANG 1
+#define WUNTRACED 2
 
 #define WIFEXITED(status) (((status) & 0x7f) == 0)
 #define WEXITSTATUS(status) (((status) >> 8) & 0xff)

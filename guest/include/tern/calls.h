@@ -50,8 +50,11 @@ enum kernel_call {
     /* Signals and exceptions. */
     SYS_GETEVENT,     /* -> endpoint (NONE: no more), what (EVENT_), vector or signal, address, EIP, error code:
                          the next event about a process whose manager the caller is */
-    SYS_SIGSEND,      /* endpoint, address of struct signal_frame: makes it execute its handler */
-    SYS_SIGRETURN,    /* endpoint, address (in that process) of the frame */
+    SYS_SIGSEND,      /* endpoint, address of struct signal_frame: makes it execute its handler. On its stack are
+                         then the restorer's address (where the handler returns to), the signal (its argument),
+                         the frame, and what SIGRETURN needs. If it waits in a trap, that returns EINTR */
+    SYS_SIGRETURN,    /* endpoint, address (in that process) of the frame, right behind the argument: it goes on
+                         as before the signal, whatever it waits for now */
 
     /* The system. */
     SYS_GETINFO,      /* INFO_, own address, bytes -> bytes copied */

@@ -12,7 +12,7 @@ enum pm_request {
                           image of the top of the new stack, argc, argv[], 0, envp[], 0, strings, with pointers as
                           offsets from its start */
     PM_EXIT,           /* status */
-    PM_WAIT,           /* pid (-1: any child), options (1: do not wait) -> pid, status as POSIX's wait has it */
+    PM_WAIT,           /* pid (-1: any child), options (1: do not wait, 2: also stopped ones) -> pid, status as POSIX's wait has it */
     PM_GETPID,         /* -> pid, pid of the parent */
     PM_KILL,           /* pid (0: the group; negative: that group), signal */
     PM_SIGACTION,      /* signal, handler (0 default, 1 ignore, PM_HANDLER_KEEP), mask, address of the restorer

@@ -23,7 +23,7 @@ enum rs_request {
 
 /* From RS to a service. A ping is a NOTIFY from RS; the service answers it by a NOTIFY to RS. */
 #define RS_FAIL 0x480      /* FAULT_ */
-#define RS_SAVE 0x481      /* save state in DS, answer, and end: an upgrade */
+#define RS_SAVE 0x481      /* an upgrade: save state in DS and end, or answer with an error and go on */
 
 #define FAULT_POINTER 1    /* write through a wild pointer */
 #define FAULT_LOOP 2       /* loop for ever */

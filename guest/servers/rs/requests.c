@@ -72,6 +72,9 @@ static int take_image(struct service *service, const struct message *m)
 static int upgrade(struct service *service, struct message *m)
 {
     struct message save = {.type = RS_SAVE};
+    /* Those that are never replaced keep their state in memory only. */
+    if (service->policy == REBOOT)
+        return -EPERM;
     if (service->state != UP || service->upgrader != NONE)
         return -EBUSY;
     int result = take_image(service, m);
@@ -122,16 +125,14 @@ static int from_service(struct service *service, struct message *m)
         else
             service_failed(service, -3);
         return NO_REPLY;
-    case 0:
-        /* The answer to RS_SAVE, behind which it ends. */
-        if (service->saving)
-            service_replace(service);
-        return NO_REPLY;
     default:
         if (m->type > 0)
             return -EPERM;
-        service->saving = 0;
-        finish_upgrade(service, m->type);
+        /* The answer to RS_SAVE of a service that could not save its state, or one to news. */
+        if (m->type < 0 && service->saving) {
+            service->saving = 0;
+            finish_upgrade(service, m->type);
+        }
         return NO_REPLY;
     }
 }

@@ -89,12 +89,14 @@ static int number(const char *word, int base, uint32_t limit, uint32_t *value)
     return *word && !*end && *value <= limit;
 }
 
-/* FIRST-LAST or FIRST,BYTES; a single number stands for itself twice. */
+/* FIRST-LAST, BASE,BYTES or VENDOR:DEVICE. A single port is a range too. */
 static int pair(char *word, char separator, uint32_t limit, uint32_t *first, uint32_t *second)
 {
     char *middle = strchr(word, separator);
     if (middle)
         *middle++ = 0;
+    else if (separator != '-')
+        return 0;
     return number(word, 16, limit, first) && number(middle ? middle : word, 16, limit, second);
 }
 

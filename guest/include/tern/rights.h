@@ -6,13 +6,14 @@
 
 #include <stdint.h>
 
-/* Services by number. Destination masks have a bit for each. RS gives the numbers above DS to services in the
+/* Services by number. Destination masks have a bit for each. RS gives the numbers above IS to services in the
    order of its configuration; all processes of users share the last one. */
 #define RS 0               /* reincarnation server: starts, watches and replaces services */
 #define PM 1               /* process manager */
 #define FS 2               /* file system */
 #define DS 3               /* data store: names and values that outlive a service */
-#define FIRST_FREE_SERVICE 4
+#define IS 4               /* information server: tables of processes and rights as text */
+#define FIRST_FREE_SERVICE 5
 #define USERS 63
 #define SERVICES 64
 

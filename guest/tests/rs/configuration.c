@@ -11,15 +11,18 @@
     ((condition) ? 0 : (printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), failures++))
 
 static int failures, complaints;
+static int wanted; /* complaints, which then are not shown */
 
 void log_line(const char *format, ...)
 {
     va_list list;
+    complaints++;
+    if (wanted)
+        return;
     va_start(list, format);
     vprintf(format, list);
     va_end(list);
     printf("\n");
-    complaints++;
 }
 
 static void forget(void)
@@ -126,9 +129,8 @@ int main(int argc, char **argv)
 {
     check_own(argc > 1 ? argv[1] : "etc/services");
     check_lines();
+    wanted = 1;
     check_faults();
-    int quiet = failures;
-    freopen("/dev/null", "w", stdout);
     check_noise();
-    return quiet || failures ? 1 : 0;
+    return failures ? 1 : 0;
 }

@@ -31,7 +31,7 @@ int open(const char *path, int flags, ...)
         mode = va_arg(list, mode_t);
         va_end(list);
     }
-    return path_request(FS_OPEN, path, flags, mode & ~mask);
+    return path_value(FS_OPEN, path, flags, mode & ~mask);
 }
 
 int creat(const char *path, mode_t mode)
@@ -41,17 +41,17 @@ int creat(const char *path, mode_t mode)
 
 int close(int fd)
 {
-    return fs_request(FS_CLOSE, fd, 0, 0) < 0 ? -1 : 0;
+    return fs_call(FS_CLOSE, fd, 0, 0);
 }
 
 ssize_t read(int fd, void *to, size_t bytes)
 {
-    return fs_request(FS_READ, fd, WORD(to), bytes);
+    return fs_value(FS_READ, fd, WORD(to), bytes);
 }
 
 ssize_t write(int fd, const void *from, size_t bytes)
 {
-    int result = fs_request(FS_WRITE, fd, WORD(from), bytes);
+    int result = fs_value(FS_WRITE, fd, WORD(from), bytes);
     /* FS sends no signals. */
     if (result < 0 && errno == EPIPE)
         raise(SIGPIPE), errno = EPIPE;
@@ -60,12 +60,12 @@ ssize_t write(int fd, const void *from, size_t bytes)
 
 off_t lseek(int fd, off_t offset, int whence)
 {
-    return fs_request(FS_SEEK, fd, offset, whence);
+    return fs_value(FS_SEEK, fd, offset, whence);
 }
 
 int dup(int fd)
 {
-    return fs_request(FS_DUP, fd, -1, 0);
+    return fs_value(FS_DUP, fd, -1, 0);
 }
 
 int dup2(int fd, int to)
@@ -74,7 +74,7 @@ int dup2(int fd, int to)
         errno = EBADF;
         return -1;
     }
-    return fs_request(FS_DUP, fd, to, 0);
+    return fs_value(FS_DUP, fd, to, 0);
 }
 
 int pipe(int fds[2])
@@ -93,22 +93,22 @@ int fcntl(int fd, int command, ...)
     va_start(list, command);
     uint32_t argument = command == F_GETFD || command == F_GETFL ? 0 : va_arg(list, uint32_t);
     va_end(list);
-    return fs_request(FS_FCNTL, fd, command, argument);
+    return fs_value(FS_FCNTL, fd, command, argument);
 }
 
 int ftruncate(int fd, off_t bytes)
 {
-    return fs_request(FS_TRUNCATE, fd, bytes, 0) < 0 ? -1 : 0;
+    return fs_call(FS_TRUNCATE, fd, bytes, 0);
 }
 
 int fstat(int fd, struct stat *to)
 {
-    return fs_request(FS_FSTAT, fd, WORD(to), 0) < 0 ? -1 : 0;
+    return fs_call(FS_FSTAT, fd, WORD(to), 0);
 }
 
 ssize_t read_directory(int fd, void *entries, size_t bytes)
 {
-    return fs_request(FS_DIRECTORY, fd, WORD(entries), bytes);
+    return fs_value(FS_DIRECTORY, fd, WORD(entries), bytes);
 }
 
 /* FS writes each file as a whole or not at all: there is one request for all of them. */
@@ -117,12 +117,12 @@ int fsync(int fd)
     struct stat file;
     if (fstat(fd, &file) < 0)
         return -1;
-    return fs_request(FS_SYNC, 0, 0, 0) < 0 ? -1 : 0;
+    return fs_call(FS_SYNC, 0, 0, 0);
 }
 
 void sync(void)
 {
-    fs_request(FS_SYNC, 0, 0, 0);
+    fs_call(FS_SYNC, 0, 0, 0);
 }
 
 int ioctl(int fd, unsigned long number, ...)
@@ -131,7 +131,7 @@ int ioctl(int fd, unsigned long number, ...)
     va_start(list, number);
     uint32_t argument = va_arg(list, uint32_t);
     va_end(list);
-    return fs_request(FS_IOCTL, fd, number, argument);
+    return fs_value(FS_IOCTL, fd, number, argument);
 }
 
 int terminal_get(int fd, struct terminal *state)

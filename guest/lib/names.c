@@ -18,27 +18,27 @@ static int done(int result)
 
 int stat(const char *path, struct stat *to)
 {
-    return done(path_request(FS_STAT, path, WORD(to), 0));
+    return path_call(FS_STAT, path, WORD(to), 0);
 }
 
 int lstat(const char *path, struct stat *to)
 {
-    return done(path_request(FS_LSTAT, path, WORD(to), 0));
+    return path_call(FS_LSTAT, path, WORD(to), 0);
 }
 
 int statfs(const char *path, struct statfs *to)
 {
-    return done(path_request(FS_STATFS, path, WORD(to), 0));
+    return path_call(FS_STATFS, path, WORD(to), 0);
 }
 
 int access(const char *path, int mode)
 {
-    return done(path_request(FS_ACCESS, path, mode, 0));
+    return path_call(FS_ACCESS, path, mode, 0);
 }
 
 int chmod(const char *path, mode_t mode)
 {
-    return done(path_request(FS_CHMOD, path, mode, 0));
+    return path_call(FS_CHMOD, path, mode, 0);
 }
 
 /* The mask without changing it. */
@@ -51,12 +51,12 @@ static mode_t current_mask(void)
 
 int mkdir(const char *path, mode_t mode)
 {
-    return done(path_request(FS_MKDIR, path, mode & ~current_mask(), 0));
+    return path_call(FS_MKDIR, path, mode & ~current_mask(), 0);
 }
 
 int mknod(const char *path, mode_t mode, dev_t device)
 {
-    return done(path_request(FS_MKNOD, path, mode & ~current_mask(), device));
+    return path_call(FS_MKNOD, path, mode & ~current_mask(), device);
 }
 
 int mkfifo(const char *path, mode_t mode)
@@ -66,37 +66,37 @@ int mkfifo(const char *path, mode_t mode)
 
 int unlink(const char *path)
 {
-    return done(path_request(FS_UNLINK, path, 0, 0));
+    return path_call(FS_UNLINK, path, 0, 0);
 }
 
 int rmdir(const char *path)
 {
-    return done(path_request(FS_RMDIR, path, 0, 0));
+    return path_call(FS_RMDIR, path, 0, 0);
 }
 
 int chdir(const char *path)
 {
-    return done(path_request(FS_CHDIR, path, 0, 0));
+    return path_call(FS_CHDIR, path, 0, 0);
 }
 
 int link(const char *path, const char *another)
 {
-    return done(path_request(FS_LINK, path, WORD(another), strlen(another)));
+    return path_call(FS_LINK, path, WORD(another), strlen(another));
 }
 
 int symlink(const char *contents, const char *path)
 {
-    return done(path_request(FS_SYMLINK, contents, WORD(path), strlen(path)));
+    return path_call(FS_SYMLINK, contents, WORD(path), strlen(path));
 }
 
 int rename(const char *path, const char *new)
 {
-    return done(path_request(FS_RENAME, path, WORD(new), strlen(new)));
+    return path_call(FS_RENAME, path, WORD(new), strlen(new));
 }
 
 ssize_t readlink(const char *path, char *to, size_t bytes)
 {
-    return path_request(FS_READLINK, path, WORD(to), bytes);
+    return path_value(FS_READLINK, path, WORD(to), bytes);
 }
 
 char *getcwd(char *to, size_t bytes)
@@ -105,7 +105,7 @@ char *getcwd(char *to, size_t bytes)
         errno = EINVAL;
         return NULL;
     }
-    int length = fs_request(FS_GETCWD, WORD(to), bytes - 1, 0);
+    int length = fs_value(FS_GETCWD, WORD(to), bytes - 1, 0);
     if (length < 0)
         return NULL;
     to[length] = 0;
@@ -133,17 +133,17 @@ int mount(const char *device, const char *directory, const char *type, unsigned 
 
 int umount(const char *directory)
 {
-    return done(path_request(FS_UMOUNT, directory, 0, 0));
+    return path_call(FS_UMOUNT, directory, 0, 0);
 }
 
 int utime(const char *path, const struct utimbuf *times)
 {
     time_t seconds = times ? times->modtime : time(NULL);
-    return done(path_request(FS_UTIME, path, (uint32_t)seconds, 0));
+    return path_call(FS_UTIME, path, (uint32_t)seconds, 0);
 }
 
 int utimes(const char *path, const struct timeval times[2])
 {
     time_t seconds = times ? times[1].tv_sec : time(NULL);
-    return done(path_request(FS_UTIME, path, (uint32_t)seconds, 0));
+    return path_call(FS_UTIME, path, (uint32_t)seconds, 0);
 }

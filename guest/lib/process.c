@@ -59,7 +59,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 
 pid_t getpid(void)
 {
-    return pm_request(PM_GETPID, 0, 0, 0);
+    return pm_value(PM_GETPID, 0, 0, 0);
 }
 
 pid_t getppid(void)
@@ -70,12 +70,12 @@ pid_t getppid(void)
 
 int setpgid(pid_t pid, pid_t group)
 {
-    return pm_request(PM_SETPGID, pid, group, 0) < 0 ? -1 : 0;
+    return pm_call(PM_SETPGID, pid, group, 0);
 }
 
 pid_t getpgid(pid_t pid)
 {
-    return pm_request(PM_GETPGID, pid, 0, 0);
+    return pm_value(PM_GETPGID, pid, 0, 0);
 }
 
 pid_t getpgrp(void)
@@ -114,7 +114,7 @@ static uint32_t heap_end;
 
 int brk(void *end)
 {
-    int result = pm_request(PM_BRK, WORD(end), 0, 0);
+    int result = pm_value(PM_BRK, WORD(end), 0, 0);
     if (result == -1)
         return -1;
     heap_end = result;
@@ -137,18 +137,18 @@ void *sbrk(intptr_t bytes)
 
 void *map_memory(size_t bytes)
 {
-    int address = pm_request(PM_MAP, bytes, 0, 0);
+    int address = pm_value(PM_MAP, bytes, 0, 0);
     return address == -1 ? NULL : (void *)address;
 }
 
 int unmap_memory(void *memory, size_t bytes)
 {
-    return pm_request(PM_UNMAP, WORD(memory), bytes, 0) < 0 ? -1 : 0;
+    return pm_call(PM_UNMAP, WORD(memory), bytes, 0);
 }
 
 int reboot(int how, unsigned value)
 {
-    return pm_request(PM_REBOOT, how, value, 0) < 0 ? -1 : 0;
+    return pm_call(PM_REBOOT, how, value, 0);
 }
 
 int gethostname(char *name, size_t bytes)

@@ -26,23 +26,37 @@ int request(endpoint_t server, int32_t type, struct message *message)
     return -1;
 }
 
-static int three(endpoint_t server, int32_t type, uint32_t first, uint32_t second, uint32_t third)
+int pm_call(int32_t type, uint32_t first, uint32_t second, uint32_t third)
 {
     struct message m = {.w = {first, second, third}};
-    return request(server, type, &m) < 0 ? -1 : (int)m.w[0];
+    return request(SERVICE(PM), type, &m) < 0 ? -1 : 0;
 }
 
-int pm_request(int32_t type, uint32_t first, uint32_t second, uint32_t third)
+int fs_call(int32_t type, uint32_t first, uint32_t second, uint32_t third)
 {
-    return three(SERVICE(PM), type, first, second, third);
+    struct message m = {.w = {first, second, third}};
+    return request(SERVICE(FS), type, &m) < 0 ? -1 : 0;
 }
 
-int fs_request(int32_t type, uint32_t first, uint32_t second, uint32_t third)
+int pm_value(int32_t type, uint32_t first, uint32_t second, uint32_t third)
 {
-    return three(SERVICE(FS), type, first, second, third);
+    struct message m = {.w = {first, second, third}};
+    return request(SERVICE(PM), type, &m) < 0 ? -1 : (int)m.w[0];
 }
 
-int path_request(int32_t type, const char *path, uint32_t third, uint32_t fourth)
+int fs_value(int32_t type, uint32_t first, uint32_t second, uint32_t third)
+{
+    struct message m = {.w = {first, second, third}};
+    return request(SERVICE(FS), type, &m) < 0 ? -1 : (int)m.w[0];
+}
+
+int path_call(int32_t type, const char *path, uint32_t third, uint32_t fourth)
+{
+    struct message m = {.w = {WORD(path), strlen(path), third, fourth}};
+    return request(SERVICE(FS), type, &m) < 0 ? -1 : 0;
+}
+
+int path_value(int32_t type, const char *path, uint32_t third, uint32_t fourth)
 {
     struct message m = {.w = {WORD(path), strlen(path), third, fourth}};
     return request(SERVICE(FS), type, &m) < 0 ? -1 : (int)m.w[0];

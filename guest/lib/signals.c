@@ -53,7 +53,7 @@ int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 
 int sigsuspend(const sigset_t *mask)
 {
-    return pm_request(PM_SIGSUSPEND, *mask, 0, 0);
+    return pm_value(PM_SIGSUSPEND, *mask, 0, 0);
 }
 
 int pause(void)
@@ -106,7 +106,7 @@ int sigismember(const sigset_t *set, int number)
 
 int kill(pid_t pid, int number)
 {
-    return pm_request(PM_KILL, pid, number, 0) < 0 ? -1 : 0;
+    return pm_call(PM_KILL, pid, number, 0);
 }
 
 int killpg(pid_t group, int number)

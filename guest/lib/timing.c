@@ -64,7 +64,7 @@ clock_t clock(void)
 
 static int sleep_for(uint64_t microseconds)
 {
-    return pm_request(PM_SLEEP, (uint32_t)microseconds, (uint32_t)(microseconds >> 32), 0) < 0 ? -1 : 0;
+    return pm_call(PM_SLEEP, (uint32_t)microseconds, (uint32_t)(microseconds >> 32), 0);
 }
 
 int usleep(useconds_t microseconds)
@@ -102,7 +102,7 @@ unsigned sleep(unsigned seconds)
 
 static uint64_t set_alarm(uint32_t microseconds, uint32_t period)
 {
-    return (uint32_t)pm_request(PM_ALARM, microseconds, period, 0);
+    return (uint32_t)pm_value(PM_ALARM, microseconds, period, 0);
 }
 
 /* Times of alarms have 32 bits: 71 minutes at most. */

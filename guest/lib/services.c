@@ -19,34 +19,36 @@ void log_line(const char *format, ...)
         sys_log(line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
 }
 
-static int named(endpoint_t server, int request, const char *name, uint32_t third, uint32_t fourth)
+/* A request about a name. Returns the reply's type or the trap's error; w[0] of the reply is in *value. */
+static int named(endpoint_t server, int request, const char *name, uint32_t third, uint32_t fourth, uint32_t *value)
 {
     struct message m = {.w = {(uint32_t)name, strlen(name), third, fourth}};
     int result = call(server, request, &m);
-    return result < 0 ? result : (int)m.w[0];
+    if (value)
+        *value = m.w[0];
+    return result;
 }
 
 int ds_put(const char *name, const void *value, uint32_t bytes)
 {
-    int result = named(SERVICE(DS), DS_PUT, name, (uint32_t)value, bytes);
-    return result < 0 ? result : 0;
+    return named(SERVICE(DS), DS_PUT, name, (uint32_t)value, bytes, NULL);
 }
 
 int ds_get(const char *name, void *value, uint32_t bytes)
 {
-    return named(SERVICE(DS), DS_GET, name, (uint32_t)value, bytes);
+    uint32_t got;
+    int result = named(SERVICE(DS), DS_GET, name, (uint32_t)value, bytes, &got);
+    return result < 0 ? result : (int)got;
 }
 
 int ds_delete(const char *name)
 {
-    int result = named(SERVICE(DS), DS_DELETE, name, 0, 0);
-    return result < 0 ? result : 0;
+    return named(SERVICE(DS), DS_DELETE, name, 0, 0, NULL);
 }
 
 int rs_call(int request, const char *name, uint32_t argument, uint32_t second)
 {
-    int result = named(SERVICE(RS), request, name, argument, second);
-    return result < 0 ? result : 0;
+    return named(SERVICE(RS), request, name, argument, second, NULL);
 }
 
 int rs_list(struct service_info *services, uint32_t bytes)

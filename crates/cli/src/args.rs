@@ -83,6 +83,7 @@ fn run_help() -> String {
     format!(
         "\
 Examples:
+  ring3 run
   ring3 run disk.img
   ring3 run disc.iso --hda disk.img -m 512M --display terminal
   ring3 run --kernel vmlinuz --initrd initramfs.cpio.gz --append console=ttyS0 -m 256M
@@ -130,6 +131,11 @@ pub(crate) struct RunArguments {
     /// kernel. Without a kernel, firmware boots from the drives
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
+
+    /// Boot Tern, a small system that is part of ring3, whatever drives and cards the machine has. Without
+    /// anything else to boot, "ring3 run" does this by itself
+    #[arg(long, conflicts_with_all = ["kernel", "initrd", "bios"])]
+    pub(crate) tern: bool,
 
     /// The kernel's initial RAM disk, or a module of a Multiboot kernel; may be given several times
     #[arg(long, value_name = "FILE")]
@@ -259,7 +265,7 @@ pub(crate) struct RepetitionArguments {
 
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
     pub(crate) replay: Option<PathBuf>,
@@ -422,8 +428,8 @@ impl RunArguments {
         let conflict =
             |reason: &str| Err(Arguments::command().error(ErrorKind::ArgumentConflict, reason));
         if self.kernel.is_none() && self.repetition.replay.is_none() {
-            let without =
-                [("--initrd", !self.initrd.is_empty()), ("--append", !self.append.is_empty())];
+            let for_any = !self.append.is_empty() && !self.tern;
+            let without = [("--initrd", !self.initrd.is_empty()), ("--append", for_any)];
             if let Some((option, _)) = without.iter().find(|(_, is_given)| *is_given) {
                 let reason = format!(
                     "{option} is for a kernel that starts without firmware: add --kernel FILE"

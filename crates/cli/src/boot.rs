@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Error};
 use ring3_display::tty::Stderr;
+use ring3_tern::TERN;
 
 use crate::args::{Arguments, DebugTarget, RunArguments};
 use crate::display::DisplayTarget;
@@ -17,15 +18,38 @@ pub(crate) use files::medium_in;
 
 /// Advice for a machine that has nothing to boot.
 const ADVICE: &str = "name a file with a disk, a disc, a diskette or a kernel (ring3 run FILE, or --hda, --cdrom, --fda, \
-     --kernel FILE), or give a network (--nic user)";
+     --kernel FILE), give a network (--nic user), or boot the system that is part of ring3 (--tern)";
 
 impl RunArguments {
+    /// Makes a machine that has nothing else to boot start Tern, and says so. A machine that is driven from
+    /// outside may still get a disk, so its firmware starts.
+    pub(crate) fn choose_tern(&mut self) {
+        if self.tern || self.has_software() || self.has_monitor() || TERN.is_none() {
+            return;
+        }
+        self.tern = true;
+        // A failure is ignored: the system introduces itself.
+        let _ = writeln!(
+            Stderr,
+            "ring3: no disk and no kernel is given, so Tern boots, a small system that is part of ring3 (\"ring3 run --help\" \
+             shows how to boot others)"
+        );
+    }
+
+    /// Returns whether something is named that the machine can boot.
+    fn has_software(&self) -> bool {
+        self.tern
+            || self.kernel.is_some()
+            || self.bios.is_some()
+            || self.repetition.replay.is_some()
+            || !self.media().is_empty()
+            || !self.nics.cards().is_empty()
+    }
+
     /// Refuses a machine that has nothing to boot if nobody could read its firmware's messages or give it a
     /// disk. Otherwise this prints the advice only.
     pub(crate) fn check_boot(&self) -> Result<(), Error> {
-        let has_own_software =
-            self.kernel.is_some() || self.bios.is_some() || self.repetition.replay.is_some();
-        if has_own_software || !self.media().is_empty() || !self.nics.cards().is_empty() {
+        if self.has_software() {
             return Ok(());
         }
         let is_seen = self.has_monitor()

@@ -139,7 +139,10 @@ fn work() -> Work {
         Command::Run(mut arguments) => arguments
             .place_files()
             .map_err(|error| error.to_string())
-            .and_then(|()| start(&arguments)),
+            .and_then(|()| {
+                arguments.choose_tern();
+                start(&arguments)
+            }),
         Command::Qemu { arguments } => return Work::Done(qemu::main(&arguments)),
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Img(arguments) => {

@@ -10,6 +10,7 @@ use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
+use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
@@ -69,6 +70,8 @@ pub(crate) enum RunError {
          or name a file with --bios, or a kernel with --kernel"
     )]
     NoFirmware,
+    #[error("Tern is not part of this ring3: build it where make and gcc are installed")]
+    NoTern,
     #[error(
         "{path} starts in real mode and needs firmware: install SeaBIOS (Debian and Ubuntu: seabios, Fedora: seabios-bin), \
          or name a file with --bios", path = .0.display()
@@ -380,6 +383,9 @@ impl Console for Outputs {
 
 /// Returns the software that the machine starts, and the name of its file.
 fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
+    if arguments.tern {
+        return tern(arguments);
+    }
     let Some(path) = &arguments.kernel else {
         return firmware(arguments.bios.as_deref(), None, || RunError::NoFirmware);
     };
@@ -399,6 +405,18 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
         return Ok((path.clone(), software));
     }
     Ok((path.clone(), Software::Kernel(kernel)))
+}
+
+/// Returns Tern, and its name for messages.
+fn tern(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
+    let System { kernel, archive } = TERN.ok_or(RunError::NoTern)?;
+    let module = Module { name: "tern.img".to_owned(), contents: archive.to_vec() };
+    let kernel = Kernel {
+        image: kernel.to_vec(),
+        modules: vec![module],
+        command_line: arguments.append.clone(),
+    };
+    Ok((PathBuf::from("Tern"), Software::Kernel(kernel)))
 }
 
 /// Returns the firmware, and `kernel` for it to start. The firmware is the file `asked_for`, or the installed

@@ -21,6 +21,7 @@ mod img_interrupted;
 mod img_lines;
 mod img_room;
 mod installer;
+mod kernels;
 mod libvirt;
 mod limits;
 mod links;

@@ -92,7 +92,7 @@ void end_process(struct process *process, int32_t status)
     struct message fs = {.w = {0}};
     sys_stop(process->endpoint);
     if (process->pid == INIT_PID) {
-        log_line("pm: init has ended with status %x", (unsigned)status);
+        log_line("init has ended with status %x", (unsigned)status);
         ask_fs(FS_SYNC, 0, 0, &fs);
         sys_abort(ABORT_RESET, 0);
     }

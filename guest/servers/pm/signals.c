@@ -237,7 +237,7 @@ static void take_exception(struct process *process, const struct event *event)
     int signal = signal_of(event->vector);
     /* A process that blocks or ignores it would raise it again and again. */
     if (process->blocked & BIT(signal) || process->handler[signal] <= HANDLER_IGNORE) {
-        log_line("pm: %s (%d): exception %u at %x, address %x", process->name, (int)process->pid,
+        log_line("%s (%d): exception %u at %x, address %x", process->name, (int)process->pid,
                  (unsigned)event->vector, (unsigned)event->eip, (unsigned)event->address);
         end_process(process, signal);
         return;

@@ -50,7 +50,7 @@ struct service *service_by_endpoint(endpoint_t endpoint)
 
 static void wrong(const struct line *line, const char *why)
 {
-    log_line("rs: /etc/services:%u: %s", line->number, why);
+    log_line("/etc/services:%u: %s", line->number, why);
 }
 
 /* Cuts the next line out of the text and splits it into words. Returns what is behind it, or NULL at the end. */

@@ -26,7 +26,7 @@ static void take_events(void)
         struct service *service = service_by_endpoint(event.process);
         if (!service)
             continue;
-        log_line("rs: %s: %s %u at %x, address %x", service->name,
+        log_line("%s: %s %u at %x, address %x", service->name,
                  event.what == EVENT_EXCEPTION ? "exception" : "refused, error", (unsigned)event.vector,
                  (unsigned)event.eip, (unsigned)event.address);
         service_failed(service, event.what == EVENT_EXCEPTION ? (int32_t)event.vector : -4);
@@ -39,13 +39,13 @@ static void start_init(void)
     endpoint_t process;
     struct message m = {.type = PM_SERVICE_UP, .w = {NONE, 1}};
     if (sys_create("init", &process) || sys_privctl(process, &users)) {
-        log_line("rs: init cannot be created");
+        log_line("init cannot be created");
         return;
     }
     m.w[0] = process;
     memcpy(&m.w[2], users.name, NAME_BYTES);
     if (server_post(SERVICE(PM), &m))
-        log_line("rs: init cannot be started");
+        log_line("init cannot be started");
     init_started = 1;
 }
 
@@ -96,12 +96,12 @@ int main(void)
     struct boot_info boot = {0};
     uint32_t bytes;
     if (sys_getinfo(INFO_BOOT, &boot, sizeof boot) < 0 || archive_open(&boot)) {
-        log_line("rs: there is no boot archive");
+        log_line("there is no boot archive");
         sys_abort(ABORT_OFF, 1);
     }
     const uint8_t *text = archive_find("/etc/services", &bytes);
     if (!text) {
-        log_line("rs: /etc/services is not in the boot archive");
+        log_line("/etc/services is not in the boot archive");
         sys_abort(ABORT_OFF, 1);
     }
     configuration_read((const char *)text, bytes);

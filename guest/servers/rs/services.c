@@ -91,7 +91,7 @@ void service_start(struct service *service)
     int result = create(service, &has_device);
     if (result) {
         if (has_device)
-            log_line("rs: %s cannot be started: error %d", service->name, -result);
+            log_line("%s cannot be started: error %d", service->name, -result);
         service->state = DOWN;
         service->endpoint = NONE;
         return;
@@ -166,16 +166,16 @@ void service_failed(struct service *service, int32_t cause)
     }
     service->saving = 0;
     if (service->policy == REBOOT) {
-        log_line("rs: %s failed (%d), and nothing goes on without it", service->name, (int)cause);
+        log_line("%s failed (%d), and nothing goes on without it", service->name, (int)cause);
         sys_abort(ABORT_RESET, 0);
     }
     if (service->policy == LEAVE) {
-        log_line("rs: %s failed (%d)", service->name, (int)cause);
+        log_line("%s failed (%d)", service->name, (int)cause);
         service->state = DOWN;
         return;
     }
     uint32_t delay = back_off(service);
-    log_line("rs: %s failed (%d), restarts in %u ms", service->name, (int)cause, (unsigned)(delay / 1000));
+    log_line("%s failed (%d), restarts in %u ms", service->name, (int)cause, (unsigned)(delay / 1000));
     service->state = WAITING;
     service->since = now();
     service->next = service->since + delay;

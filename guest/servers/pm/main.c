@@ -96,7 +96,7 @@ static int do_service_up(struct message *m)
     if (result >= 0)
         result = start_init(process);
     if (result < 0)
-        log_line("" INIT_PATH " cannot be started: error %d", -result);
+        log_line(INIT_PATH " cannot be started: error %d", -result);
     return result < 0 ? result : 0;
 }
 

@@ -60,6 +60,8 @@ struct pm_info {
                           in the file, address in PM's memory, bytes -> bytes read, size of the file: for exec,
                           checking the right to execute */
 
+#define PM_FS_TIME 0x195   /* microseconds from 1970 to the start of the system (low, high) */
+
 #define SIGHUP 1
 #define SIGINT 2
 #define SIGQUIT 3

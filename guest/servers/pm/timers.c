@@ -106,8 +106,10 @@ int do_time(struct message *m)
 
 int do_set_time(struct message *m)
 {
+    struct message fs = {.w = {0}};
     if (caller->kind != SERVED)
         return -EPERM;
     since_1970 = ((uint64_t)m->w[1] << 32 | m->w[0]) - now();
+    ask_fs(PM_FS_TIME, (uint32_t)since_1970, (uint32_t)(since_1970 >> 32), &fs);
     return 0;
 }

@@ -11,14 +11,9 @@
 #include <unistd.h>
 #include "sh.h"
 
-#define SAVED_FROM 10          /* descriptors from here on keep what redirections have replaced */
-#define SAVED_MAX 10
+#define PIPELINE_MAX 64        /* processes of a pipeline that are waited for */
 #define CALLS_MAX 200          /* functions within functions */
 
-
-struct saved {
-    int fd, copy;              /* copy -1: it was closed */
-};
 
 static struct function_body {
     struct function_body *next;
@@ -31,96 +26,6 @@ static int calls;
 int flow_pending(void)
 {
     return break_levels || continue_levels || returning;
-}
-
-static int open_redirection(const struct redirection *r)
-{
-    switch (r->kind) {
-    case FROM:
-        return open(expand_text(r->word), O_RDONLY);
-    case TO:
-        return open(expand_text(r->word), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    case APPEND_TO:
-        return open(expand_text(r->word), O_WRONLY | O_CREAT | O_APPEND, 0666);
-    case BOTH:
-        return open(expand_text(r->word), O_RDWR | O_CREAT, 0666);
-    default:
-        return -1;
-    }
-}
-
-/* A here-document goes through a file that has lost its name: a pipe would hold only a part of it. */
-static int open_here(const struct redirection *r)
-{
-    char name[40];
-    const char *text = r->literal ? r->word : expand_here(r->word);
-    static int number;
-    snprintf(name, sizeof name, "/tmp/sh.%d.%d", (int)getpid(), number++);
-    int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (fd < 0)
-        return -1;
-    unlink(name);
-    if (write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-static int redirect(const struct redirection *r)
-{
-    int fd;
-    if (r->kind == DUP_FROM || r->kind == DUP_TO) {
-        char *word = expand_text(r->word);
-        if (strcmp(word, "-") == 0)
-            return close(r->fd), 0;
-        if (word[0] < '0' || word[0] > '9' || dup2(atoi(word), r->fd) < 0) {
-            complain(word, "bad descriptor");
-            return -1;
-        }
-        return 0;
-    }
-    fd = r->kind == HERE ? open_here(r) : open_redirection(r);
-    if (fd < 0) {
-        complain(r->kind == HERE ? "here-document" : expand_text(r->word), strerror(errno));
-        return -1;
-    }
-    if (fd != r->fd) {
-        dup2(fd, r->fd);
-        close(fd);
-    }
-    return 0;
-}
-
-/* With `saved`, what was there is kept, so that it can be put back. */
-static int redirect_all(const struct redirection *r, struct saved *saved, int *count)
-{
-    fflush(stdout);
-    for (; r; r = r->next) {
-        if (saved && *count < SAVED_MAX) {
-            saved[*count].fd = r->fd;
-            saved[*count].copy = fcntl(r->fd, F_DUPFD, SAVED_FROM);
-            if (saved[*count].copy >= 0)
-                fcntl(saved[*count].copy, F_SETFD, FD_CLOEXEC);
-            ++*count;
-        }
-        if (redirect(r))
-            return -1;
-    }
-    return 0;
-}
-
-static void put_back(struct saved *saved, int count)
-{
-    fflush(stdout);
-    while (count--) {
-        if (saved[count].copy < 0) {
-            close(saved[count].fd);
-            continue;
-        }
-        dup2(saved[count].copy, saved[count].fd);
-        close(saved[count].copy);
-    }
 }
 
 static struct function_body *find_function(const char *name)
@@ -272,8 +177,8 @@ static void execute_and_exit(struct command *command)
 
 static int execute_pipeline(struct command *pipeline)
 {
-    pid_t last = -1, group = 0;
-    int from = -1, fds[2] = {-1, -1}, status;
+    pid_t last = -1, group = 0, pids[PIPELINE_MAX];
+    int from = -1, fds[2] = {-1, -1}, started = 0, status;
     if (!pipeline->first->next) {
         status = execute(pipeline->first);
         return pipeline->negated ? !status : status;
@@ -305,6 +210,8 @@ static int execute_pipeline(struct command *pipeline)
             setpgid(last, group ? group : last);
         if (!group)
             group = last;
+        if (last > 0 && started < PIPELINE_MAX)
+            pids[started++] = last;
         if (from >= 0)
             close(from);
         from = command->next ? fds[0] : -1;
@@ -314,6 +221,8 @@ static int execute_pipeline(struct command *pipeline)
     if (from >= 0)
         close(from);
     status = last > 0 ? wait_for(last, "pipeline") : 1;
+    for (int i = 0; i + 1 < started; i++)
+        wait_for(pids[i], NULL);
     return pipeline->negated ? !status : status;
 }
 
@@ -399,9 +308,6 @@ static int execute_case(struct command *command)
                 return arm->body ? execute(arm->body) : 0;
     return 0;
 }
-
-/* A function stays when the memory of its line is freed: its commands are copied. */
-struct command *keep_command(const struct command *command);
 
 static int define(struct command *command)
 {

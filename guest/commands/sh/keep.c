@@ -4,8 +4,6 @@
 #include <string.h>
 #include "sh.h"
 
-struct command *keep_command(const struct command *command);
-
 static void *keep(const void *from, size_t bytes)
 {
     void *copy = malloc(bytes);

@@ -86,6 +86,19 @@ char *expand_here(const char *text);
 /* arithmetic.c */
 long evaluate(const char *text);
 
+/* redirect.c */
+#define SAVED_MAX 10
+
+struct saved {
+    int fd, copy;              /* copy -1: it was closed */
+};
+
+int redirect_all(const struct redirection *redirections, struct saved *saved, int *count);
+void put_back(struct saved *saved, int count);
+
+/* keep.c: a function stays when the memory of its line is freed: its commands are copied. */
+struct command *keep_command(const struct command *command);
+
 /* execute.c */
 int execute(struct command *command);
 int run_text(const char *text);

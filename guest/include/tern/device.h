@@ -58,6 +58,11 @@ struct clock_setting {
     uint32_t source, hz;   /* CLOCK_ of tern/calls.h */
 };
 
+/* Minor numbers of MAJOR_CLOCK. */
+#define MINOR_CLOCK 0      /* /dev/clock: the requests below */
+#define MINOR_RTC 1        /* /dev/rtc: the time that the real-time clock has, read and written as text */
+#define MINOR_SPEAKER 2    /* /dev/speaker: lines with a frequency and milliseconds are played */
+
 #define CLIOCGETHZ IOCTL_GET('c', 1, struct clock_setting)
 #define CLIOCSETHZ IOCTL_SET('c', 2, struct clock_setting)
 

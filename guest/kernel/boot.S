@@ -9,7 +9,7 @@
     .align 4
     .long MAGIC, FLAGS, -(MAGIC + FLAGS)
 
-    .text
+    .section .text.start, "ax"
     .globl start_physical
 start_physical = start - BASE
 

@@ -126,7 +126,7 @@ static void take(struct process *caller)
 {
     for (uint32_t word = 0; word < SLOTS / 32; word++)
         for (uint32_t bits = caller->notified[word]; bits != 0; bits &= bits - 1) {
-            uint32_t source = word * 32 + (uint32_t)__builtin_ctz(bits);
+            uint32_t source = word * 32 + lowest_bit(bits);
             if (!accepts(caller, processes[source].endpoint))
                 continue;
             deliver_notification(caller, source);

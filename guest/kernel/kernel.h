@@ -217,6 +217,7 @@ static inline uint8_t in8(uint16_t port) { uint8_t v; __asm__ volatile("inb %1, 
 static inline uint16_t in16(uint16_t port) { uint16_t v; __asm__ volatile("inw %1, %0" : "=a"(v) : "Nd"(port)); return v; }
 static inline uint32_t in32(uint16_t port) { uint32_t v; __asm__ volatile("inl %1, %0" : "=a"(v) : "Nd"(port)); return v; }
 static inline uint64_t tsc(void) { uint32_t l, h; __asm__ volatile("rdtsc" : "=a"(l), "=d"(h)); return (uint64_t)h << 32 | l; }
+static inline uint32_t lowest_bit(uint32_t v) { uint32_t n; __asm__("bsfl %1, %0" : "=r"(n) : "r"(v)); return n; }
 static inline uint32_t fault_address(void) { uint32_t v; __asm__ volatile("movl %%cr2, %0" : "=r"(v)); return v; }
 static inline void load_directory(uint32_t v) { __asm__ volatile("movl %0, %%cr3" : : "r"(v) : "memory"); }
 static inline uint32_t loaded_directory(void) { uint32_t v; __asm__ volatile("movl %%cr3, %0" : "=r"(v)); return v; }

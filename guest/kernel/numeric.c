@@ -53,7 +53,8 @@ static void load(struct process *process)
     if (!process->has_numbers) {
         __asm__ volatile("fninit");
         if (features & HAS_SSE)
-            __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
+            /* LDMXCSR (%EAX), which tcc's assembler does not know. */
+            __asm__ volatile(".byte 0x0f, 0xae, 0x10" : : "a"(&mxcsr), "m"(mxcsr));
         process->has_numbers = 1;
         return;
     }

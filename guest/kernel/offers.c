@@ -77,7 +77,7 @@ int take_offer(struct process *receiver)
 {
     for (uint32_t word = 0; word < SLOTS / 32; word++)
         for (uint32_t bits = receiver->offered[word]; bits != 0; bits &= bits - 1) {
-            uint32_t slot = word * 32 + (uint32_t)__builtin_ctz(bits);
+            uint32_t slot = word * 32 + lowest_bit(bits);
             struct process *sender = &processes[slot];
             if (!can_deliver(sender, receiver))
                 continue;

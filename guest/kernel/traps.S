@@ -4,64 +4,53 @@
 
     .text
 
-    .macro WITHOUT_CODE vector
-    .globl vector_\vector
-vector_\vector:
-    pushl $0
-    pushl $\vector
-    jmp enter
-    .endm
+/* Macros of the preprocessor, as tcc's assembler has none of its own. */
+#define WITHOUT_CODE(vector) .globl vector_##vector; vector_##vector: pushl $0; pushl $vector; jmp enter
+#define WITH_CODE(vector) .globl vector_##vector; vector_##vector: pushl $vector; jmp enter
 
-    .macro WITH_CODE vector
-    .globl vector_\vector
-vector_\vector:
-    pushl $\vector
-    jmp enter
-    .endm
-
-    WITHOUT_CODE 0
-    WITHOUT_CODE 1
-    WITHOUT_CODE 2
-    WITHOUT_CODE 3
-    WITHOUT_CODE 4
-    WITHOUT_CODE 5
-    WITHOUT_CODE 6
-    WITHOUT_CODE 7
-    WITH_CODE 8
-    WITHOUT_CODE 9
-    WITH_CODE 10
-    WITH_CODE 11
-    WITH_CODE 12
-    WITH_CODE 13
-    WITH_CODE 14
-    WITHOUT_CODE 16
-    WITH_CODE 17
-    WITHOUT_CODE 18
-    WITHOUT_CODE 19
-    WITHOUT_CODE 48
-    WITHOUT_CODE 49
-    WITHOUT_CODE 80
-    WITHOUT_CODE 81
-    WITHOUT_CODE 82
-    WITHOUT_CODE 83
-    WITHOUT_CODE 84
-    WITHOUT_CODE 85
-    WITHOUT_CODE 86
-    WITHOUT_CODE 87
-    WITHOUT_CODE 88
-    WITHOUT_CODE 89
-    WITHOUT_CODE 90
-    WITHOUT_CODE 91
-    WITHOUT_CODE 92
-    WITHOUT_CODE 93
-    WITHOUT_CODE 94
-    WITHOUT_CODE 95
-    WITHOUT_CODE 96
-    WITHOUT_CODE 255
+    WITHOUT_CODE(0)
+    WITHOUT_CODE(1)
+    WITHOUT_CODE(2)
+    WITHOUT_CODE(3)
+    WITHOUT_CODE(4)
+    WITHOUT_CODE(5)
+    WITHOUT_CODE(6)
+    WITHOUT_CODE(7)
+    WITH_CODE(8)
+    WITHOUT_CODE(9)
+    WITH_CODE(10)
+    WITH_CODE(11)
+    WITH_CODE(12)
+    WITH_CODE(13)
+    WITH_CODE(14)
+    WITHOUT_CODE(16)
+    WITH_CODE(17)
+    WITHOUT_CODE(18)
+    WITHOUT_CODE(19)
+    WITHOUT_CODE(48)
+    WITHOUT_CODE(49)
+    WITHOUT_CODE(80)
+    WITHOUT_CODE(81)
+    WITHOUT_CODE(82)
+    WITHOUT_CODE(83)
+    WITHOUT_CODE(84)
+    WITHOUT_CODE(85)
+    WITHOUT_CODE(86)
+    WITHOUT_CODE(87)
+    WITHOUT_CODE(88)
+    WITHOUT_CODE(89)
+    WITHOUT_CODE(90)
+    WITHOUT_CODE(91)
+    WITHOUT_CODE(92)
+    WITHOUT_CODE(93)
+    WITHOUT_CODE(94)
+    WITHOUT_CODE(95)
+    WITHOUT_CODE(96)
+    WITHOUT_CODE(255)
 
 enter:
     cld
-    pushal
+    pusha
     pushl %ds
     pushl %es
     movl $0x10, %eax
@@ -81,7 +70,7 @@ leave:
     movl 4(%esp), %esp
 1:  popl %es
     popl %ds
-    popal
+    popa
     addl $8, %esp
     iret
 

@@ -10,9 +10,6 @@
     .long MAGIC, FLAGS, -(MAGIC + FLAGS)
 
     .section .text.start, "ax"
-    .globl start_physical
-start_physical = start - BASE
-
     .globl start
 start:
     cli
@@ -22,7 +19,8 @@ start:
     orl $0x90, %eax
     movl %eax, %cr4
     /* Physical memory at BASE, and its first page at 0 too, until the jump below. */
-    movl $(kernel_directory - BASE), %edi
+    movl $kernel_directory, %edi
+    subl $BASE, %edi
     movl $0x83, (%edi)
     leal (BASE >> 20)(%edi), %edx
     movl $0x183, %eax

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What `guest/Makefile` reads. The programs for other purposes in `guest/` are not part of Tern.
-const SOURCES: [&str; 9] =
-    ["Makefile", "include", "kernel", "lib", "servers", "drivers", "commands", "etc", "tools"];
+const SOURCES: [&str; 10] = [
+    "Makefile", "include", "kernel", "lib", "servers", "drivers", "commands", "etc", "tests",
+    "tools",
+];
 
 fn main() {
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest");

@@ -40,5 +40,6 @@ mod screens;
 mod suite;
 mod switch;
 mod terminal;
+mod tern;
 mod vblock;
 mod virtio;

@@ -1,7 +1,5 @@
 //! Tern, the system in `guest/`, tests itself from inside (`guest/tests`).
 
-use std::path::Path;
-
 use crate::support::{Directory, output, ring3, system_program};
 
 /// Executes `command` in Tern, on a machine with further `arguments`, and returns what is on its serial line.
@@ -48,20 +46,26 @@ fn random_messages_do_tern_no_harm() {
     assert!(text.contains("and all works"), "{text}");
 }
 
-#[test]
-fn tern_replaces_a_driver_that_fails_while_files_are_copied() {
+/// Executes a test with an ATA disk that has an empty ext2, and returns what is on the serial line.
+#[track_caller]
+fn tern_with_disk(command: &str) -> Option<String> {
     let directory = Directory::new();
     let disk = directory.path("disk");
     std::fs::File::create(&disk).unwrap().set_len(32 << 20).unwrap();
     output(system_program("mke2fs").args(["-q", "-F", "-t", "ext2"]).arg(&disk));
-    let hda = disk.to_str().unwrap();
-    let Some(text) = tern("/tests/faults.sh ata /dev/hda", &["--hda", hda]) else { return };
-    assert!(text.contains("ata: all faults survived, 8 restarts"), "{text}");
-    check(&disk);
+    let text = tern(command, &["--hda", disk.to_str().unwrap()])?;
+    output(system_program("e2fsck").args(["-f", "-n"]).arg(&disk));
+    Some(text)
 }
 
-/// Lets e2fsck look for damage.
-#[track_caller]
-fn check(disk: &Path) {
-    output(system_program("e2fsck").args(["-f", "-n"]).arg(disk));
+#[test]
+fn tern_replaces_a_driver_that_fails_while_files_are_copied() {
+    let Some(text) = tern_with_disk("/tests/faults.sh ata /dev/hda") else { return };
+    assert!(text.contains("ata: all faults survived, 8 restarts"), "{text}");
+}
+
+#[test]
+fn a_driver_of_tern_reaches_ports_in_four_ways() {
+    let Some(text) = tern_with_disk("/tests/ways.sh ata /dev/hda") else { return };
+    assert!(text.contains("ata: right in all ways"), "{text}");
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "edit.h"
 #include "sh.h"
 
 #define SCRIPT_MAX 0x400000
@@ -80,14 +81,27 @@ static int read_line(char **text, size_t *used, size_t *size)
     }
 }
 
-static void prompt(const char *name, const char *otherwise)
+/* Adds a line that is typed to the text. Returns as read_line. */
+static int edit_input(char **text, size_t *used, size_t *size)
 {
-    const char *value = variable(name);
-    if (!is_interactive)
-        return;
+    const char *name = *used ? "PS2" : "PS1", *value = variable(name), *line;
     struct mark mark = memory_mark();
-    fputs(expand_here(value ? value : otherwise), stderr);
+    int result = edit_line(expand_here(value ? value : *used ? "> " : "$PWD # "), &line);
     memory_release(mark);
+    if (result != EDIT_LINE)
+        return result == EDIT_INTERRUPTED ? -1 : 0;
+    size_t length = strlen(line);
+    if (*used + length + 2 > *size) {
+        *size = *used + length + 256;
+        *text = realloc(*text, *size);
+        if (!*text)
+            exit(2);
+    }
+    memcpy(*text + *used, line, length);
+    *used += length;
+    (*text)[(*used)++] = '\n';
+    (*text)[*used] = 0;
+    return 1;
 }
 
 /* Executes what has been read as far as it is complete. Returns whether more is needed first. */
@@ -115,11 +129,9 @@ static void run_input(void)
     char *text = NULL;
     size_t used = 0, size = 0;
     for (;;) {
-        prompt(used ? "PS2" : "PS1", used ? "> " : "$PWD # ");
         interrupted = 0;
-        int got = read_line(&text, &used, &size);
+        int got = is_interactive ? edit_input(&text, &used, &size) : read_line(&text, &used, &size);
         if (got < 0) {
-            fputc('\n', stderr);
             used = 0;
             continue;
         }
@@ -130,8 +142,6 @@ static void run_input(void)
         if (got == 0)
             break;
     }
-    if (is_interactive)
-        fputc('\n', stderr);
     free(text);
 }
 

@@ -84,7 +84,8 @@ void list_jobs(void)
             continue;
         pid_t ended = waitpid(job->pid, &status, WNOHANG);
         int done = ended == job->pid || (ended < 0 && errno == ECHILD);
-        printf("[%d] %d %s %s\n", i + 1, (int)job->pid, done ? "done" : job->stopped ? "stopped" : "running", job->text);
+        const char *state = done ? "done" : job->stopped ? "stopped" : "running";
+        printf("[%d] %d %s %s\n", i + 1, (int)job->pid, state, job->text);
         if (done)
             job->pid = 0;
     }

@@ -22,9 +22,10 @@ const ADVICE: &str = "name a file with a disk, a disc, a diskette or a kernel (r
 
 impl RunArguments {
     /// Makes a machine that has nothing else to boot start Tern, and says so. A machine that is driven from
-    /// outside may still get a disk, so its firmware starts.
+    /// outside may still get a disk, so its firmware starts. Options for a kernel show that one was forgotten.
     pub(crate) fn choose_tern(&mut self) {
-        if self.tern || self.has_software() || self.has_monitor() || TERN.is_none() {
+        let is_for_kernel = !self.append.is_empty() || !self.initrd.is_empty();
+        if is_for_kernel || self.has_software() || self.has_monitor() || TERN.is_none() {
             return;
         }
         self.tern = true;

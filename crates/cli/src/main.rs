@@ -136,13 +136,12 @@ fn work() -> Work {
     }
     let arguments = mistakes::parse(&words);
     let ended = match arguments.command {
-        Command::Run(mut arguments) => arguments
-            .place_files()
-            .map_err(|error| error.to_string())
-            .and_then(|()| {
+        Command::Run(mut arguments) => {
+            arguments.place_files().map_err(|error| error.to_string()).and_then(|()| {
                 arguments.choose_tern();
                 start(&arguments)
-            }),
+            })
+        }
         Command::Qemu { arguments } => return Work::Done(qemu::main(&arguments)),
         Command::Doctor(arguments) => doctor::run(&arguments).map_err(|error| error.to_string()),
         Command::Img(arguments) => {

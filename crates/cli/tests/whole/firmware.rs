@@ -133,21 +133,14 @@ fn a_reset_of_the_processor_or_of_the_machine_keeps_memory() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(" 2 resets"), "{output:?}");
 }
 
-/// A machine with nothing to boot is refused if no user or tool could see its screen or add a disk. Otherwise
-/// it runs, with a message.
+/// A machine with nothing to boot but firmware, which could not tell anybody that it finds nothing, ends with
+/// advice. (Without firmware of the user's choice, it would boot Tern.)
 #[test]
-fn a_machine_without_anything_to_boot_is_refused_or_reported() {
+fn a_machine_without_anything_to_boot_is_reported() {
     let run = |arguments: &[&str]| {
         let output = ring3().arg("run").args(arguments).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    for arguments in [&[][..], &["-m16M"], &["--nic=none"], &["--drive=media=cdrom"]] {
-        let (status, errors) = run(arguments);
-        assert_eq!(status, Some(2), "{errors}");
-        for part in ["there is nothing to boot", "--hda", "--cdrom", "--kernel", "--nic user"] {
-            assert!(errors.contains(part), "{part} is not in {errors}");
-        }
-    }
     let Some(bios) = seabios() else { return };
     let directory = Directory::new();
     let disk = directory.file("empty", &vec![0; 1 << 20]);
@@ -156,7 +149,6 @@ fn a_machine_without_anything_to_boot_is_refused_or_reported() {
     for (arguments, parts) in [
         (&[&*bios][..], &["nothing to boot", "--hda"][..]),
         (&[&*bios, &hda], &["found no system to boot", "empty", "--kernel"]),
-        (&["--debugcon=file:/dev/null"], &["nothing to boot"]),
     ] {
         let (status, errors) = run(arguments);
         assert_eq!(status, Some(4), "{errors}");

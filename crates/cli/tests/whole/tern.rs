@@ -1,29 +1,74 @@
 //! Tern, the system in `guest/`, tests itself from inside (`guest/tests`).
 
+use std::process::{Command, Output, Stdio};
+
 use crate::support::{Directory, output, ring3, system_program};
 
+/// Returns whether Tern is there. Without a compiler for it, this prints a note.
+fn has_tern() -> bool {
+    if ring3_tern::TERN.is_none() {
+        ring3_skipped::package(format_args!("Tern is missing: install make and gcc"));
+    }
+    ring3_tern::TERN.is_some()
+}
+
 /// Executes `command` in Tern, on a machine with further `arguments`, and returns what is on its serial line.
-/// The command must succeed: its status is that of the machine. Without a compiler for Tern, this prints a
-/// note and returns None.
+/// The command must succeed: its status is that of the machine. Returns None if Tern is missing.
 #[track_caller]
 fn tern(command: &str, arguments: &[&str]) -> Option<String> {
-    let Some(tern) = ring3_tern::TERN else {
-        ring3_skipped::package(format_args!("Tern is missing: install make and gcc-multilib"));
+    if !has_tern() {
         return None;
-    };
-    let directory = Directory::new();
-    let [kernel, archive] = ["tern", "tern.img"].map(|name| directory.path(name));
-    std::fs::write(&kernel, tern.kernel).unwrap();
-    std::fs::write(&archive, tern.archive).unwrap();
+    }
     let mut machine = ring3();
-    machine.args(["run", "--memory", "64M", "--debug-exit", "0xf4", "--append"]);
+    machine.args(["run", "--tern", "--memory", "64M", "--debug-exit", "0xf4", "--append"]);
     machine.arg(format!("run={command}")).args(arguments);
-    machine.arg("--kernel").arg(kernel).arg("--initrd").arg(archive);
-    let output = machine.output().unwrap();
+    Some(serial_output(&machine.output().unwrap()))
+}
+
+/// Returns what is on the serial line of a machine that has ended with Tern's status 0.
+#[track_caller]
+fn serial_output(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Twice the guest's number and one.
-    assert_eq!(output.status.code(), Some(1), "{command}: {text}");
-    Some(text)
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    text
+}
+
+/// Without a disk or a kernel, Tern boots to a shell.
+#[test]
+fn tern_boots_if_nothing_else_is_given() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let keys = directory.file("keys", b"echo $((6*7)) >/a; cat /a; ls /dev | grep tty; poweroff\n");
+    for engine in ["translator", "interpreter"] {
+        let mut machine = ring3();
+        machine.args(["run", "--deterministic", "--engine", engine]);
+        machine.stdin(std::fs::File::open(&keys).unwrap());
+        let output = machine.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains("\n42\r\n") && text.contains("ttyS0"), "{text}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("so Tern boots"), "{said}");
+    }
+}
+
+/// QEMU boots the same files, and prints the same.
+#[test]
+fn tern_prints_the_same_in_qemu() {
+    let Some(system) = ring3_tern::TERN.filter(|_| has_tern()) else { return };
+    let directory = Directory::new();
+    let kernel = directory.file("tern", system.kernel);
+    let archive = directory.file("tern.img", system.archive);
+    let command = "sh /tests/commands.sh";
+    let mut machine = Command::new("qemu-system-i386");
+    machine.args(["-m", "64", "-display", "none", "-serial", "stdio", "-no-reboot"]);
+    machine.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"]).arg(kernel);
+    machine.arg("-initrd").arg(archive).args(["-append", &format!("run={command}")]);
+    let there = serial_output(&machine.stdin(Stdio::null()).output().expect("QEMU is installed"));
+    assert_eq!(Some(there), tern(command, &[]));
 }
 
 #[test]

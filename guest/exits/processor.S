@@ -242,4 +242,10 @@ row smsw, 1000000, smsw eax
         lock xadd [esi], eax
         end
 
+        begin xchg_memory, 5000000
+        mov esi, offset first_task + 92
+        again
+        xchg [esi], eax
+        end
+
         .section .note.GNU-stack, "", @progbits

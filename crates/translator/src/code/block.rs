@@ -461,6 +461,7 @@ impl BlockBuilder<'_> {
             repeats: repeats(instruction),
             compares: strings::compares(instruction),
             counts_by_cx: decode::has_16_bit_addresses(instruction),
+            modifies: copy::exchanges_with_memory(instruction),
             is_numeric,
             operand: (is_numeric && self.mode.segmented.is_some())
                 .then(|| instruction.memory_segment().number() as u8),

@@ -168,6 +168,7 @@ impl BlockStore {
                 repeats: false,
                 compares: false,
                 counts_by_cx: false,
+                modifies: false,
                 is_numeric: false,
                 operand: None,
                 deferred: None,

@@ -166,7 +166,59 @@ pub(crate) fn translate_with(
     if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) {
         return true;
     }
-    has_general_registers(instruction) && copy_with(emitter, instruction, address)
+    if !has_general_registers(instruction) {
+        return false;
+    }
+    if exchanges_with_memory(instruction) {
+        return exchange(emitter, instruction, address);
+    }
+    copy_with(emitter, instruction, address)
+}
+
+/// Returns whether `instruction` is XCHG or XADD with a memory operand, and its register is one that 64-bit code
+/// can encode with any memory operand.
+pub(crate) fn exchanges_with_memory(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd)
+        && instruction.op0_kind() == OpKind::Memory
+        && !is_high(instruction.op1_register())
+}
+
+/// Translates XCHG or XADD with a memory operand, which `address` returns, as a load and a store. On the host XCHG
+/// would lock the bus even without a prefix (SDM vol. 2, XCHG), and take five times as long. The guest has only
+/// one processor, and nothing happens in the middle of its instructions. Uses R10.
+fn exchange(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
+) -> bool {
+    let register = rename(instruction.op1_register());
+    let adds = instruction.mnemonic() == Mnemonic::Xadd;
+    let (load, [store, add], copy, value) = match register.size() {
+        1 => (
+            Code::Movzx_r32_rm8,
+            [Code::Mov_rm8_r8, Code::Add_rm8_r8],
+            Code::Mov_r8_rm8,
+            Register::R10L,
+        ),
+        2 => (
+            Code::Movzx_r32_rm16,
+            [Code::Mov_rm16_r16, Code::Add_rm16_r16],
+            Code::Mov_r16_rm16,
+            Register::R10W,
+        ),
+        _ => (
+            Code::Mov_r32_rm32,
+            [Code::Mov_rm32_r32, Code::Add_rm32_r32],
+            Code::Mov_r32_rm32,
+            Register::R10D,
+        ),
+    };
+    let Some(memory) = address(emitter) else { return false };
+    emitter.instruction(Instruction::with2(load, Register::R10D, memory));
+    // The register, which may be part of the address, changes after the last instruction that can fault.
+    emitter.instruction(Instruction::with2(if adds { add } else { store }, memory, register));
+    emitter.instruction(Instruction::with2(copy, register, value));
+    true
 }
 
 /// Translates instructions with AH, CH, DH or BH and a memory operand, which `address` returns. Such an

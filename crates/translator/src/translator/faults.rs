@@ -163,7 +163,7 @@ impl Translator {
         if self.note_signal(cpu, memory) || !is_access {
             return Ok(STEP);
         }
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let writes = self.context.fault_code & WRITE_FAULT != 0 || site.modifies;
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             if let Some(linear) = self.spaces.current(false).window().linear(address)
                 && is_user

@@ -107,7 +107,7 @@ impl Translator {
         linear: u32,
         deadline: u64,
     ) -> io::Result<Next> {
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let writes = self.context.fault_code & WRITE_FAULT != 0 || point.site.modifies;
         let to_users = !cpu.cr4().contains(Cr4::SMAP);
         let access = PageAccess { linear, writes, to_users };
         let filled = self.fill_with(cpu, memory, false, access)?;
@@ -146,7 +146,7 @@ impl Translator {
             }
             return step;
         };
-        let writes = self.context.fault_code & WRITE_FAULT != 0;
+        let writes = self.context.fault_code & WRITE_FAULT != 0 || point.site.modifies;
         let filled = self.fill(cpu, memory, true, linear, writes)?;
         match filled {
             Fill::Done => again,

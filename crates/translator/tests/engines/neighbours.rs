@@ -38,6 +38,8 @@ const LIMIT: u64 = 100;
 const READ: (u32, &[u8]) = (0, &[0x8b, 0x03]);
 /// MOV [EBX], ECX.
 const WRITE: (u32, &[u8]) = (0x10, &[0x89, 0x0b]);
+/// XCHG [EBX], ECX, and XADD [EBX], ECX.
+const EXCHANGES: [(u32, &[u8]); 2] = [(0x50, &[0x87, 0x0b]), (0x60, &[0x0f, 0xc1, 0x0b])];
 /// INVLPG [EBX].
 const INVLPG: (u32, &[u8]) = (0x20, &[0x0f, 0x01, 0x3b]);
 /// MOV CR3, EAX.
@@ -73,7 +75,8 @@ impl World {
             machine.enable_paging();
             machine.put_dword(OTHER_DIRECTORY, PAGE_TABLE | P | RW | US);
             for start in [CODE, USER_CODE] {
-                for (offset, code) in [READ, WRITE, INVLPG, LOAD_CR3, LOAD_CR4] {
+                let single = [READ, WRITE, INVLPG, LOAD_CR3, LOAD_CR4];
+                for (offset, code) in single.into_iter().chain(EXCHANGES) {
                     machine.put(start + offset, &[code, &[END]].concat());
                 }
             }
@@ -189,6 +192,27 @@ fn dirty_bits_are_set_by_writes_alone() {
         assert_eq!(world.entry(page) & DIRTY != 0, page == BESIDE, "of {page}");
     }
     assert_eq!(world.user_reads(BESIDE), Outcome::Done(1));
+}
+
+/// XCHG and XADD, which load before they store, are writes from the beginning: one that may not write leaves no
+/// accessed bit, and one that may takes no more signals than MOV.
+#[test]
+fn exchanges_are_writes() {
+    for (offset, _) in EXCHANGES {
+        let exchange = |world: &mut World, page| {
+            let registers = [(reg::BX, linear(page)), (reg::CX, 7), (reg::AX, 0)];
+            world.go(USER_CODE + offset, true, &registers)
+        };
+        let Some(mut world) = World::new(P | US) else { return };
+        assert_eq!(exchange(&mut world, AMID), Outcome::PageFault);
+        assert_eq!(world.entry(AMID) & ACCESSED, 0);
+        let Some(mut world) = World::new(P | RW | US | ACCESSED) else { return };
+        let fills = world.fills();
+        assert_eq!(exchange(&mut world, AMID), Outcome::Done(0));
+        assert_eq!(world.fills(), fills + 1);
+        assert_ne!(world.entry(AMID) & DIRTY, 0);
+        assert_eq!(world.pair.right.get(reg::CX), AMID);
+    }
 }
 
 #[test]

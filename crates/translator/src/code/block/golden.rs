@@ -119,6 +119,11 @@ const BLOCKS: &[(&str, Mode, &[u8])] = &[
     ("IRET of flat code", SUPERVISOR, &[0xcf]),
     ("an instruction that is left to the interpreter", USER, &[0x40, 0x6c]), // INSB
     ("an access to a port, which may be refused", USER, &[0x40, 0xe4, 0x60]),
+    ("LOCK XADD and XCHG with memory", USER, &[
+        0xf0, 0x0f, 0xc1, 0x03, // LOCK XADD [EBX], EAX
+        0x87, 0x1c, 0x24,       // XCHG [ESP], EBX
+        0xeb, 0xfe,             // JMP to itself
+    ]),
     ("a near return of real mode", REAL, &[0xc3]),
     ("a far call of real mode", REAL, &[0x9a, 0x00, 0x01, 0x00, 0x20]),
     ("a far jump of flat code", SUPERVISOR, &[0xea, 0x00, 0x11, 0x00, 0x00, 0x10, 0x00]),

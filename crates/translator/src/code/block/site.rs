@@ -19,6 +19,8 @@ pub(crate) struct Site {
     pub(crate) compares: bool,
     /// Whether its count is in CX alone.
     pub(crate) counts_by_cx: bool,
+    /// Whether it loads from memory to which it then stores, and is a write for the guest from the beginning.
+    pub(crate) modifies: bool,
     /// Whether it uses numeric registers.
     pub(crate) is_numeric: bool,
     /// The number of the segment register through which a numeric instruction of segmented code accesses

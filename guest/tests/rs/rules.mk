@@ -3,10 +3,10 @@
 RS_TEST := gcc -m32 -std=gnu99 -O1 -Wall -Wextra -ffreestanding -nostdinc -fno-pic -no-pie -Iinclude -fsanitize=undefined
 
 test-rs:
-	mkdir -p build/tests
-	$(RS_TEST) -o build/tests/configuration tests/rs/configuration.c servers/rs/configuration.c
-	$(RS_TEST) -o build/tests/program tests/rs/program.c lib/program.c
-	build/tests/configuration etc/services
-	build/tests/program
+	mkdir -p $(BUILD)/tests
+	$(RS_TEST) -o $(BUILD)/tests/configuration tests/rs/configuration.c servers/rs/configuration.c
+	$(RS_TEST) -o $(BUILD)/tests/program tests/rs/program.c lib/program.c
+	$(BUILD)/tests/configuration etc/services
+	$(BUILD)/tests/program
 
 .PHONY: test-rs

@@ -46,7 +46,7 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
 
 # Two groups of test programs run at once: those on guests and servers leave a processor idle now and then, and
-# many others are one long computation. The first group is all programs with the name "whole".
+# many others are one long computation. The first group tests the program `ring3` as a whole.
 .PHONY: test
 test: export RING3_COVERAGE := $(COVERAGE)
 test: export RING3_SKIPPED := $(SKIPPED)
@@ -54,17 +54,17 @@ test: export PROPTEST_CASES ?= 100
 test: check guests ## all checks and all tests, those on real guests too
 	rm -rf $(COVERAGE) $(SKIPPED)
 	cargo test --workspace --profile gate --no-run
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-whole test-parts
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-program test-parts
 	cargo test --workspace --profile gate --test bench_net
 	@$(PRINT_COVERAGE) >$(COVERAGE).txt || { head -n 20 $(COVERAGE).txt >&2; exit 1; }
 	@touch $(SKIPPED); sort -u $(SKIPPED); echo "$$(sort -u $(SKIPPED) | wc -l) tests were skipped"
 
-.PHONY: test-whole test-parts
-test-whole:
-	cargo test --workspace --profile gate --test whole
+.PHONY: test-program test-parts
+test-program:
+	cargo test --workspace --profile gate --test program
 test-parts:
 	cargo test --workspace --profile gate --lib --bins
-	cargo test --workspace --profile gate --test '[!bw]*'
+	cargo test --workspace --profile gate --test '[!bp]*'
 	cargo test --workspace --profile gate --doc
 	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs
 
@@ -72,8 +72,8 @@ test-parts:
 test-long: guests ## the tests that take many minutes: all cases of random tests, and long runs of guests
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test allocations
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test whole malformed
-	RING3_FUZZ_TIMES=10 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abw]*'
-	cargo test --workspace --profile gate --test whole -- --ignored --skip server_process
+	RING3_FUZZ_TIMES=10 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abpw]*'
+	cargo test --workspace --profile gate --test program --test whole -- --ignored --skip server_process
 
 .PHONY: test-checked
 test-checked: needs ## the unit tests with checks for overflow and debug assertions

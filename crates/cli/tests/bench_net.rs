@@ -1,7 +1,7 @@
 //! `ring3 bench net` with real guests, in a binary of its own: it counts how often two machines wake each
 //! other up, and tests that run beside it would change these counts.
 
-#[path = "whole/support/mod.rs"]
+#[path = "program/support/mod.rs"]
 #[allow(dead_code, reason = "this test uses a part of it")]
 mod support;
 

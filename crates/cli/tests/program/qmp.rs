@@ -57,7 +57,7 @@ fn qemus_client_library_drives_the_machine() {
         assert!(machine.try_wait().unwrap().is_none(), "the machine has ended");
         socket.exists().then_some(())
     });
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/whole/qmp.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/qmp.py");
     let mut command = Command::new(python);
     command.arg(script).args([&socket, &disk, &picture]).arg(PATIENCE.as_secs().to_string());
     let driven = command.status();

@@ -40,8 +40,18 @@ fn ipxe_reaches_its_prompt_and_accepts_keys() {
     screen.type_keys(CONTROL_B);
     screen.wait_for("iPXE> ");
     // The result is different from the typed text.
-    screen.type_keys("set words typed keys && echo ${words} Are Shown\r");
-    screen.wait_for("\ntyped keys Are Shown");
+    // A keyboard forgets keys while its buffer is full, so each word waits for those before it to be shown.
+    for (typed, shown) in [
+        ("set words ", "iPXE> set words "),
+        ("typed keys ", "words typed keys "),
+        ("&& echo ", "keys && echo "),
+        ("${words} ", "echo ${words} "),
+        ("Are Shown", "Are Shown"),
+        ("\r", "\ntyped keys Are Shown"),
+    ] {
+        screen.type_keys(typed);
+        screen.wait_for(shown.trim_end());
+    }
 }
 
 /// Starts Memtest86+ from its disc on 8 MiB.

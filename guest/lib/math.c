@@ -32,8 +32,13 @@ double ceil(double x)
 double sqrt(double x)
 {
     double root;
+    unsigned short control, narrow;
 
-    __asm__("fldl %1; fsqrt; fstpl %0" : "=m"(root) : "m"(x));
+    /* Rounded once, to 53 bits: precision control is bits 8 and 9 of the control word (SDM, volume 1, 8.1.5.2). */
+    __asm__ volatile("fnstcw %0" : "=m"(control));
+    narrow = (control & ~0x300) | 0x200;
+    __asm__ volatile("fldcw %2; fldl %1; fsqrt; fstpl %0; fldcw %3"
+                     : "=m"(root) : "m"(x), "m"(narrow), "m"(control));
     return root;
 }
 

@@ -228,7 +228,7 @@ double strtod(const char *s, char **end)
     value = magnitude(&p);
     if (end)
         *end = (char *)(p ? p : s);
-    return negative ? -value : value;
+    return negative && p ? -value : value;
 }
 
 float strtof(const char *s, char **end)

@@ -2,7 +2,7 @@
 
 LIB_TESTED := string ctype division memory numbers sort decimal strtod format file characters print scan time \
 	fnmatch regcomp regexec math error setjmp
-LIB_TEST := build/tests/lib
+LIB_TEST := $(BUILD)/tests/lib
 
 test-lib:
 	mkdir -p $(LIB_TEST)

@@ -24,6 +24,8 @@
 #define USER_CODE 0x1b
 #define USER_DATA 0x23
 
+#define INTERRUPTS_ON 0x202u       /* EFLAGS with IF */
+
 /* The registers of a process that does not run, as traps.S pushes them. ESP and SS are there for ring 3 only. */
 struct frame {
     uint32_t es, ds, edi, esi, ebp, unused, ebx, edx, ecx, eax, vector, error, eip, cs, eflags, esp, ss;

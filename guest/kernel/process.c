@@ -11,7 +11,6 @@ static struct process *services[SERVICES];
 static uint8_t system_stack[4096] __attribute__((aligned(16)));
 static uint8_t idle_stack[512] __attribute__((aligned(16)));
 
-#define INTERRUPTS_ON 0x202u       /* EFLAGS with IF */
 #define INTERRUPTS_OFF 0x2u
 #define GENERATIONS 0x7fffffu      /* the bits of an endpoint that are left for them */
 

@@ -4,7 +4,6 @@
 
 /* Bits of EFLAGS that a process may set itself: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID (SDM vol. 1, 3.4.3). */
 #define USER_FLAGS 0x240dd5u
-#define INTERRUPTS_ON 0x202u
 
 /* What SIGRETURN needs, behind the frame of SIGSEND. */
 struct saved {

@@ -7,10 +7,12 @@
 
 int errno;
 
-static const struct {
+struct text {
     short number;
     const char *text;
-} errors[] = {
+};
+
+static const struct text errors[] = {
     { 0, "Success" },
     { EPERM, "Operation not permitted" },
     { ENOENT, "No such file or directory" },
@@ -60,10 +62,7 @@ static const struct {
     { ERESTART, "Service was replaced" },
 };
 
-static const struct {
-    short number;
-    const char *text;
-} signals[] = {
+static const struct text signals[] = {
     { SIGHUP, "Hang-up" },          { SIGINT, "Interrupt" },
     { SIGQUIT, "Quit" },            { SIGILL, "Illegal instruction" },
     { SIGTRAP, "Breakpoint" },      { SIGABRT, "Aborted" },
@@ -76,26 +75,26 @@ static const struct {
     { SIGTSTP, "Stopped" },
 };
 
+/* The text of a number, or, if the table lacks it, that of `format` in `unknown`. */
+static char *text_of(const struct text *table, size_t count, int number, const char *format, char unknown[32])
+{
+    for (size_t n = 0; n < count; n++)
+        if (table[n].number == number)
+            return (char *)table[n].text;
+    snprintf(unknown, 32, format, number);
+    return unknown;
+}
+
 char *strerror(int error)
 {
     static char unknown[32];
-    size_t n;
 
-    for (n = 0; n < sizeof errors / sizeof *errors; n++)
-        if (errors[n].number == error)
-            return (char *)errors[n].text;
-    snprintf(unknown, sizeof unknown, "Error %d", error);
-    return unknown;
+    return text_of(errors, sizeof errors / sizeof *errors, error, "Error %d", unknown);
 }
 
 char *strsignal(int signal)
 {
     static char unknown[32];
-    size_t n;
 
-    for (n = 0; n < sizeof signals / sizeof *signals; n++)
-        if (signals[n].number == signal)
-            return (char *)signals[n].text;
-    snprintf(unknown, sizeof unknown, "Signal %d", signal);
-    return unknown;
+    return text_of(signals, sizeof signals / sizeof *signals, signal, "Signal %d", unknown);
 }

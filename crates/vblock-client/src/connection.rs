@@ -274,10 +274,7 @@ impl Keeper {
         let shared = &self.shared;
         shared.link.is_there.store(false, Ordering::Relaxed);
         // If the machine has given up meanwhile, requests that wait will never be complete.
-        let state = shared.lock();
-        shared.wake(&state);
-        drop(state);
-        shared.link.wake();
+        shared.wake_everybody();
         let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
         ending.1 = None;
         if !ending.0 {

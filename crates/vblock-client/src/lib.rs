@@ -259,9 +259,8 @@ impl Disk {
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.gave_up = true;
-        self.shared.wake(&state);
         drop(state);
-        self.shared.link.wake();
+        self.shared.wake_everybody();
     }
 
     /// Begins to read or write. Returns None for other acts, for a request that is too long, and if there is
@@ -414,6 +413,12 @@ impl Shared {
         if state.sleepers > 0 {
             self.changed.notify_all();
         }
+    }
+
+    /// Wakes all who wait, for completed requests or for room, so that they look whether that can still come.
+    fn wake_everybody(&self) {
+        self.wake(&self.lock());
+        self.link.wake();
     }
 
     /// Notes which requests the server has completed.

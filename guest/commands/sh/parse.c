@@ -141,12 +141,19 @@ static struct command *parse_if(void)
     return command;
 }
 
+/* do LIST done */
+static struct command *parse_body(void)
+{
+    need_word("do");
+    struct command *body = parse_list();
+    need_word("done");
+    return body;
+}
+
 static struct command *parse_loop(enum command_kind kind)
 {
     struct command *command = new_command(kind, parse_list(), NULL);
-    need_word("do");
-    command->second = parse_list();
-    need_word("done");
+    command->second = parse_body();
     return command;
 }
 
@@ -164,9 +171,7 @@ static struct command *parse_for(void)
             add_word(&command->words, word);
     }
     take_operator(";");
-    need_word("do");
-    command->second = parse_list();
-    need_word("done");
+    command->second = parse_body();
     return command;
 }
 

@@ -32,6 +32,19 @@ static struct entry *find(const char *name)
     return NULL;
 }
 
+/* The entry that the request in `m` names, or NULL and an error in *result. */
+static struct entry *find_named(struct message *m, int *result)
+{
+    char name[NAME_MAX_BYTES + 1];
+    *result = read_name(m, name);
+    if (*result)
+        return NULL;
+    struct entry *entry = name[0] ? find(name) : NULL;
+    if (!entry)
+        *result = -ENOENT;
+    return entry;
+}
+
 static int put(struct message *m)
 {
     static uint8_t value[VALUE_BYTES];
@@ -57,13 +70,10 @@ static int put(struct message *m)
 
 static int get(struct message *m)
 {
-    char name[NAME_MAX_BYTES + 1];
-    int result = read_name(m, name);
-    if (result)
-        return result;
-    struct entry *entry = name[0] ? find(name) : NULL;
+    int result;
+    struct entry *entry = find_named(m, &result);
     if (!entry)
-        return -ENOENT;
+        return result;
     uint32_t bytes = entry->bytes < m->w[3] ? entry->bytes : m->w[3];
     if (bytes && sys_copy(SELF, (uint32_t)entry->value, m->source, m->w[2], bytes))
         return -EFAULT;
@@ -73,15 +83,11 @@ static int get(struct message *m)
 
 static int delete(struct message *m)
 {
-    char name[NAME_MAX_BYTES + 1];
-    int result = read_name(m, name);
-    if (result)
-        return result;
-    struct entry *entry = name[0] ? find(name) : NULL;
-    if (!entry)
-        return -ENOENT;
-    memset(entry, 0, sizeof *entry);
-    return 0;
+    int result;
+    struct entry *entry = find_named(m, &result);
+    if (entry)
+        memset(entry, 0, sizeof *entry);
+    return result;
 }
 
 /* There is no place to which its own state could go, so it is not upgraded in place. */

@@ -109,21 +109,31 @@ int ext2_allocate_block(struct volume *volume, uint32_t goal, uint32_t *block)
     return -ENOSPC;
 }
 
+/* Gets the group of a block, to be released by its buffer, and the block's bit in the group's bitmap. */
+static int group_of_block(struct volume *volume, uint32_t block, struct buffer **buffer, struct ext2_group **group,
+                          uint32_t *bit)
+{
+    struct ext2 *e = volume->ext2;
+    if (!ext2_block_valid(e, block))
+        return ext2_damaged(volume, "a block's number is wrong");
+    uint32_t index = block - e->first_data_block;
+    *bit = index % e->blocks_per_group;
+    return ext2_group_get(volume, index / e->blocks_per_group, buffer, group);
+}
+
 int ext2_free_block(struct volume *volume, uint32_t block)
 {
     struct ext2 *e = volume->ext2;
     struct buffer *buffer;
     struct ext2_group *group;
-    if (!ext2_block_valid(e, block))
-        return ext2_damaged(volume, "a block's number is wrong");
-    uint32_t index = block - e->first_data_block;
-    int result = ext2_group_get(volume, index / e->blocks_per_group, &buffer, &group);
+    uint32_t bit;
+    int result = group_of_block(volume, block, &buffer, &group, &bit);
     if (result)
         return result;
     if (is_own_block(e, group, block))
         result = ext2_damaged(volume, "a file has a block of its group's description");
     if (result == 0)
-        result = give_bit(volume, group->block_bitmap, index % e->blocks_per_group);
+        result = give_bit(volume, group->block_bitmap, bit);
     if (result == 0) {
         group->free_blocks++;
         e->free_blocks++;
@@ -135,13 +145,10 @@ int ext2_free_block(struct volume *volume, uint32_t block)
 
 int ext2_block_used(struct volume *volume, uint32_t block)
 {
-    struct ext2 *e = volume->ext2;
     struct buffer *buffer;
     struct ext2_group *group;
-    if (!ext2_block_valid(e, block))
-        return ext2_damaged(volume, "a block's number is wrong");
-    uint32_t index = block - e->first_data_block;
-    int result = ext2_group_get(volume, index / e->blocks_per_group, &buffer, &group);
+    uint32_t bit;
+    int result = group_of_block(volume, block, &buffer, &group, &bit);
     if (result)
         return result;
     uint32_t bitmap = group->block_bitmap;
@@ -149,7 +156,7 @@ int ext2_block_used(struct volume *volume, uint32_t block)
     result = ext2_read(volume, bitmap, &buffer);
     if (result)
         return result;
-    result = bit_get(buffer->data, index % e->blocks_per_group);
+    result = bit_get(buffer->data, bit);
     cache_release(buffer);
     return result;
 }

@@ -163,7 +163,7 @@ impl Translator {
         if self.note_signal(cpu, memory) || !is_access {
             return Ok(STEP);
         }
-        let writes = self.context.fault_code & WRITE_FAULT != 0 || site.modifies;
+        let writes = self.access_writes(&site);
         let Some(linear) = self.spaces.current(is_user).window().linear(address) else {
             if let Some(linear) = self.spaces.current(false).window().linear(address)
                 && is_user
@@ -192,6 +192,11 @@ impl Translator {
             Fill::OfUser => self.users_page_faulted(cpu, memory, point, linear, deadline),
             Fill::OfSupervisor => unreachable!("the window is that of the code"),
         }
+    }
+
+    /// Returns whether the access of `site` that has faulted is a write for the guest.
+    pub(super) fn access_writes(&self, site: &Site) -> bool {
+        self.context.fault_code & WRITE_FAULT != 0 || site.modifies
     }
 
     /// Fills the window of user code, or that of supervisor code, after an access to `linear` has faulted

@@ -19,7 +19,7 @@ use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::paging;
 
 use super::Translator;
-use super::faults::{Point, WRITE_FAULT};
+use super::faults::Point;
 use super::leaving::Next;
 use crate::context::REGION_SHIFT;
 use crate::memory::space::{Fill, PageAccess};
@@ -107,7 +107,7 @@ impl Translator {
         linear: u32,
         deadline: u64,
     ) -> io::Result<Next> {
-        let writes = self.context.fault_code & WRITE_FAULT != 0 || point.site.modifies;
+        let writes = self.access_writes(&point.site);
         let to_users = !cpu.cr4().contains(Cr4::SMAP);
         let access = PageAccess { linear, writes, to_users };
         let filled = self.fill_with(cpu, memory, false, access)?;
@@ -146,7 +146,7 @@ impl Translator {
             }
             return step;
         };
-        let writes = self.context.fault_code & WRITE_FAULT != 0 || point.site.modifies;
+        let writes = self.access_writes(&point.site);
         let filled = self.fill(cpu, memory, true, linear, writes)?;
         match filled {
             Fill::Done => again,

@@ -65,6 +65,7 @@ void _Exit(int status) __attribute__((noreturn));
 void abort(void) __attribute__((noreturn));
 int system(const char *command);
 int mkstemp(char *pattern);
+char *mkdtemp(char *pattern);
 char *realpath(const char *path, char *resolved);
 
 #endif

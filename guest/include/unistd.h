@@ -51,6 +51,8 @@ int pause(void);
 int close(int fd);
 ssize_t read(int fd, void *to, size_t bytes);
 ssize_t write(int fd, const void *from, size_t bytes);
+ssize_t pread(int fd, void *to, size_t bytes, off_t offset);
+ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset);
 off_t lseek(int fd, off_t offset, int whence);
 int dup(int fd);
 int dup2(int fd, int to);

@@ -89,9 +89,13 @@ int call_stop(struct process *caller, struct message *m)
 int call_destroy(struct process *caller, struct message *m)
 {
     struct process *process = process_of(caller, m->w[0]);
+    uint64_t run;
 
     if (process == NULL)
         return -EDEADEND;
+    run = process->run * 1000 / tsc_khz;
+    m->w[0] = (uint32_t)run;
+    m->w[1] = (uint32_t)(run >> 32);
     process_destroy(process);
     return 0;
 }

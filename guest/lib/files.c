@@ -58,6 +58,18 @@ ssize_t write(int fd, const void *from, size_t bytes)
     return result;
 }
 
+ssize_t pread(int fd, void *to, size_t bytes, off_t offset)
+{
+    struct message m = {.w = {fd, WORD(to), bytes, offset}};
+    return request(SERVICE(FS), FS_READ_AT, &m) < 0 ? -1 : (ssize_t)m.w[0];
+}
+
+ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset)
+{
+    struct message m = {.w = {fd, WORD(from), bytes, offset}};
+    return request(SERVICE(FS), FS_WRITE_AT, &m) < 0 ? -1 : (ssize_t)m.w[0];
+}
+
 off_t lseek(int fd, off_t offset, int whence)
 {
     return fs_value(FS_SEEK, fd, offset, whence);

@@ -9,26 +9,49 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int mkstemp(char *pattern)
+#define ATTEMPTS 1000u
+
+/* Makes a file or directory whose name is the pattern with other letters for its last six, which are XXXXXX. */
+static int make_temporary(char *pattern, int (*make)(const char *name))
 {
     size_t length = strlen(pattern);
-    unsigned n = getpid() * 1000u, attempt, i;
+    unsigned first = getpid() * ATTEMPTS;
 
     if (length < 6 || strcmp(pattern + length - 6, "XXXXXX")) {
         errno = EINVAL;
         return -1;
     }
-    for (attempt = 0; attempt < 1000; attempt++) {
-        unsigned rest = n + attempt;
-        int descriptor;
+    for (unsigned attempt = 0; attempt < ATTEMPTS; attempt++) {
+        unsigned rest = first + attempt;
+        int result;
 
-        for (i = 1; i <= 6; i++, rest /= 26)
+        for (int i = 1; i <= 6; i++, rest /= 26)
             pattern[length - i] = 'a' + rest % 26;
-        descriptor = open(pattern, O_RDWR | O_CREAT | O_EXCL, 0600);
-        if (descriptor >= 0 || errno != EEXIST)
-            return descriptor;
+        result = make(pattern);
+        if (result >= 0 || errno != EEXIST)
+            return result;
     }
     return -1;
+}
+
+static int make_file(const char *name)
+{
+    return open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+}
+
+static int make_directory(const char *name)
+{
+    return mkdir(name, 0700);
+}
+
+int mkstemp(char *pattern)
+{
+    return make_temporary(pattern, make_file);
+}
+
+char *mkdtemp(char *pattern)
+{
+    return make_temporary(pattern, make_directory) < 0 ? NULL : pattern;
 }
 
 FILE *tmpfile(void)

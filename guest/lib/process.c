@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/map.h>
+#include <sys/mman.h>
 #include <sys/reboot.h>
 #include <sys/wait.h>
 #include <tern/lib.h>
@@ -144,6 +145,26 @@ void *map_memory(size_t bytes)
 int unmap_memory(void *memory, size_t bytes)
 {
     return pm_call(PM_UNMAP, WORD(memory), bytes, 0);
+}
+
+/* The address that is wanted is a hint (POSIX), which is not taken. */
+void *mmap(void *wanted, size_t bytes, int access, int flags, int fd, off_t offset)
+{
+    (void)wanted;
+    (void)access;
+    (void)fd;
+    (void)offset;
+    if (flags != (MAP_PRIVATE | MAP_ANONYMOUS)) {
+        errno = ENODEV;
+        return MAP_FAILED;
+    }
+    void *memory = map_memory(bytes);
+    return memory ? memory : MAP_FAILED;
+}
+
+int munmap(void *memory, size_t bytes)
+{
+    return unmap_memory(memory, bytes);
 }
 
 int reboot(int how, unsigned value)

@@ -77,9 +77,13 @@ int sys_stop(endpoint_t process)
     return kernel(SYS_STOP, process, 0, 0, 0, 0);
 }
 
-int sys_destroy(endpoint_t process)
+int sys_destroy(endpoint_t process, uint64_t *run)
 {
-    return kernel(SYS_DESTROY, process, 0, 0, 0, 0);
+    struct message m = {.w = {process}};
+    int result = call(SYSTEM, SYS_DESTROY, &m);
+    if (run && result == 0)
+        *run = (uint64_t)m.w[1] << 32 | m.w[0];
+    return result;
 }
 
 int sys_privctl(endpoint_t process, const struct rights *rights)

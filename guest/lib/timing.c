@@ -1,6 +1,7 @@
 /* Time, alarms and sleep. */
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <tern/lib.h>
 #include <tern/pm.h>
@@ -60,6 +61,28 @@ clock_t clock(void)
 {
     struct times times;
     return sys_times(&times) < 0 ? -1 : (clock_t)times.run;
+}
+
+int getrusage(int who, struct rusage *usage)
+{
+    struct times times;
+    struct message m = {.w = {0}};
+    uint64_t run = 0;
+    if (who != RUSAGE_SELF && who != RUSAGE_CHILDREN) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (who == RUSAGE_SELF && sys_times(&times) == 0)
+        run = times.run;
+    if (who == RUSAGE_CHILDREN) {
+        if (request(SERVICE(PM), PM_CHILDREN_TIME, &m) < 0)
+            return -1;
+        run = (uint64_t)m.w[1] << 32 | m.w[0];
+    }
+    usage->ru_utime.tv_sec = run / MILLION;
+    usage->ru_utime.tv_usec = run % MILLION;
+    usage->ru_stime.tv_sec = usage->ru_stime.tv_usec = 0;
+    return 0;
 }
 
 static int sleep_for(uint64_t microseconds)

@@ -16,7 +16,8 @@ enum kernel_call {
     SYS_START,        /* endpoint, EIP, ESP: sets the registers (all others 0) and lets it run */
     SYS_RESUME,       /* endpoint, value: lets a forked process run; its pending trap returns value in EAX */
     SYS_STOP,         /* endpoint: lets it run no more until RESUME (with value 0: nothing returned) */
-    SYS_DESTROY,      /* endpoint: frees everything; whoever waits for it gets EDEADEND */
+    SYS_DESTROY,      /* endpoint -> microseconds that it has run (low, high): frees everything; whoever waits for
+                         it gets EDEADEND */
     SYS_PRIVCTL,      /* endpoint, address of struct rights */
     SYS_PRIORITY,     /* endpoint, priority */
 

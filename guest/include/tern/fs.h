@@ -40,6 +40,8 @@ enum fs_request {
     FS_MKNOD,          /* path, length, mode, device */
     FS_STATFS,         /* path, length, address of struct statfs */
     FS_ACCESS,         /* path, length, mode */
+    FS_READ_AT,        /* descriptor, address, bytes, offset -> bytes: leaves the descriptor's own offset alone */
+    FS_WRITE_AT,       /* the same (with O_APPEND at the end, whatever the offset) */
 
     /* From services only. */
     FS_DEVICE_UP = 0x280 /* from RS: major number, endpoint, first and last minor number (drivers can share a major

@@ -31,7 +31,7 @@ int sys_fork(endpoint_t parent, endpoint_t *child);
 int sys_start(endpoint_t process, uint32_t eip, uint32_t esp);
 int sys_resume(endpoint_t process, uint32_t value);
 int sys_stop(endpoint_t process);
-int sys_destroy(endpoint_t process);
+int sys_destroy(endpoint_t process, uint64_t *run); /* `run`, microseconds that it has run, may be NULL */
 int sys_privctl(endpoint_t process, const struct rights *rights);
 int sys_priority(endpoint_t process, uint32_t priority);
 

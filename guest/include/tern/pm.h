@@ -30,6 +30,8 @@ enum pm_request {
     PM_GETINFO,        /* address, bytes -> bytes of struct pm_info[] */
     PM_TIME,           /* -> microseconds since 1970 (low, high) */
     PM_SLEEP,          /* microseconds (low, high); returns 0, or EINTR after a signal */
+    PM_CHILDREN_TIME,  /* -> microseconds (low, high) that children have run which have ended and were waited for,
+                          and their own such children */
 
     /* From services only. */
     PM_SERVICE_UP = 0x180, /* from RS: endpoint, pid that it gets, name's 16 bytes. Pid 1: all services have been

@@ -215,6 +215,23 @@ int do_write(struct client *client, struct message *m)
     return transfer(client, m, 1);
 }
 
+/* Pipes and characters have no offsets. Files and disks are done before this returns. */
+int do_transfer_at(struct client *client, struct message *m)
+{
+    struct file *file = file_of(client, m->w[0]);
+    if (!file)
+        return -EBADF;
+    if (file->pipe || (file->node->mode & S_IFMT) == S_IFCHR)
+        return -ESPIPE;
+    if (m->w[3] > FILE_BYTES_MAX)
+        return -EINVAL;
+    uint32_t position = file->position;
+    file->position = m->w[3];
+    int result = transfer(client, m, m->type == FS_WRITE_AT);
+    file->position = position;
+    return result;
+}
+
 int do_seek(struct client *client, struct message *m)
 {
     struct file *file = file_of(client, m->w[0]);

@@ -71,7 +71,7 @@ static const struct {
     {FS_GETCWD, do_getcwd}, {FS_CHMOD, do_attributes}, {FS_UTIME, do_attributes}, {FS_ACCESS, do_attributes},
     {FS_TRUNCATE, do_truncate}, {FS_DUP, do_dup}, {FS_FCNTL, do_fcntl}, {FS_PIPE, do_pipe}, {FS_IOCTL, do_ioctl},
     {FS_SELECT, do_select}, {FS_SYNC, sync_for}, {FS_MOUNT, do_mount}, {FS_UMOUNT, do_umount},
-    {FS_STATFS, do_statfs}};
+    {FS_STATFS, do_statfs}, {FS_READ_AT, do_transfer_at}, {FS_WRITE_AT, do_transfer_at}};
 
 static int from_client(struct client *client, struct message *m)
 {

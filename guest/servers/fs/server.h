@@ -67,6 +67,7 @@ int do_open(struct client *client, struct message *m);
 int do_close(struct client *client, struct message *m);
 int do_read(struct client *client, struct message *m);
 int do_write(struct client *client, struct message *m);
+int do_transfer_at(struct client *client, struct message *m);
 int do_seek(struct client *client, struct message *m);
 int do_dup(struct client *client, struct message *m);
 int do_fcntl(struct client *client, struct message *m);

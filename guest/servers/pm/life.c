@@ -27,13 +27,13 @@ int do_fork(struct message *m)
         return result;
     struct process *child = process_new(endpoint);
     if (!child) {
-        sys_destroy(endpoint);
+        sys_destroy(endpoint, NULL);
         return -EAGAIN;
     }
     result = ask_fs(PM_FS_FORK, caller->endpoint, endpoint, &fs);
     if (result < 0) {
         process_moved(child, NONE);
-        sys_destroy(endpoint);
+        sys_destroy(endpoint, NULL);
         return result;
     }
     *child = *caller;
@@ -43,6 +43,7 @@ int do_fork(struct message *m)
     child->pending = 0;
     child->alarm_at = child->alarm_period = child->sleep_until = 0;
     child->status = 0;
+    child->children_run = 0;
     sys_resume(endpoint, PM_FORKED);
     m->w[0] = child->pid;
     return 0;
@@ -51,6 +52,8 @@ int do_fork(struct message *m)
 /* Gives the parent what it waits for: the pid and status of a child that has ended, or was stopped. */
 static void report(struct process *child, struct process *parent)
 {
+    if (child->kind == ZOMBIE)
+        parent->children_run += child->run + child->children_run;
     wake(parent, 0, child->pid, child->status);
     child->stop_news = 0;
     if (child->kind == ZOMBIE)
@@ -98,7 +101,7 @@ void end_process(struct process *process, int32_t status)
     }
     /* FS first: it may be copying from or to the process, or keep a request of its. */
     ask_fs(PM_FS_EXIT, process->endpoint, 0, &fs);
-    sys_destroy(process->endpoint);
+    sys_destroy(process->endpoint, &process->run);
     process_moved(process, NONE);
     process->kind = ZOMBIE;
     process->status = status;

@@ -23,6 +23,7 @@ struct process {
     struct process *parent;      /* NULL: none */
     endpoint_t endpoint;
     char name[NAME_BYTES];
+    uint64_t run, children_run;  /* microseconds: of one that has ended; of its children that it has waited for */
     int32_t status;              /* of one that has ended or is stopped, as PM_WAIT returns it */
     uint8_t stopped, stop_news;  /* by a signal; its parent has not heard of it */
 
@@ -86,6 +87,7 @@ uint64_t now(void);
 int do_alarm(struct message *m);
 int do_sleep(struct message *m);
 int do_time(struct message *m);
+int do_children_time(struct message *m);
 int do_set_time(struct message *m);
 void timers_rang(uint64_t microseconds);
 void timers_changed(void); /* sets the kernel's alarm for the next of all timers */

@@ -104,6 +104,13 @@ int do_time(struct message *m)
     return 0;
 }
 
+int do_children_time(struct message *m)
+{
+    m->w[0] = (uint32_t)caller->children_run;
+    m->w[1] = (uint32_t)(caller->children_run >> 32);
+    return 0;
+}
+
 int do_set_time(struct message *m)
 {
     struct message fs = {.w = {0}};

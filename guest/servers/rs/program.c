@@ -53,7 +53,7 @@ int program_start(const char *name, const uint8_t *image, uint32_t bytes, const 
     if (result == 0)
         result = sys_start(*process, program.entry, esp);
     if (result) {
-        sys_destroy(*process);
+        sys_destroy(*process, NULL);
         *process = NONE;
     }
     return result;

@@ -119,7 +119,7 @@ static void end_process(struct service *service)
     if (service->endpoint == NONE)
         return;
     struct message m = {.type = PM_SERVICE_DOWN, .w = {service->endpoint}};
-    sys_destroy(service->endpoint);
+    sys_destroy(service->endpoint, NULL);
     service->endpoint = NONE;
     service->tell_pm = service->tell_fs = 0;
     server_post(SERVICE(PM), &m);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/map.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -336,6 +338,59 @@ static void test_memory(void)
     CHECK(unmap_memory((void *)0x400000, 4096) == -1);
 }
 
+static void test_mapped(void)
+{
+    char *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && memory[8191] == 0);
+    memory[8191] = 1;
+    CHECK(munmap(memory, 8192) == 0);
+    CHECK(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 0, 0) == MAP_FAILED && errno == ENODEV);
+}
+
+static long long used(int who)
+{
+    struct rusage usage;
+    CHECK(getrusage(who, &usage) == 0);
+    return usage.ru_utime.tv_sec * 1000000 + usage.ru_utime.tv_usec;
+}
+
+/* What children have run counts when they have been waited for, and theirs with it. */
+static void test_usage(void)
+{
+    const long long enough = 30000;
+    long long before = used(RUSAGE_CHILDREN);
+    pid_t pid = fork();
+    if (pid == 0) {
+        pid_t grandchild = fork();
+        while (grandchild == 0 && used(RUSAGE_SELF) < enough)
+            ;
+        _exit(grandchild == 0 || waitpid(grandchild, NULL, 0) == grandchild ? 0 : 1);
+    }
+    CHECK(status_of(pid) == 0);
+    CHECK(used(RUSAGE_CHILDREN) >= before + enough);
+    struct rusage usage;
+    CHECK(getrusage(5, &usage) == -1 && errno == EINVAL);
+}
+
+static void test_offsets(void)
+{
+    char directory[] = "/tmp/XXXXXX", path[32], text[8] = "";
+    int fds[2];
+    CHECK(mkdtemp(directory) == directory);
+    snprintf(path, sizeof path, "%s/file", directory);
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    CHECK(write(file, "abcdef", 6) == 6 && lseek(file, 2, SEEK_SET) == 2);
+    CHECK(pwrite(file, "XY", 2, 3) == 2 && pread(file, text, 4, 1) == 4 && memcmp(text, "bcXY", 4) == 0);
+    CHECK(read(file, text, 8) == 4 && memcmp(text, "cXYf", 4) == 0);
+    CHECK(pread(file, text, 8, 6) == 0 && pread(file, text, 1, -1) == -1 && errno == EINVAL);
+    CHECK(pwrite(file, "z", 1, 100) == 1 && lseek(file, 0, SEEK_END) == 101);
+    CHECK(close(file) == 0 && pread(file, text, 1, 0) == -1 && errno == EBADF);
+    CHECK(unlink(path) == 0 && rmdir(directory) == 0);
+    CHECK(pipe(fds) == 0 && pread(fds[0], text, 1, 0) == -1 && errno == ESPIPE);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "executed") == 0)
@@ -352,6 +407,9 @@ int main(int argc, char **argv)
     test_interrupted();
     test_time();
     test_memory();
+    test_mapped();
+    test_usage();
+    test_offsets();
     printf(failures ? "processes: %d failures\n" : "processes: all right\n", failures);
     return failures ? 1 : 0;
 }

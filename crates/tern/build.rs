@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What `guest/Makefile` reads. The programs for other purposes in `guest/` are not part of Tern.
-const SOURCES: [&str; 10] = [
-    "Makefile", "include", "kernel", "lib", "servers", "drivers", "commands", "etc", "tests",
-    "tools",
+const SOURCES: [&str; 11] = [
+    "Makefile", "include", "kernel", "lib", "servers", "drivers", "commands", "etc", "suite",
+    "tests", "tools",
 ];
 
 fn main() {

@@ -46,7 +46,7 @@ static const struct benchmark benchmarks[] = {
     {"code_patched", "code", 1000000, code_patched, NO_FILE},
 
     {"flow_syscall", "system", 100000, flow_syscall, NO_FILE},
-    {"getpid", "system", 200000, getpid_sysenter, NO_FILE},
+    {"getpid", "system", 200000, getpid_quickest, NO_FILE},
     {"flow_taskswitch", "system", 2000, flow_taskswitch, NO_FILE},
     {"flow_exception", "system", 20000, flow_exception, NO_FILE},
     {"signal", "system", 20000, signal_self, NO_FILE},
@@ -81,7 +81,7 @@ int start_self(char *const arguments[])
     if (child < 0)
         fail("vfork");
     if (child == 0) {
-        execv("/proc/self/exe", command);
+        execv(own_program, command);
         _exit(127);
     }
     int status;
@@ -142,10 +142,9 @@ int main(int argc, char *argv[])
         return compile(argv[2], argv[3]);
     if (argc >= 4 && strcmp(argv[1], LINK_COMMAND) == 0)
         return link_objects(argv[2], argv + 3);
-    if (argc == 8 && strcmp(argv[1], REQUESTS_COMMAND) == 0)
-        return requests(argv + 2);
-    if (argc >= 3 && strcmp(argv[1], NETWORK_COMMAND) == 0)
-        return network(argc - 2, argv + 2);
+    int status = other_command(argc, argv);
+    if (status != NO_COMMAND)
+        return status;
     if (argc == 3 || argc == 4)
         return run(argv[1], argv[2], argv[3]);
     fprintf(stderr, "usage: suite [NAME COUNT [FILE]]\n");

@@ -17,8 +17,10 @@ static volatile uint32_t *prepared(void)
     volatile uint32_t *words = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED)
         fail("mmap");
-    /* Pages of 4 KiB everywhere. A kernel without larger ones may refuse: it has no others. */
+    /* Pages of 4 KiB everywhere. A kernel without larger ones may refuse: it has no others, and Tern never has. */
+#ifdef MADV_NOHUGEPAGE
     madvise((void *)words, BYTES, MADV_NOHUGEPAGE);
+#endif
     for (uint32_t line = 0; line < LINES; line++)
         words[line * WORDS_OF_A_LINE] = line;
     return words;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* The kind of file that a benchmark works on; its path is an argument. */
-enum file { NO_FILE, DISK, SCREEN };
+enum file_kind { NO_FILE, DISK, SCREEN };
 
 struct benchmark {
     const char *name;
@@ -17,7 +17,7 @@ struct benchmark {
     /* So many take 20 to 200 ms on a PC of today, but for the calibrations, which count milliseconds. */
     uint32_t count;
     uint32_t (*run)(uint32_t count, const char *path);
-    enum file file;
+    enum file_kind file;
 };
 
 /* Names the call that went wrong, with errno, and ends the program. */
@@ -58,7 +58,7 @@ uint32_t code_new(uint32_t count, const char *path);
 uint32_t code_patched(uint32_t count, const char *path);
 
 uint32_t flow_syscall(uint32_t count, const char *path);
-uint32_t getpid_sysenter(uint32_t count, const char *path);
+uint32_t getpid_quickest(uint32_t count, const char *path);
 uint32_t flow_taskswitch(uint32_t count, const char *path);
 uint32_t flow_exception(uint32_t count, const char *path);
 uint32_t signal_self(uint32_t count, const char *path);
@@ -77,15 +77,27 @@ uint32_t blended_compile(uint32_t count, const char *path);
 
 /* The programs that benchmarks start: this one, by one of these words as its first argument. */
 #define EXIT_COMMAND "--exit"
-#define REQUESTS_COMMAND "--requests"
-#define NETWORK_COMMAND "--network"
 #define COMPILE_COMMAND "--compile"
 #define LINK_COMMAND "--link"
 
 /* Starts this program with ARGUMENTS (the first is the word; the last is NULL) and waits; gives its exit status. */
 int start_self(char *const arguments[]);
 
-/* --compile SOURCE OBJECT and --link PROGRAM OBJECT...: give exit statuses. */
+/* The path of this program. */
+extern const char *const own_program;
+
+/* The text of line number I of io_display, without its end; gives its length. */
+#define LINE_BYTES 80
+int line_text(char text[LINE_BYTES], uint32_t i);
+
+/* Ends the program unless the last of COUNT lines are on the screen of the terminal PATH. */
+void look_at_screen(const char *path, uint32_t count);
+
+/* Words that only one system knows. Gives the exit status, or NO_COMMAND if it is none of these. */
+#define NO_COMMAND (-1)
+int other_command(int argc, char *argv[]);
+
+/* --compile SOURCE OBJECT, --link PROGRAM OBJECT... and so on: give exit statuses. */
 int requests(char *arguments[]);
 int network(int count_of_arguments, char *arguments[]);
 int compile(const char *source, const char *object);

@@ -1,44 +1,11 @@
 /*
  * System calls and processes.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <sys/auxv.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "suite.h"
-
-/* System calls by INT 80h: one that finds at once that it has nothing to do. */
-uint32_t flow_syscall(uint32_t count, const char *path)
-{
-    (void)path;
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        int32_t result;
-        __asm__ volatile("int $0x80" : "=a"(result) : "a"(SYS_close), "b"(-1) : "memory");
-        sum = mix(sum, result == -EBADF);
-    }
-    return sum;
-}
-
-/* System calls in the way that the kernel takes for the quickest: by its vDSO, which has SYSENTER where the processor has. */
-uint32_t getpid_sysenter(uint32_t count, const char *path)
-{
-    (void)path;
-    unsigned long entry = getauxval(AT_SYSINFO);
-    if (entry == 0)
-        fail("AT_SYSINFO");
-    int32_t self = getpid();
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        int32_t result;
-        __asm__ volatile("call *%2" : "=a"(result) : "a"(SYS_getpid), "r"(entry) : "memory");
-        sum = mix(sum, result == self);
-    }
-    return sum;
-}
 
 /* Waits for a child that ends with STATUS, and gives that. */
 static uint32_t status_of(pid_t child)

@@ -9,11 +9,12 @@
 
 enum device_request {
     /* Character devices. FS sends them by SENDA; the driver answers by SENDA with DEVICE_REPLY: number, result. */
-    DEVICE_OPEN = 0x300,  /* number, minor, endpoint of the process, flags */
+    DEVICE_OPEN = 0x300,  /* number, minor, endpoint of the process, flags -> 0, or the minor number that the open
+                             file has from now on, which ends with the driver's process */
     DEVICE_CLOSE,         /* number, minor */
     DEVICE_READ,          /* number, minor, grant, bytes, flags (O_NONBLOCK) */
     DEVICE_WRITE,         /* number, minor, grant, bytes, flags */
-    DEVICE_IOCTL,         /* number, minor, request, grant (of as many bytes as the request has), value */
+    DEVICE_IOCTL,         /* number, minor, request, grant (of as many bytes as the request has), value, flags */
     DEVICE_CANCEL,        /* number of a request: answer it now, with EINTR if it was not done */
     DEVICE_SELECT,        /* number, minor, what (1 read, 2 write, 4 wait until it can) -> what can be done */
     DEVICE_REPLY,         /* number, result */
@@ -24,11 +25,13 @@ enum device_request {
     BLOCK_WRITE,          /* minor, sector (low, high), grant, bytes -> bytes */
     BLOCK_FLUSH,          /* minor */
 
-    /* Network cards. The network server sends them by SENDREC; a card notifies it when a frame has come or room
-       has become free. */
-    CARD_START = 0x380,   /* -> 6 bytes of address in w[0], w[1] */
+    /* Network cards. The network server sends them by SENDREC; a card notifies it, the sender of CARD_START, when
+       a frame has come or room has become free. */
+    CARD_START = 0x380,   /* -> 6 bytes of address in w[0], w[1]. Also to a card that has started already */
     CARD_SEND,            /* grant, bytes -> 0, or EAGAIN if there is no room */
-    CARD_RECEIVE          /* grant, bytes -> bytes, or EAGAIN if there is none */
+    CARD_RECEIVE,         /* grant, bytes -> bytes in w[0], or EAGAIN if there is none */
+    CARD_UP               /* from RS to the network server: number of the card's service, endpoint (NONE: it has
+                             ended for good), name's 16 bytes: the driver of a card was started or replaced */
 };
 
 /* Requests of IOCTL: the size of the argument in bits 16 to 29, bit 30: the driver writes it, 31: it reads it. */

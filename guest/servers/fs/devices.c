@@ -7,7 +7,7 @@
 #include "outside.h"
 #include "server.h"
 
-#define BUFFER_BYTES 4096u
+#define BUFFER_BYTES 16384u
 #define MINOR_NULL 3u
 #define MINOR_ZERO 5u
 
@@ -17,6 +17,7 @@ struct request {
     uint32_t number;
     struct message message;    /* as it goes to the driver */
     uint32_t device;
+    uint8_t connection;        /* of a number that only this process of the driver knows */
     endpoint_t driver;         /* to which it was sent */
     uint32_t address, bytes;   /* in the client: of the part that is on its way */
     uint32_t left;             /* of a write: behind that part */
@@ -26,6 +27,8 @@ struct request {
 static struct request requests[REQUESTS];
 static uint8_t buffers[REQUESTS][BUFFER_BYTES];
 static uint32_t last_number;
+static uint32_t closing[MAJORS][256 / 32]; /* numbers of connections whose DEVICE_CLOSE found no room */
+static uint32_t closing_count;
 struct grant grants[REQUESTS + 1];
 
 static uint32_t index_of(const struct request *request)
@@ -39,7 +42,7 @@ static int32_t is_writing(const struct request *request)
 }
 
 /* Takes a free entry. Numbers are never used again soon, so that a late answer finds no wrong request. */
-static struct request *new_request(struct client *client, int32_t type, uint32_t device)
+static struct request *new_request(struct client *client, int32_t type, const struct file *file)
 {
     for (struct request *request = requests; request < requests + REQUESTS; request++) {
         if (request->used)
@@ -47,11 +50,12 @@ static struct request *new_request(struct client *client, int32_t type, uint32_t
         memset(request, 0, sizeof *request);
         request->used = 1;
         request->client = client ? client->endpoint : NONE;
-        request->device = device;
+        request->device = file->device;
+        request->connection = file->connection;
         request->number = ++last_number * REQUESTS + index_of(request);
         request->message.type = type;
         request->message.w[0] = request->number;
-        request->message.w[1] = device & 255;
+        request->message.w[1] = file->device & 255;
         return request;
     }
     return NULL;
@@ -84,8 +88,45 @@ static int send_request(struct request *request)
     return 0;
 }
 
+/* Nobody waits for the answer. The number of a connection is taken until the driver hears of its end. */
+void device_close(const struct file *file)
+{
+    if (file->device == 0 || file->device >> 8 == MAJOR_MEMORY)
+        return;
+    struct request *request = new_request(NULL, DEVICE_CLOSE, file);
+    if (request && send_request(request))
+        end_request(request);
+    if (!request && file->connection) {
+        closing[file->device >> 8 & (MAJORS - 1)][(file->device & 255) / 32] |= 1u << file->device % 32;
+        closing_count++;
+    }
+}
+
+static void close_connection(uint32_t device)
+{
+    struct file file = {.device = device, .connection = 1};
+    device_close(&file);
+}
+
+static void close_connections(void)
+{
+    for (uint32_t device = 0; closing_count && device < MAJORS << 8; device++) {
+        uint32_t *bits = &closing[device >> 8][(device & 255) / 32];
+        if (!(*bits >> device % 32 & 1))
+            continue;
+        *bits &= ~(1u << device % 32);
+        closing_count--;
+        uint32_t before = closing_count;
+        close_connection(device);
+        if (closing_count != before)
+            return;
+    }
+}
+
 int devices_waiting(void)
 {
+    if (closing_count)
+        return 1;
     for (struct request *request = requests; request < requests + REQUESTS; request++)
         if (request->used && !request->sent)
             return 1;
@@ -97,6 +138,7 @@ void devices_send(void)
     for (struct request *request = requests; request < requests + REQUESTS; request++)
         if (request->used && !request->sent)
             send_request(request);
+    close_connections();
 }
 
 static int start(struct client *client, struct request *request)
@@ -147,7 +189,7 @@ int device_transfer(struct client *client, struct file *file, struct message *m,
 {
     if (file->device >> 8 == MAJOR_MEMORY)
         return own_transfer(client, file->device & 255, m, is_write);
-    struct request *request = new_request(client, is_write ? DEVICE_WRITE : DEVICE_READ, file->device);
+    struct request *request = new_request(client, is_write ? DEVICE_WRITE : DEVICE_READ, file);
     if (!request)
         return -EAGAIN;
     request->address = m->w[1];
@@ -179,7 +221,7 @@ int device_open(struct client *client, struct file *file)
     }
     struct request *request = NULL;
     if (result == 0 && file->device >> 8 != MAJOR_MEMORY) {
-        request = new_request(client, DEVICE_OPEN, file->device);
+        request = new_request(client, DEVICE_OPEN, file);
         result = request ? 0 : -EAGAIN;
     }
     if (request) {
@@ -196,16 +238,6 @@ int device_open(struct client *client, struct file *file)
     return result;
 }
 
-/* Nobody waits for the answer. */
-void device_close(const struct file *file)
-{
-    if (file->device == 0 || file->device >> 8 == MAJOR_MEMORY)
-        return;
-    struct request *request = new_request(NULL, DEVICE_CLOSE, file->device);
-    if (request && send_request(request))
-        end_request(request);
-}
-
 int do_ioctl(struct client *client, struct message *m)
 {
     struct file *file = file_of(client, m->w[0]);
@@ -215,14 +247,18 @@ int do_ioctl(struct client *client, struct message *m)
     if (!file->node || (file->node->mode & S_IFMT) != S_IFCHR || file->device >> 8 == MAJOR_MEMORY ||
         bytes > BUFFER_BYTES)
         return -ENOTTY;
-    struct request *request = new_request(client, DEVICE_IOCTL, file->device);
+    struct request *request = new_request(client, DEVICE_IOCTL, file);
     if (!request)
         return -EAGAIN;
     request->message.w[2] = number;
     request->message.w[3] = index_of(request);
     request->message.w[4] = m->w[2];
+    request->message.w[5] = file->flags & O_NONBLOCK;
     request->address = m->w[2];
     request->bytes = bytes;
+    /* The buffer may have data of others. */
+    if (!(number & 0x80000000u))
+        memset(buffers[index_of(request)], 0, bytes);
     if (bytes && number & 0x80000000u &&
         sys_copy(client->endpoint, m->w[2], SELF, (uint32_t)buffers[index_of(request)], bytes)) {
         end_request(request);
@@ -231,9 +267,9 @@ int do_ioctl(struct client *client, struct message *m)
     return start(client, request);
 }
 
-int device_select(struct client *client, uint32_t descriptor, uint32_t device, uint32_t what)
+int device_select(struct client *client, uint32_t descriptor, uint32_t what)
 {
-    struct request *request = new_request(client, DEVICE_SELECT, device);
+    struct request *request = new_request(client, DEVICE_SELECT, client->files[descriptor]);
     if (!request)
         return -EAGAIN;
     request->message.w[2] = what;
@@ -267,8 +303,13 @@ static void finish(struct client *client, struct request *request, int32_t resul
     if (bytes && sys_copy(SELF, (uint32_t)buffers[index_of(request)], client->endpoint, request->address, bytes))
         result = -EFAULT;
     if (request->message.type == DEVICE_OPEN && result >= 0) {
+        struct file *file = client->files[request->descriptor];
         if (request->device >> 8 == MAJOR_TERMINAL)
             client->terminal = request->device;
+        if (result > 0) {
+            file->device = (file->device & ~255u) | (result & 255);
+            file->connection = 1;
+        }
         result = request->descriptor;
     } else if (request->message.type == DEVICE_OPEN) {
         struct file *file = client->files[request->descriptor];
@@ -288,6 +329,8 @@ static void answered(struct request *request, int32_t result)
     struct client *client = request->client == NONE ? NULL : client_of(request->client);
     if (!client) {
         end_request(request);
+        if (request->message.type == DEVICE_OPEN && result > 0)
+            close_connection((request->device & ~255u) | (result & 255));
     } else if (request->message.type == DEVICE_SELECT) {
         uint32_t descriptor = request->descriptor;
         end_request(request);
@@ -331,7 +374,7 @@ void devices_resend(const struct driver *driver)
             continue;
         if (request->client == NONE)
             end_request(request);
-        else if (send_request(request))
+        else if (request->connection || send_request(request))
             answered(request, -EIO);
     }
 }

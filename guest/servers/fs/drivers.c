@@ -26,6 +26,8 @@ void driver_up(const struct message *m)
         return;
     if (driver == drivers + driver_count)
         driver_count++;
+    if (driver->endpoint != wanted.endpoint)
+        files_lose_connections(driver);
     *driver = wanted;
     devices_resend(driver);
 }

@@ -40,6 +40,14 @@ void file_put(struct file *file)
     node_put(file->node);
 }
 
+/* The driver's process is another one, which knows nothing of them. */
+void files_lose_connections(const struct driver *driver)
+{
+    for (struct file *file = files; file < files + FILES_MAX; file++)
+        if (file->references && file->connection && driver_of(file->device) == driver)
+            file->device = 0;
+}
+
 /* Gives the file the lowest free descriptor from `first` on. */
 int file_place(struct client *client, struct file *file, uint32_t flags, uint32_t first, uint32_t *descriptor)
 {

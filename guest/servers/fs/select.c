@@ -51,7 +51,7 @@ static int ask_drivers(struct client *client, uint32_t wait)
         uint32_t wanted = wants(s, i);
         if (!wanted || !client->files[i] || !is_driven(client->files[i]))
             continue;
-        int result = device_select(client, i, client->files[i]->device, wanted | wait);
+        int result = device_select(client, i, wanted | wait);
         if (result)
             return result;
         s->outstanding++;

@@ -18,7 +18,9 @@ struct file {
     struct node *node;         /* NULL for pipes without a name */
     struct pipe *pipe;
     uint32_t flags, position;
-    uint32_t device;           /* of devices; /dev/tty has become the terminal itself */
+    uint32_t device;           /* of devices; /dev/tty has become the terminal itself. 0: the driver knows it no
+                                  more */
+    uint8_t connection;        /* the driver gave the device's number, which is for this file alone */
 };
 
 enum wait { NOTHING, PIPE, DEVICE, SELECTION };
@@ -30,6 +32,8 @@ struct selection {
     uint8_t waiting;                   /* the drivers answer when they can, no more at once */
     uint64_t until;                    /* 0: for ever */
 };
+
+struct driver;
 
 struct client {
     endpoint_t endpoint;               /* NONE: the entry is free */
@@ -63,6 +67,7 @@ struct file *file_of(struct client *client, uint32_t descriptor);
 int file_new(struct node *node, uint32_t flags, struct file **made); /* takes the reference to the node over */
 int file_place(struct client *client, struct file *file, uint32_t flags, uint32_t first, uint32_t *descriptor);
 void file_put(struct file *file);
+void files_lose_connections(const struct driver *driver);
 int do_open(struct client *client, struct message *m);
 int do_close(struct client *client, struct message *m);
 int do_read(struct client *client, struct message *m);
@@ -112,7 +117,7 @@ int device_transfer(struct client *client, struct file *file, struct message *m,
 int device_open(struct client *client, struct file *file);
 void device_close(const struct file *file);
 int do_ioctl(struct client *client, struct message *m);
-int device_select(struct client *client, uint32_t descriptor, uint32_t device, uint32_t what);
+int device_select(struct client *client, uint32_t descriptor, uint32_t what);
 void device_replied(struct message *m);
 void devices_cancel(struct client *client);
 void devices_resend(const struct driver *driver);       /* it is another process now */

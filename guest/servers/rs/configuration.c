@@ -250,6 +250,8 @@ static void read_service(struct line *line, struct service *service)
         service->pci_wanted = 1;
     else if (strcmp(key, "by-hand") == 0)
         service->by_hand = 1;
+    else if (strcmp(key, "card") == 0)
+        service->card = 1;
     else if (strcmp(key, "major") == 0)
         read_major(line, service);
     else if (strcmp(key, "period") == 0 && number(word, 10, 1000000, &value))

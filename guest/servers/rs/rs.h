@@ -32,6 +32,7 @@ struct service {
     uint32_t first_minor, last_minor;
     enum policy policy;
     uint8_t by_hand;             /* started only when asked for */
+    uint8_t card;                /* the network server hears of it */
     uint8_t pci_wanted;          /* without a device of PCI it is not started */
     uint8_t pci_ids;
     struct pci_id pci[PCI_IDS];
@@ -46,7 +47,7 @@ struct service {
     uint64_t since;              /* when it was started, or when it died */
     uint64_t next;               /* when the next ping, the restart or the end of its patience is due */
     uint32_t unanswered;         /* pings */
-    uint8_t tell_pm, tell_fs;    /* news that are still to be sent to them */
+    uint8_t tell_pm, tell_fs, tell_net; /* news that are still to be sent to them */
     uint8_t fail;                /* FAULT_ that is to be sent to it */
     uint8_t saving;              /* an upgrade: it has been asked to save its state */
     endpoint_t upgrader;         /* who waits for the upgrade */
@@ -91,6 +92,8 @@ uint64_t services_due(void);                 /* does what is due, returns when i
 /* requests.c. */
 int handle_request(struct message *message);
 void finish_upgrade(struct service *service, int32_t result);
+
+#define NET_NAME "net"           /* the service that is the network server */
 
 #define FIRST_RESTART 100000u    /* back-off: microseconds before the second restart; doubled for each */
 #define LAST_RESTART 10000000u   /* at most */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <tern/device.h>
 #include <tern/fs.h>
 #include <tern/pm.h>
 #include <tern/server.h>
@@ -74,7 +75,7 @@ static int create(struct service *service, int *has_device)
     return program_start(service->name, image, bytes, &rights, list.argv, &service->endpoint);
 }
 
-/* A new FS or PM knows nothing: it hears of all. */
+/* A new FS, PM or network server knows nothing: it hears of all. */
 static void tell_everything(const struct service *listener)
 {
     for (uint32_t i = 0; i < service_count; i++) {
@@ -82,6 +83,8 @@ static void tell_everything(const struct service *listener)
             services[i].tell_pm = services[i].endpoint != NONE;
         if (listener->rights.service == FS)
             services[i].tell_fs = services[i].state == UP && services[i].major != 0;
+        if (strcmp(listener->name, NET_NAME) == 0)
+            services[i].tell_net = services[i].state == UP && services[i].card;
     }
 }
 
@@ -110,6 +113,7 @@ void service_is_ready(struct service *service)
 {
     service->state = UP;
     service->tell_fs = service->major != 0;
+    service->tell_net = service->card;
     finish_upgrade(service, 0);
 }
 
@@ -121,7 +125,7 @@ static void end_process(struct service *service)
     struct message m = {.type = PM_SERVICE_DOWN, .w = {service->endpoint}};
     sys_destroy(service->endpoint, NULL);
     service->endpoint = NONE;
-    service->tell_pm = service->tell_fs = 0;
+    service->tell_pm = service->tell_fs = service->tell_net = 0;
     server_post(SERVICE(PM), &m);
 }
 
@@ -130,8 +134,8 @@ void service_stop(struct service *service)
     end_process(service);
     service->state = DOWN;
     finish_upgrade(service, -EDEADEND);
-    if (service->major)
-        service->tell_fs = 1;
+    service->tell_fs = service->major != 0;
+    service->tell_net = service->card;
 }
 
 static void drop_image(struct service *service)
@@ -205,6 +209,14 @@ static int tell_fs(const struct service *service)
     return server_post(SERVICE(FS), &m);
 }
 
+static int tell_net(const struct service *service)
+{
+    struct message m = {.type = CARD_UP, .w = {service->rights.service, service->endpoint}};
+    const struct service *net = service_by_name(NET_NAME);
+    memcpy(&m.w[2], service->name, NAME_BYTES);
+    return net && net->endpoint != NONE ? server_post(net->endpoint, &m) : 0;
+}
+
 void announce(void)
 {
     for (uint32_t i = 0; i < service_count; i++) {
@@ -214,6 +226,8 @@ void announce(void)
             service->tell_pm = 0;
         if (service->tell_fs && tell_fs(service) == 0)
             service->tell_fs = 0;
+        if (service->tell_net && tell_net(service) == 0)
+            service->tell_net = 0;
         if (service->fail && server_post(service->endpoint, &fail) == 0)
             service->fail = 0;
     }

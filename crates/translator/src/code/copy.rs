@@ -170,17 +170,26 @@ pub(crate) fn translate_with(
         return false;
     }
     if exchanges_with_memory(instruction) {
-        return exchange(emitter, instruction, address);
+        return if instruction.mnemonic() == Mnemonic::Cmpxchg {
+            compare_and_exchange(emitter, instruction, address)
+        } else {
+            exchange(emitter, instruction, address)
+        };
     }
     copy_with(emitter, instruction, address)
 }
 
-/// Returns whether `instruction` is XCHG or XADD with a memory operand, and its register is one that 64-bit code
-/// can encode with any memory operand.
+/// Returns whether `instruction` is XCHG, XADD or CMPXCHG with a memory operand and is translated by
+/// [`exchange`] or [`compare_and_exchange`]. Its register is one that 64-bit code can encode with any memory
+/// operand.
 pub(crate) fn exchanges_with_memory(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd)
-        && instruction.op0_kind() == OpKind::Memory
-        && !is_high(instruction.op1_register())
+    let is_exchange = match instruction.mnemonic() {
+        Mnemonic::Xchg | Mnemonic::Xadd => true,
+        // No CMOVcc has byte registers.
+        Mnemonic::Cmpxchg => instruction.op1_register().size() > 1,
+        _ => false,
+    };
+    is_exchange && instruction.op0_kind() == OpKind::Memory && !is_high(instruction.op1_register())
 }
 
 /// Translates XCHG or XADD with a memory operand, which `address` returns, as a load and a store. On the host XCHG
@@ -218,6 +227,45 @@ fn exchange(
     // The register, which may be part of the address, changes after the last instruction that can fault.
     emitter.instruction(Instruction::with2(if adds { add } else { store }, memory, register));
     emitter.instruction(Instruction::with2(copy, register, value));
+    true
+}
+
+/// Translates CMPXCHG of words and doublewords with a memory operand, which `address` returns, as a load and
+/// stores, for the reason that [`exchange`] has. CMPXCHG always writes (SDM vol. 2, CMPXCHG): the first store
+/// writes what was loaded, and faults before flags and registers change. Uses R10.
+fn compare_and_exchange(
+    emitter: &mut Emitter,
+    instruction: &Instruction,
+    address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
+) -> bool {
+    let new = rename(instruction.op1_register());
+    let (load, store, compare, [if_equal, if_not_equal], old, accumulator) = if new.size() == 2 {
+        (
+            Code::Movzx_r32_rm16,
+            Code::Mov_rm16_r16,
+            Code::Cmp_r16_rm16,
+            [Code::Cmove_r16_rm16, Code::Cmovne_r16_rm16],
+            Register::R10W,
+            Register::AX,
+        )
+    } else {
+        (
+            Code::Mov_r32_rm32,
+            Code::Mov_rm32_r32,
+            Code::Cmp_r32_rm32,
+            [Code::Cmove_r32_rm32, Code::Cmovne_r32_rm32],
+            Register::R10D,
+            Register::EAX,
+        )
+    };
+    let Some(memory) = address(emitter) else { return false };
+    emitter.instruction(Instruction::with2(load, Register::R10D, memory));
+    emitter.instruction(Instruction::with2(store, memory, old));
+    emitter.instruction(Instruction::with2(compare, accumulator, old));
+    emitter.instruction(Instruction::with2(if_equal, old, new));
+    emitter.instruction(Instruction::with2(store, memory, old));
+    // The accumulator, which may be part of the address, changes last.
+    emitter.instruction(Instruction::with2(if_not_equal, accumulator, old));
     true
 }
 

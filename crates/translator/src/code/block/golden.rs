@@ -124,6 +124,10 @@ const BLOCKS: &[(&str, Mode, &[u8])] = &[
         0x87, 0x1c, 0x24,       // XCHG [ESP], EBX
         0xeb, 0xfe,             // JMP to itself
     ]),
+    ("LOCK CMPXCHG with memory", USER, &[
+        0xf0, 0x0f, 0xb1, 0x0b, // LOCK CMPXCHG [EBX], ECX
+        0xeb, 0xfe,             // JMP to itself
+    ]),
     ("a near return of real mode", REAL, &[0xc3]),
     ("a far call of real mode", REAL, &[0x9a, 0x00, 0x01, 0x00, 0x20]),
     ("a far jump of flat code", SUPERVISOR, &[0xea, 0x00, 0x11, 0x00, 0x00, 0x10, 0x00]),

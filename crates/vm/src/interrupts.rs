@@ -35,9 +35,12 @@ pub struct Interrupts {
     nmi: bool,
     /// The level of the 8259A's INTR output that the others have seen, if it is known.
     intr: Option<bool>,
-    /// Whether there is an interrupt for the processor; None if a controller has been called since that was
-    /// looked at. The machine asks after each access to any device, and mostly none was called.
+    /// Whether there is an interrupt for the processor; None if an APIC has been called, or INTR has changed,
+    /// since that was looked at. The machine asks after each access to any device, and mostly none was called.
     request: Option<bool>,
+    /// Whether the 8259A have been called since INTR was looked at. Ends of interrupts mostly leave it as it
+    /// is.
+    has_called_pic: bool,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +79,15 @@ impl Interrupts {
     pub fn new(has_apics: bool) -> Interrupts {
         let apics = has_apics.then(Apics::default);
         let pic = PicPair::default();
-        Interrupts { pic, apics, is_unsettled: true, nmi: false, intr: None, request: None }
+        Interrupts {
+            pic,
+            apics,
+            is_unsettled: true,
+            nmi: false,
+            intr: None,
+            request: None,
+            has_called_pic: false,
+        }
     }
 
     /// Brings the local APIC into virtual wire mode as firmware does: then the 8259A interrupts the processor
@@ -120,7 +131,7 @@ impl Interrupts {
         let device: &mut dyn Device = match (id, &mut self.apics) {
             // Apart from INTR it has nothing for the others.
             (DeviceId::PIC, _) => {
-                self.request = None;
+                self.has_called_pic = true;
                 return Some(&mut self.pic);
             }
             (DeviceId::LOCAL_APIC, Some(apics)) => &mut apics.local,
@@ -263,10 +274,12 @@ impl Interrupts {
     /// Passes changes of one controller on to the others. Must be called after each call of one.
     #[inline]
     pub fn settle(&mut self) {
-        if self.request.is_some() {
+        let is_new_intr = self.has_called_pic && self.intr != Some(self.pic.interrupt_requested());
+        self.has_called_pic = false;
+        if self.request.is_some() && !is_new_intr {
             return;
         }
-        if self.is_unsettled || self.intr != Some(self.pic.interrupt_requested()) {
+        if self.is_unsettled || is_new_intr {
             self.is_unsettled = false;
             self.drive_intr();
             if let Some(apics) = &mut self.apics {
@@ -295,7 +308,10 @@ impl Interrupts {
     /// Returns whether there is an interrupt for the processor.
     #[inline]
     pub fn requested(&self) -> bool {
-        self.request.unwrap_or_else(|| self.look_for_request())
+        match self.request {
+            Some(request) if !self.has_called_pic => request,
+            _ => self.look_for_request(),
+        }
     }
 
     /// Looks whether there is an interrupt for the processor.

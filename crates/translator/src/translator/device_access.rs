@@ -9,7 +9,7 @@ use ring3_core::clock::Clock;
 use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
-use ring3_x86::engine::Devices;
+use ring3_x86::engine::{Devices, Exit};
 
 use super::Translator;
 use super::system::Running;
@@ -113,7 +113,8 @@ impl Translator {
         let executed = mem::replace(&mut cpu.instructions, entered_at);
         let Translator { ops, context, .. } = self;
         context.forget_device_reads();
-        if let Some(access) = &ops[number].access {
+        let reads = matches!(exit, Exit::PortRead { .. } | Exit::MmioRead { .. });
+        if reads && let Some(access) = &ops[number].access {
             context.finish_access(access, value);
         }
         let Some(room) = room else {

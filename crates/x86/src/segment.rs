@@ -169,7 +169,7 @@ impl Selector {
 }
 
 /// A segment register: the selector and the hidden part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// Visible part.
     pub selector: u16,
@@ -183,6 +183,19 @@ pub struct Segment {
     pub(crate) reads_freely: bool,
     /// Whether every offset may be written.
     pub(crate) writes_freely: bool,
+}
+
+impl PartialEq for Segment {
+    /// Compares everything at once, without branches: engines compare all segment registers again and again,
+    /// and mostly they are equal. What may be accessed freely follows from the other fields.
+    #[inline]
+    #[expect(clippy::needless_bitwise_bool, reason = "branches take longer")]
+    fn eq(&self, other: &Segment) -> bool {
+        (self.base == other.base)
+            & (self.limit == other.limit)
+            & (self.selector == other.selector)
+            & (self.attributes == other.attributes)
+    }
 }
 
 impl Segment {

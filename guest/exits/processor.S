@@ -248,4 +248,55 @@ row smsw, 1000000, smsw eax
         xchg [esi], eax
         end
 
+        begin xchg_high_byte, 5000000
+        mov esi, offset cell
+        again
+        xchg [esi], ah
+        end
+
+        begin cmpxchg_memory, 5000000
+        mov esi, offset cell
+        again
+        cmpxchg [esi], edx
+        end
+
+        begin cmpxchg_lock, 5000000
+        mov esi, offset cell
+        again
+        lock cmpxchg [esi], edx
+        end
+
+        begin cmpxchg8b_lock, 5000000
+        mov esi, offset cell
+        xor edx, edx
+        mov ebx, 1
+        push ecx
+        again
+        push ecx
+        xor ecx, ecx
+        lock cmpxchg8b [esi]
+        pop ecx
+        end_with 4
+
+        begin increment_lock, 5000000
+        mov esi, offset cell
+        again
+        lock inc dword ptr [esi]
+        end
+
+        begin bit_set_lock, 5000000
+        mov esi, offset cell
+        again
+        lock bts dword ptr [esi], 5
+        end
+
+        begin bit_set_string, 5000000
+        mov esi, offset cell
+        again
+        bts [esi], eax
+        end
+
+        .local cell
+        .comm cell, 8, 8
+
         .section .note.GNU-stack, "", @progbits

@@ -166,6 +166,16 @@ serial_interrupt:
         nop
         end
 
+        begin iret_single_step, 300000
+        again
+        pushf
+        or dword ptr [esp], TRAP
+        push cs
+        push offset 1f
+        iret
+1:      nop
+        end
+
         begin numeric_error, 200000
         /* Switches of tasks set TS. */
         clts

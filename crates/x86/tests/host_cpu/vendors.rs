@@ -94,6 +94,13 @@ impl IntegerScene {
             // Processors access the parts of the image in different orders, so either of its pages may be the
             // first one to fault.
             (Mnemonic::Fxsave | Mnemonic::Fxrstor, (Some(_), Some(_))) => host.stop = ours.stop,
+            // AMD's processors check the limit of the stack segment for the first doubleword of an image
+            // before its alignment.
+            (Mnemonic::Fxsave | Mnemonic::Fxrstor, _)
+                if is_stack_limit(host) && is_general_protection(ours) =>
+            {
+                host.stop = ours.stop;
+            }
             // Some registers may have been popped; ESP has not changed.
             (Mnemonic::Popa | Mnemonic::Popad, _) => {
                 let stack_pointer = host.state.gpr[gpr::ESP];
@@ -211,6 +218,16 @@ fn page_fault(outcome: &Outcome) -> Option<u32> {
         Stop::Exception { vector: 14, cr2, .. } => Some(cr2),
         _ => None,
     }
+}
+
+/// Returns whether the case ended in #SS(0).
+fn is_stack_limit(outcome: &Outcome) -> bool {
+    matches!(outcome.stop, Stop::Exception { vector: 12, error_code: 0, .. })
+}
+
+/// Returns whether the case ended in #GP(0).
+fn is_general_protection(outcome: &Outcome) -> bool {
+    matches!(outcome.stop, Stop::Exception { vector: 13, error_code: 0, .. })
 }
 
 /// Returns whether the case ended in #BR.

@@ -65,7 +65,7 @@ test-program:
 test-parts:
 	cargo test --workspace --profile gate --lib --bins
 	cargo test --workspace --profile gate --test '[!bp]*'
-	cargo test --workspace --profile gate --doc
+	MAKEFLAGS= cargo test --workspace --profile gate --doc
 	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs test-lib
 
 .PHONY: test-long

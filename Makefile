@@ -66,7 +66,7 @@ test-parts:
 	cargo test --workspace --profile gate --lib --bins
 	cargo test --workspace --profile gate --test '[!bp]*'
 	MAKEFLAGS= cargo test --workspace --profile gate --doc
-	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs test-lib
+	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs test-lib test-net
 
 .PHONY: test-long
 test-long: guests ## the tests that take many minutes: all cases of random tests, and long runs of guests

@@ -40,8 +40,8 @@ static struct socket *asker(uint32_t identifier, uint32_t peer)
 static void error_received(const struct packet *packet)
 {
     const uint8_t *quoted = packet->data + ICMP_HEADER;
-    uint32_t bytes = packet->bytes - ICMP_HEADER, header = (quoted[0] & 15) * 4u;
-    if (bytes < IP_HEADER || header < IP_HEADER || bytes < header + QUOTED)
+    uint32_t bytes = packet->bytes - ICMP_HEADER, header = bytes ? (quoted[0] & 15) * 4u : 0;
+    if (header < IP_HEADER || bytes < header + QUOTED)
         return;
     uint32_t from = get32(quoted + 12), to = get32(quoted + 16), code = packet->data[1];
     const uint8_t *data = quoted + header;

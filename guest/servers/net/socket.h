@@ -40,6 +40,7 @@ struct tcp {
     uint64_t timed_since;
     uint32_t tries;
     uint64_t resend_at, ack_at, end_at, probe_at; /* timers; 0: off */
+    uint64_t challenged;            /* when an empty segment that makes no sense was last answered */
 
     uint32_t backlog;               /* of listeners */
     uint16_t listener;              /* index + 1 of the one that waits for NET_ACCEPT; 0: none */

@@ -34,7 +34,7 @@ int tcp_connect(struct socket *socket, uint32_t address, uint32_t port)
     if (result)
         return result;
     for (const struct socket *s = sockets; s < sockets + SOCKETS; s++)
-        if (s->used && s->kind == MINOR_TCP && s->peer_port == port && s->peer == address &&
+        if (s != socket && s->used && s->kind == MINOR_TCP && s->peer_port == port && s->peer == address &&
             s->local_port == socket->local_port && s->local == socket->local)
             return -EADDRINUSE;
     socket->peer = address;

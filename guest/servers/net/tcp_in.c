@@ -6,6 +6,7 @@
 #define TIME_WAIT 60000000u         /* twice a segment's life of 30 s */
 #define HALF_OPEN 30000000u         /* for the third segment of a handshake */
 #define ORPHAN 60000000u
+#define CHALLENGE_PAUSE 500000u
 #define MSS_MIN 64u                 /* a peer that wants less would make us send headers alone */
 
 void tcp_enter_time_wait(struct socket *socket)
@@ -22,6 +23,7 @@ void tcp_enter_time_wait(struct socket *socket)
         return;
     ring_release(socket->in.data);
     socket->in.data = NULL;
+    socket->in.used = 0;
 }
 
 void tcp_end(struct socket *socket, int error)
@@ -149,12 +151,12 @@ static void in_syn_sent(struct socket *socket, const struct segment *segment)
     if (segment->flags & TCP_ACK && !acks) {
         if (!(segment->flags & TCP_RST)) {
             /* It answers something else, of a connection before this one. */
-            uint32_t nxt = t->nxt;
-            t->nxt = segment->ack;
+            uint32_t max = t->max;
+            t->max = segment->ack;
             socket->state = NET_SYN_RECEIVED;
             tcp_send_reset(socket);
             socket->state = NET_SYN_SENT;
-            t->nxt = nxt;
+            t->max = max;
         }
         return;
     }
@@ -309,9 +311,15 @@ static int cut(struct socket *socket, struct segment *segment)
     return 1;
 }
 
-/* RFC 5961: those who cannot know the exact number get an answer that only the peer understands. */
-static void challenge(struct socket *socket)
+/* RFC 5961: those who cannot know the exact number get an answer that only the peer understands. Two sides that
+   answer each other's empty segments must not go on for ever (section 7). */
+static void challenge(struct socket *socket, const struct segment *segment)
 {
+    if (segment->bytes == 0 && !(segment->flags & TCP_FIN)) {
+        if (socket->tcp.challenged && now - socket->tcp.challenged < CHALLENGE_PAUSE)
+            return;
+        socket->tcp.challenged = now;
+    }
     socket->tcp.ack_now = 1;
     tcp_mark(socket);
 }
@@ -321,18 +329,18 @@ static int is_acceptable(struct socket *socket, struct segment *segment)
     uint32_t seq = segment->seq;
     if (!cut(socket, segment)) {
         if (!(segment->flags & TCP_RST))
-            challenge(socket);
+            challenge(socket, segment);
         return 0;
     }
     if (segment->flags & TCP_RST) {
         if (seq != socket->tcp.rcv_nxt)
-            challenge(socket);
+            challenge(socket, segment);
         else
             tcp_end(socket, socket->state == NET_SYN_RECEIVED ? -ECONNREFUSED : -ECONNRESET);
         return 0;
     }
     if (segment->flags & TCP_SYN) {
-        challenge(socket);
+        challenge(socket, segment);
         return 0;
     }
     return segment->flags & TCP_ACK;
@@ -358,8 +366,8 @@ static void to_connection(struct socket *socket, const struct packet *packet, st
     }
     tcp_keepalive_from_now(socket);
     if (socket->state == NET_TIME_WAIT) {
-        challenge(socket);
-        tcp_wait_for_end(socket, TIME_WAIT);
+        if (segment->bytes || segment->flags & TCP_FIN)
+            challenge(socket, segment);
         return;
     }
     if (!tcp_take_ack(socket, segment))

@@ -178,7 +178,7 @@ static void plan_probe(struct tcp *t, const struct socket *socket)
 /* Nothing follows the end of what was sent. */
 static int has_sent_all(const struct socket *socket)
 {
-    return socket->tcp.fin_wanted && socket->tcp.nxt - socket->tcp.una > socket->out.used;
+    return socket->tcp.fin_sent && socket->tcp.nxt == socket->tcp.max;
 }
 
 void tcp_output(struct socket *socket)
@@ -193,8 +193,9 @@ void tcp_output(struct socket *socket)
     }
     if (socket->state != NET_TIME_WAIT && !has_sent_all(socket))
         send_data(socket);
+    /* The peer takes no acknowledgement whose number is behind what it has received, nor one beyond its window. */
     if (t->ack_now && !t->wants_output)
-        send_segment(socket, t->nxt, 0, TCP_ACK);
+        send_segment(socket, t->probing ? t->una : t->max, 0, TCP_ACK);
     plan_probe(t, socket);
 }
 
@@ -236,7 +237,7 @@ void tcp_continue(void)
 void tcp_send_reset(struct socket *socket)
 {
     if (socket->state >= NET_SYN_RECEIVED && socket->state != NET_TIME_WAIT)
-        send_segment(socket, socket->tcp.nxt, 0, TCP_RST | TCP_ACK);
+        send_segment(socket, socket->tcp.max, 0, TCP_RST | TCP_ACK);
 }
 
 /* RFC 9293, section 3.10.7.1. */

@@ -142,7 +142,7 @@ int trapped(struct process *process);                /* 1: the instruction was e
 #define NO_PAGE 1u
 void memory_start(const uint32_t *boot);
 uint32_t page_allocate(void);                        /* zeros; NO_PAGE: there is none */
-uint32_t pages_allocate(uint32_t count);             /* contiguous */
+uint32_t pages_for_dma(const struct process *process, uint32_t count); /* contiguous, never released */
 void page_share(uint32_t page);
 void page_release(uint32_t page);
 uint32_t page_users(uint32_t page);

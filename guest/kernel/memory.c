@@ -4,6 +4,7 @@
 
 #define HIGHEST (DIRECT_BYTES / PAGE)
 #define FIRST_MIB 0x100000u
+#define DMA_BLOCKS 64
 
 /* The memory map of the Multiboot information (3.3), of which offsets 44 and 48 have length and address. */
 struct range {
@@ -100,8 +101,8 @@ static void take(uint32_t page)
     pages_free--;
 }
 
-/* For DMA; searches from the top, where single pages are taken last. */
-uint32_t pages_allocate(uint32_t count)
+/* Searches from the top, where single pages are taken last. */
+static uint32_t pages_allocate(uint32_t count)
 {
     uint32_t run = 0, page, i;
 
@@ -112,11 +113,39 @@ uint32_t pages_allocate(uint32_t count)
         for (i = page; i < page + count; i++) {
             take(i * PAGE);
             users[i] = 1;
-            memset(at_physical(i * PAGE), 0, PAGE);
         }
         return page * PAGE;
     }
     return NO_PAGE;
+}
+
+/* A device may still write to the memory of a driver that has died, until another one resets it: so memory for DMA
+   stays with the service, whose next process gets it. */
+uint32_t pages_for_dma(const struct process *process, uint32_t count)
+{
+    static struct {
+        uint32_t service, page, count;
+        endpoint_t process;
+    } blocks[DMA_BLOCKS];
+    static uint32_t used;
+    uint32_t i = 0;
+
+    while (i < used && (blocks[i].service != process->rights.service || blocks[i].count != count
+                        || process_at(blocks[i].process) != NULL))
+        i++;
+    if (i == DMA_BLOCKS)
+        return NO_PAGE;
+    if (i == used) {
+        blocks[i].page = pages_allocate(count);
+        if (blocks[i].page == NO_PAGE)
+            return NO_PAGE;
+        blocks[i].service = process->rights.service;
+        blocks[i].count = count;
+        used++;
+    }
+    blocks[i].process = process->endpoint;
+    memset(at_physical(blocks[i].page), 0, count * PAGE);
+    return blocks[i].page;
 }
 
 void page_share(uint32_t page)

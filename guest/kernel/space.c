@@ -9,7 +9,7 @@
 #define UNCACHED 0x18u             /* PWT and PCD */
 /* Bits that the processor leaves to software (table 4-6). In an entry that is not present, all are. */
 #define ON_WRITE 0x200u            /* shared; copied when written */
-#define DEVICE 0x400u              /* no page of the list of pages */
+#define DEVICE 0x400u              /* no page of the list of pages, or one for DMA */
 #define ON_TOUCH 0x800u            /* a page of zeros when touched */
 
 #define ENTRIES 1024
@@ -197,15 +197,14 @@ int space_map(struct process *process, uint32_t *address, uint32_t bytes, uint32
     if ((error = prepare(process, address, bytes)) != 0)
         return error;
     if (flags & MAP_CONTIGUOUS) {
-        page = pages_allocate(bytes / PAGE);
+        page = pages_for_dma(process, bytes / PAGE);
         if (page == NO_PAGE)
             return -ENOMEM;
         *physical = page;
-        process->pages += bytes / PAGE;
     }
     for (uint32_t at = *address; at - *address < bytes; at += PAGE) {
         uint32_t *slot = entry(process, at, 0);
-        *slot = flags & MAP_CONTIGUOUS ? page | access | PRESENT : access | ON_TOUCH;
+        *slot = flags & MAP_CONTIGUOUS ? page | access | PRESENT | DEVICE : access | ON_TOUCH;
         page += PAGE;
     }
     return 0;

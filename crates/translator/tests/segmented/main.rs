@@ -99,7 +99,8 @@ fn every_form_agrees_with_the_interpreter() {
     println!("{cases} instructions, {interpreted} of them interpreted");
     let [translated, interpreted_too] = numeric;
     println!("with x87, MMX or SSE: {translated} translated, {interpreted_too} interpreted");
-    assert!(cases == 1 || translated > interpreted_too / 5);
+    // The more cases, the more addresses there are at which an instruction has faulted too often to be translated.
+    assert!(cases == 1 || translated > interpreted_too / 6);
     assert!(cases == 1 || interpreted < cases * 4 / 5);
 }
 

@@ -39,10 +39,15 @@ static void send(struct interface *interface, uint32_t operation, const uint8_t 
     frame_send(interface, to, TYPE_ARP, frame, sizeof frame);
 }
 
-static void ask(struct entry *entry)
+static void request(struct interface *interface, uint32_t address)
 {
     static const uint8_t unknown[6];
-    send(entry->interface, REQUEST, unknown, entry->address, everybody);
+    send(interface, REQUEST, unknown, address, everybody);
+}
+
+static void ask(struct entry *entry)
+{
+    request(entry->interface, entry->address);
     entry->since = now;
     entry->tries++;
     expect(now + RETRY_MICROSECONDS);
@@ -51,8 +56,7 @@ static void ask(struct entry *entry)
 /* Others learn where this address is now. */
 void arp_announce(struct interface *interface)
 {
-    static const uint8_t unknown[6];
-    send(interface, REQUEST, unknown, interface->address, everybody);
+    request(interface, interface->address);
 }
 
 void arp_forget(const struct interface *interface)

@@ -119,18 +119,17 @@ void card_notified(endpoint_t source)
         }
 }
 
-static int receive(struct card *card)
+static void receive(struct card *card)
 {
     struct message m = {.w = {0}};
     grant(card, 1, frame, sizeof frame, &m);
     int result = ask(card, CARD_RECEIVE, &m);
     if (result < 0) {
         card->has_frames = 0;
-        return 0;
+        return;
     }
     if (m.w[0] <= sizeof frame)
         frame_received(card->interface, frame, m.w[0]);
-    return 1;
 }
 
 int cards_receive(void)

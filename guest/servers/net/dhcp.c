@@ -128,7 +128,7 @@ static void accept(struct interface *interface, const uint8_t *data, uint32_t by
     uint32_t gateway = number(data, bytes, ROUTER, 0), lease = number(data, bytes, LEASE, LEASE_MIN);
     uint32_t count = find(data, bytes, NAMESERVER, 4, &value) / 4;
     lease = lease < LEASE_MIN ? LEASE_MIN : least(lease, LEASE_MAX);
-    if ((~mask & (~mask + 1)) || is_broadcast(interface, address) || address == 0 || address >> 24 == 127)
+    if (!is_mask(mask) || is_broadcast(interface, address) || address == 0 || address >> 24 == 127)
         return;
     interface->lease = lease;
     interface->renew = least(number(data, bytes, RENEW, lease / 2), lease / 2);

@@ -10,12 +10,12 @@
 #define QUOTED 8u                   /* bytes of the packet's data in an error */
 #define ERRORS_PER_SECOND 50
 
-static void send(uint32_t from, uint32_t to, uint32_t bytes)
+static int send(uint32_t from, uint32_t to, uint32_t bytes)
 {
     uint8_t *message = ip_data();
     put16(message + 2, 0);
     put16(message + 2, checksum_end(checksum_add(0, message, bytes)));
-    ip_send(PROTOCOL_ICMP, from, to, bytes);
+    return ip_send(PROTOCOL_ICMP, from, to, bytes);
 }
 
 static void answer_echo(const struct packet *packet)
@@ -115,8 +115,6 @@ int icmp_send(struct socket *socket, uint32_t to, uint8_t *message, uint32_t byt
     message[1] = 0;
     put16(message + 4, socket->local_port);
     memcpy(ip_data(), message, bytes);
-    put16(ip_data() + 2, 0);
-    put16(ip_data() + 2, checksum_end(checksum_add(0, ip_data(), bytes)));
-    int result = ip_send(PROTOCOL_ICMP, socket->local, to, bytes);
+    int result = send(socket->local, to, bytes);
     return result ? result : (int)bytes;
 }

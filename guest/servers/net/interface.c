@@ -50,8 +50,7 @@ void interface_configure(struct interface *interface, uint32_t address, uint32_t
         arp_announce(interface);
 }
 
-/* Ones, then zeros. */
-static int is_mask(uint32_t mask)
+int is_mask(uint32_t mask)
 {
     return (~mask & (~mask + 1)) == 0;
 }

@@ -42,14 +42,14 @@ uint16_t checksum_end(uint32_t sum)
     return swap16((uint16_t)~sum);
 }
 
-uint32_t checksum_pseudo(uint32_t from, uint32_t to, uint32_t protocol, uint32_t bytes)
+uint16_t checksum_between(uint32_t from, uint32_t to, uint32_t protocol, const uint8_t *data, uint32_t bytes)
 {
     uint8_t header[12];
     put32(header, from);
     put32(header + 4, to);
     put16(header + 8, protocol);
     put16(header + 10, bytes);
-    return checksum_add(0, header, sizeof header);
+    return checksum_end(checksum_add(checksum_add(0, header, sizeof header), data, bytes));
 }
 
 static void deliver(const struct packet *packet)

@@ -112,6 +112,7 @@ void frame_received(struct interface *interface, const uint8_t *frame, uint32_t 
 int frame_send(struct interface *interface, const uint8_t *to, uint32_t type, uint8_t *frame, uint32_t bytes);
 int is_own_address(uint32_t address);
 int is_broadcast(const struct interface *interface, uint32_t address);
+int is_mask(uint32_t mask);                         /* ones, then zeros */
 
 /* The interface and the neighbour by which an address is reached; NULL if there is none. */
 struct interface *route(uint32_t address, uint32_t *neighbour);
@@ -153,7 +154,8 @@ struct packet {
 
 uint32_t checksum_add(uint32_t sum, const uint8_t *from, uint32_t bytes); /* bytes is even but for the last part */
 uint16_t checksum_end(uint32_t sum);
-uint32_t checksum_pseudo(uint32_t from, uint32_t to, uint32_t protocol, uint32_t bytes);
+/* That of TCP and UDP, which covers addresses and length too; of data that has it already, 0. */
+uint16_t checksum_between(uint32_t from, uint32_t to, uint32_t protocol, const uint8_t *data, uint32_t bytes);
 
 void ip_received(struct interface *interface, const uint8_t *packet, uint32_t bytes);
 

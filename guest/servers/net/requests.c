@@ -92,7 +92,7 @@ static int write_stream(struct pending *p, struct socket *s, uint32_t offset, ui
             return p->done ? (int)p->done : -EFAULT;
         s->out.used += part;
         p->done += part;
-        tcp_written(s);
+        tcp_output(s);
     }
     if (p->done == bytes || (p->done && p->flags))
         return (int)p->done;

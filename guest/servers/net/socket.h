@@ -17,6 +17,7 @@ struct ring {
 void ring_put(struct ring *ring, uint32_t at, const uint8_t *from, uint32_t bytes); /* `at` counts from first */
 void ring_get(const struct ring *ring, uint32_t at, uint8_t *to, uint32_t bytes);
 void ring_drop(struct ring *ring, uint32_t bytes);
+void ring_free(struct ring *ring);  /* with its memory, if it has some */
 
 #define RANGES 8                    /* of data that came out of order */
 
@@ -95,7 +96,6 @@ int tcp_shutdown(struct socket *socket);
 void tcp_close(struct socket *socket);
 uint32_t tcp_room(const struct socket *socket);            /* bytes that can be written now */
 int tcp_can_write(const struct socket *socket);            /* or an error, negated */
-void tcp_written(struct socket *socket);
 int tcp_at_end(const struct socket *socket);               /* nothing comes any more */
 void tcp_read(struct socket *socket);                      /* the program has taken bytes */
 void tcp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, uint32_t seq, int error);
@@ -115,6 +115,7 @@ struct segment {
 
 void tcp_take_window(struct tcp *tcp, const struct segment *segment);
 int tcp_take_ack(struct socket *socket, const struct segment *segment); /* whether it is to be looked at further */
+void tcp_slow_down(struct tcp *tcp, uint32_t flight);      /* bytes in flight when something was lost */
 
 /* tcp_out.c */
 #define TCP_FIN 1
@@ -130,6 +131,7 @@ void tcp_reset(const struct packet *packet);               /* answers a segment 
 void tcp_send_reset(struct socket *socket);
 void tcp_start(struct tcp *tcp, const struct socket *socket); /* first sequence number and so on */
 void tcp_timer(void);
+void tcp_set_resend(struct tcp *tcp);
 void tcp_measure(struct tcp *tcp, uint32_t microseconds);  /* a round trip */
 void tcp_keepalive_from_now(struct socket *socket);
 void tcp_wait_for_end(struct socket *socket, uint32_t microseconds);

@@ -25,6 +25,13 @@ void ring_drop(struct ring *ring, uint32_t bytes)
     ring->used -= bytes;
 }
 
+void ring_free(struct ring *ring)
+{
+    if (ring->data)
+        ring_release(ring->data);
+    *ring = (struct ring){0};
+}
+
 /* One that waits in TIME-WAIT may be needed for a new connection. */
 static struct socket *oldest_waiting(void)
 {
@@ -55,10 +62,8 @@ struct socket *socket_new(uint32_t kind)
 
 void socket_free(struct socket *socket)
 {
-    if (socket->in.data)
-        ring_release(socket->in.data);
-    if (socket->out.data)
-        ring_release(socket->out.data);
+    ring_free(&socket->in);
+    ring_free(&socket->out);
     memset(socket, 0, sizeof *socket);
 }
 

@@ -92,10 +92,7 @@ int tcp_take(struct socket *socket, const uint32_t token[2])
         if (!s->used || s->kind != MINOR_TCP || !s->tcp.listener || !s->tcp.handed ||
             memcmp(s->tcp.token, token, sizeof s->tcp.token))
             continue;
-        if (socket->in.data)
-            ring_release(socket->in.data);
-        if (socket->out.data)
-            ring_release(socket->out.data);
+        socket_free(socket);
         *socket = *s;
         memset(s, 0, sizeof *s);
         socket->attached = 1;
@@ -179,15 +176,10 @@ int tcp_can_write(const struct socket *socket)
     }
 }
 
-void tcp_written(struct socket *socket)
-{
-    tcp_output(socket);
-}
-
 int tcp_at_end(const struct socket *socket)
 {
-    return socket->no_more || socket->tcp.fin_received ||
-           (socket->state == NET_CLOSED || socket->state == NET_TIME_WAIT);
+    return socket->no_more || socket->tcp.fin_received || socket->state == NET_CLOSED ||
+           socket->state == NET_TIME_WAIT;
 }
 
 /* The window is open again when so much can be received that it is worth a segment of its own (RFC 9293, section

@@ -11,9 +11,8 @@ void tcp_take_window(struct tcp *t, const struct segment *segment)
         t->window_max = t->window;
 }
 
-static void slow_down(struct tcp *t)
+void tcp_slow_down(struct tcp *t, uint32_t flight)
 {
-    uint32_t flight = t->max - t->una;
     t->ssthresh = flight / 2 > 2 * t->mss ? flight / 2 : 2 * t->mss;
 }
 
@@ -39,7 +38,7 @@ static void duplicate(struct socket *socket)
         t->cwnd += t->mss;
         tcp_mark(socket);
     } else if (t->duplicates == 3 && !before(t->una, t->recover)) {
-        slow_down(t);
+        tcp_slow_down(t, t->max - t->una);
         t->recover = t->max;
         t->recovering = 1;
         resend_first(socket);
@@ -89,10 +88,8 @@ static void acknowledged(struct socket *socket, uint32_t ack)
     } else {
         grow(t, data);
     }
-    if (t->max != t->una && !t->resend_at) {
-        t->resend_at = now + t->rto;
-        expect(t->resend_at);
-    }
+    if (t->max != t->una && !t->resend_at)
+        tcp_set_resend(t);
     if (data)
         socket_changed(socket);
 }

@@ -15,15 +15,9 @@ void tcp_enter_time_wait(struct socket *socket)
     socket->state = NET_TIME_WAIT;
     t->resend_at = 0;
     tcp_wait_for_end(socket, TIME_WAIT);
-    if (socket->out.data)
-        ring_release(socket->out.data);
-    socket->out.data = NULL;
-    socket->out.used = 0;
-    if (socket->attached || !socket->in.data)
-        return;
-    ring_release(socket->in.data);
-    socket->in.data = NULL;
-    socket->in.used = 0;
+    ring_free(&socket->out);
+    if (!socket->attached)
+        ring_free(&socket->in);
 }
 
 void tcp_end(struct socket *socket, int error)
@@ -398,8 +392,7 @@ void tcp_received(const struct packet *packet)
         return;
     uint32_t header_bytes = (header[12] >> 4) * 4u;
     if (header_bytes < TCP_HEADER || header_bytes > packet->bytes || packet->is_broadcast ||
-        checksum_end(checksum_add(checksum_pseudo(packet->from, packet->to, PROTOCOL_TCP, packet->bytes), header,
-                                  packet->bytes)))
+        checksum_between(packet->from, packet->to, PROTOCOL_TCP, header, packet->bytes))
         return;
     struct segment segment = {
         .seq = get32(header + 4), .ack = get32(header + 8), .flags = header[13] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK),

@@ -41,7 +41,7 @@ void tcp_mark(struct socket *socket)
     marked[(socket - sockets) / 32] |= 1u << (socket - sockets) % 32;
 }
 
-static void set_resend(struct tcp *t)
+void tcp_set_resend(struct tcp *t)
 {
     t->resend_at = now + t->rto;
     expect(t->resend_at);
@@ -87,8 +87,7 @@ static int send_segment(struct socket *socket, uint32_t seq, uint32_t bytes, uin
     if (bytes)
         ring_get(&socket->out, seq - t->una, header + header_bytes, bytes);
     uint32_t all = header_bytes + bytes;
-    put16(header + 16, checksum_end(checksum_add(checksum_pseudo(socket->local, socket->peer, PROTOCOL_TCP, all),
-                                                 header, all)));
+    put16(header + 16, checksum_between(socket->local, socket->peer, PROTOCOL_TCP, header, all));
     int result = ip_send(PROTOCOL_TCP, socket->local, socket->peer, all);
     if (result == -EAGAIN) {
         t->wants_output = 1;
@@ -114,7 +113,7 @@ static void send_syn(struct socket *socket)
         t->timed = t->iss;
         t->timed_since = now;
     }
-    set_resend(t);
+    tcp_set_resend(t);
 }
 
 /* How many bytes of data go into the next segment. Returns whether there is to be one at all (RFC 9293, section
@@ -158,7 +157,7 @@ static void send_data(struct socket *socket)
         if (before(t->max, t->nxt))
             t->max = t->nxt;
         if (!t->resend_at)
-            set_resend(t);
+            tcp_set_resend(t);
         if (flags & TCP_FIN) {
             t->fin_sent = 1;
             return;
@@ -171,7 +170,7 @@ static void plan_probe(struct tcp *t, const struct socket *socket)
 {
     if (t->nxt == t->una && socket->out.used && !t->resend_at && !t->wants_output) {
         t->probing = 1;
-        set_resend(t);
+        tcp_set_resend(t);
     }
 }
 
@@ -256,8 +255,7 @@ void tcp_reset(const struct packet *packet)
     put16(header + 12, TCP_HEADER << 10 | TCP_RST | (flags & TCP_ACK ? 0 : TCP_ACK));
     put16(header + 14, 0);
     put32(header + 16, 0);
-    put16(header + 16, checksum_end(checksum_add(checksum_pseudo(packet->to, packet->from, PROTOCOL_TCP, TCP_HEADER),
-                                                 header, TCP_HEADER)));
+    put16(header + 16, checksum_between(packet->to, packet->from, PROTOCOL_TCP, header, TCP_HEADER));
     ip_send(PROTOCOL_TCP, packet->to, packet->from, TCP_HEADER);
 }
 
@@ -287,14 +285,12 @@ static void resend(struct socket *socket)
     t->timing = 0;
     if (t->probing && socket->out.used) {
         probe(socket);
-        set_resend(t);
+        tcp_set_resend(t);
         return;
     }
     t->probing = 0;
-    if (t->tries == 1) {
-        uint32_t flight = least(t->max - t->una, t->cwnd);
-        t->ssthresh = flight / 2 > 2 * t->mss ? flight / 2 : 2 * t->mss;
-    }
+    if (t->tries == 1)
+        tcp_slow_down(t, least(t->max - t->una, t->cwnd));
     t->recover = t->max;
     t->recovering = 0;
     t->duplicates = 0;
@@ -304,7 +300,7 @@ static void resend(struct socket *socket)
     tcp_output(socket);
     /* Also when the card was busy, or nothing can be sent now. */
     if (!t->resend_at && t->max != t->una)
-        set_resend(t);
+        tcp_set_resend(t);
 }
 
 /* What was lost while there was no way is sent at once, not after what the timer has grown to. */

@@ -28,8 +28,7 @@ void udp_received(const struct packet *packet)
     if (bytes < UDP_HEADER || bytes > packet->bytes)
         return;
     /* A checksum of 0 means that there is none. */
-    if (get16(header + 6) &&
-        checksum_end(checksum_add(checksum_pseudo(packet->from, packet->to, PROTOCOL_UDP, bytes), header, bytes)))
+    if (get16(header + 6) && checksum_between(packet->from, packet->to, PROTOCOL_UDP, header, bytes))
         return;
     if (to_port == DHCP_CLIENT && from_port == DHCP_SERVER && !packet->interface->loopback) {
         dhcp_received(packet->interface, header + UDP_HEADER, bytes - UDP_HEADER);
@@ -56,9 +55,8 @@ void udp_make(uint32_t from_port, uint32_t to_port, uint32_t bytes, uint32_t fro
     put16(header + 2, to_port);
     put16(header + 4, UDP_HEADER + bytes);
     put16(header + 6, 0);
-    uint32_t sum = checksum_pseudo(from, to, PROTOCOL_UDP, UDP_HEADER + bytes);
-    uint16_t sum_of_all = checksum_end(checksum_add(sum, header, UDP_HEADER + bytes));
-    put16(header + 6, sum_of_all ? sum_of_all : 0xffff);
+    uint16_t sum = checksum_between(from, to, PROTOCOL_UDP, header, UDP_HEADER + bytes);
+    put16(header + 6, sum ? sum : 0xffff);
 }
 
 int udp_send(struct socket *socket, const struct net_address *to, const uint8_t *data, uint32_t bytes)

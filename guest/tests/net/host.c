@@ -236,7 +236,7 @@ void give_ip(uint32_t protocol, uint32_t from, uint32_t to, const uint8_t *data,
 void sum_tcp(uint8_t *data, uint32_t bytes, uint32_t from, uint32_t to)
 {
     put16(data + 16, 0);
-    put16(data + 16, checksum_end(checksum_add(checksum_pseudo(from, to, PROTOCOL_TCP, bytes), data, bytes)));
+    put16(data + 16, checksum_between(from, to, PROTOCOL_TCP, data, bytes));
 }
 
 void sum_icmp(uint8_t *data, uint32_t bytes)

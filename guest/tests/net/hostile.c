@@ -179,7 +179,7 @@ static void act(struct socket *s)
             uint32_t part = least(tcp_can_write(s), random_below(sizeof bytes));
             ring_put(&s->out, s->out.used, bytes, part);
             s->out.used += part;
-            tcp_written(s);
+            tcp_output(s);
         } else if (s->kind == MINOR_UDP) {
             udp_send(s, &to, bytes, random_below(sizeof bytes));
         } else if (s->kind == MINOR_ICMP) {

@@ -222,7 +222,7 @@ static void drivers(void)
     connect_pair(pair);
     ring_put(&pair[0]->out, 0, bytes, sizeof bytes);
     pair[0]->out.used = sizeof bytes;
-    tcp_written(pair[0]);
+    tcp_output(pair[0]);
     card->up = 0;
     world_pass(10);
     CHECK(pair[1]->in.used < sizeof bytes && pair[0]->state == NET_ESTABLISHED);

@@ -37,7 +37,7 @@ static void write_some(struct end *end)
         ring_put(&s->out, s->out.used, bytes, part);
         s->out.used += part;
         end->sent += part;
-        tcp_written(s);
+        tcp_output(s);
     }
     if (end->sent == end->to_send) {
         end->finished = 1;

@@ -44,22 +44,16 @@ uint32_t character_retry(void)
     return waiting_used ? RETRY_MICROSECONDS : 0;
 }
 
-/* Where the size of the argument stands in the request's number. */
-static uint32_t argument_bytes(const struct message *request)
-{
-    return request->w[2] >> 16 & 0x3fff;
-}
-
 int ioctl_read(const struct message *request, void *to, uint32_t bytes)
 {
-    if (argument_bytes(request) != bytes)
+    if (IOCTL_BYTES(request->w[2]) != bytes)
         return -EINVAL;
     return sys_safecopy(request->source, request->w[3], 0, to, bytes, GRANT_READ);
 }
 
 int ioctl_write(const struct message *request, const void *from, uint32_t bytes)
 {
-    if (argument_bytes(request) != bytes)
+    if (IOCTL_BYTES(request->w[2]) != bytes)
         return -EINVAL;
     return sys_safecopy(request->source, request->w[3], 0, (void *)from, bytes, GRANT_WRITE);
 }

@@ -37,6 +37,7 @@ enum device_request {
 /* Requests of IOCTL: the size of the argument in bits 16 to 29, bit 30: the driver writes it, 31: it reads it. */
 #define IOCTL_GET(group, number, type) (0x40000000u | sizeof(type) << 16 | (group) << 8 | (number))
 #define IOCTL_SET(group, number, type) (0x80000000u | sizeof(type) << 16 | (group) << 8 | (number))
+#define IOCTL_BYTES(request) ((request) >> 16 & 0x3fff)
 
 /* Terminals. */
 struct terminal {

@@ -241,7 +241,7 @@ int device_open(struct client *client, struct file *file)
 int do_ioctl(struct client *client, struct message *m)
 {
     struct file *file = file_of(client, m->w[0]);
-    uint32_t number = m->w[1], bytes = number >> 16 & 0x3fff;
+    uint32_t number = m->w[1], bytes = IOCTL_BYTES(number);
     if (!file)
         return -EBADF;
     if (!file->node || (file->node->mode & S_IFMT) != S_IFCHR || file->device >> 8 == MAJOR_MEMORY ||

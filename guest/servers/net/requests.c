@@ -101,16 +101,23 @@ static int write_stream(struct pending *p, struct socket *s, uint32_t offset, ui
 
 /* ---- Datagrams ---- */
 
+/* Reads the header that NET_SEND and NET_RECEIVE have before the data. */
+static int take_header(struct pending *p, struct net_message *header)
+{
+    int result = get(p, 0, header, sizeof *header);
+    if (result == 0 && header->flags & NET_DONTWAIT)
+        p->flags = O_NONBLOCK;
+    return result;
+}
+
 static int receive(struct pending *p, struct socket *s, int with_header)
 {
     struct net_message header = {.bytes = 0};
     uint32_t offset = with_header ? sizeof header : 0, room = p->bytes - offset;
     int result;
-    if (with_header && (result = get(p, 0, &header, sizeof header)))
+    if (with_header && (result = take_header(p, &header)))
         return result;
-    int peek = with_header && header.flags & NET_PEEK;
-    if (with_header && header.flags & NET_DONTWAIT)
-        p->flags = O_NONBLOCK;
+    int peek = header.flags & NET_PEEK;
     if (s->kind == MINOR_TCP) {
         header.address = (struct net_address){swap32(s->peer), swap16(s->peer_port), 0};
         result = read_stream(p, s, offset, room, peek);
@@ -130,10 +137,8 @@ static int send(struct pending *p, struct socket *s, int with_header)
     struct net_message header = {.bytes = 0};
     uint32_t offset = with_header ? sizeof header : 0, bytes = p->bytes - offset;
     int result;
-    if (with_header && (result = get(p, 0, &header, sizeof header)))
+    if (with_header && (result = take_header(p, &header)))
         return result;
-    if (header.flags & NET_DONTWAIT)
-        p->flags = O_NONBLOCK;
     if (s->kind == MINOR_TCP)
         return write_stream(p, s, offset, bytes);
     if (s->error)
@@ -220,7 +225,6 @@ static int tell(const struct pending *p, struct socket *s)
         struct net_interfaces interfaces;
         int32_t error;
     } answer;
-    uint32_t bytes = p->request >> 16 & 0x3fff;
     switch (p->request) {
     case NET_SOCKET:
         socket_describe(s, &answer.socket);
@@ -239,7 +243,7 @@ static int tell(const struct pending *p, struct socket *s)
     default:
         return -ENOTTY;
     }
-    return put(p, 0, &answer, bytes);
+    return put(p, 0, &answer, p->bytes);
 }
 
 static int control(struct pending *p, struct socket *s)
@@ -250,11 +254,10 @@ static int control(struct pending *p, struct socket *s)
         struct net_setting setting;
         uint32_t words[2];
     } in;
-    uint32_t number = p->request & ~0x3fff0000u, bytes = p->request >> 16 & 0x3fff;
-    p->bytes = bytes;
-    if (number == (NET_SEND & ~0x3fff0000u) && bytes >= sizeof(struct net_message))
+    uint32_t bytes = p->bytes = IOCTL_BYTES(p->request), of_data = bytes - sizeof(struct net_message);
+    if (bytes >= sizeof(struct net_message) && p->request == NET_SIZE(NET_SEND, of_data))
         return send(p, s, 1);
-    if (number == (NET_RECEIVE & ~0x3fff0000u) && bytes >= sizeof(struct net_message))
+    if (bytes >= sizeof(struct net_message) && p->request == NET_SIZE(NET_RECEIVE, of_data))
         return receive(p, s, 1);
     if (p->request == NET_CONNECT)
         return connect(p, s);

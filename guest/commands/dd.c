@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tern/files.h>
 #include <unistd.h>
 
 static long number(const char *text)
@@ -19,14 +20,6 @@ static int fail(const char *name)
 {
     fprintf(stderr, "dd: %s: %s\n", name, strerror(errno));
     return 1;
-}
-
-static ssize_t write_all(int fd, const char *from, ssize_t bytes)
-{
-    ssize_t done = 0, part = 0;
-    while (done < bytes && (part = write(fd, from + done, bytes - done)) > 0)
-        done += part;
-    return part < 0 ? -1 : done;
 }
 
 int main(int argc, char **argv)
@@ -74,7 +67,7 @@ int main(int argc, char **argv)
             return fail(from ? from : "standard input");
         if (got == 0)
             break;
-        if (write_all(out, block, got) != got)
+        if (write_all(out, block, got) < 0)
             return fail(to ? to : "standard output");
         *(got == size ? &full : &part) += 1;
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <tern/files.h>
 #include <unistd.h>
 
 #define HEAD_MAX 16384u
@@ -63,17 +64,6 @@ static int dial(void)
     }
     freeaddrinfo(found);
     return fd;
-}
-
-static int write_all(int fd, const char *from, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t part = write(fd, from + done, bytes - done);
-        if (part <= 0)
-            return -1;
-        done += part;
-    }
-    return 0;
 }
 
 /* Reads until the head is there. Returns the number of bytes read, and where the body begins; 0 if there is no end. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
+#include <tern/files.h>
 #include <unistd.h>
 
 static char buffer[16384];
@@ -17,17 +18,6 @@ static int fail(const char *what)
 {
     fprintf(stderr, "nc: %s: %s\n", what, strerror(errno));
     return -1;
-}
-
-static int write_all(int fd, const char *from, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t part = write(fd, from + done, bytes - done);
-        if (part <= 0)
-            return -1;
-        done += part;
-    }
-    return 0;
 }
 
 static struct addrinfo *look_up(const char *host, const char *port, int is_udp, int listens)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tern/files.h>
 #include <unistd.h>
 #include "file.h"
 
@@ -18,21 +19,6 @@ static struct file *opened;
 FILE *const stdin = &in;
 FILE *const stdout = &out;
 FILE *const stderr = &error;
-
-static int write_all(int descriptor, const char *from, size_t bytes)
-{
-    while (bytes) {
-        ssize_t written = write(descriptor, from, bytes);
-
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return EOF;
-        from += written;
-        bytes -= written;
-    }
-    return 0;
-}
 
 static int flush_one(FILE *f)
 {

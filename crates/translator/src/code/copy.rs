@@ -201,33 +201,39 @@ fn exchange(
     address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
 ) -> bool {
     let register = rename(instruction.op1_register());
-    let adds = instruction.mnemonic() == Mnemonic::Xadd;
-    let (load, [store, add], copy, value) = match register.size() {
-        1 => (
-            Code::Movzx_r32_rm8,
-            [Code::Mov_rm8_r8, Code::Add_rm8_r8],
-            Code::Mov_r8_rm8,
-            Register::R10L,
-        ),
-        2 => (
-            Code::Movzx_r32_rm16,
-            [Code::Mov_rm16_r16, Code::Add_rm16_r16],
-            Code::Mov_r16_rm16,
-            Register::R10W,
-        ),
-        _ => (
-            Code::Mov_r32_rm32,
-            [Code::Mov_rm32_r32, Code::Add_rm32_r32],
-            Code::Mov_r32_rm32,
-            Register::R10D,
-        ),
+    let Loaded { load, store, value } = Loaded::of_size(register.size());
+    let (add, copy) = match register.size() {
+        1 => (Code::Add_rm8_r8, Code::Mov_r8_rm8),
+        2 => (Code::Add_rm16_r16, Code::Mov_r16_rm16),
+        _ => (Code::Add_rm32_r32, Code::Mov_r32_rm32),
     };
+    let change = if instruction.mnemonic() == Mnemonic::Xadd { add } else { store };
     let Some(memory) = address(emitter) else { return false };
     emitter.instruction(Instruction::with2(load, Register::R10D, memory));
     // The register, which may be part of the address, changes after the last instruction that can fault.
-    emitter.instruction(Instruction::with2(if adds { add } else { store }, memory, register));
+    emitter.instruction(Instruction::with2(change, memory, register));
     emitter.instruction(Instruction::with2(copy, register, value));
     true
+}
+
+/// The ways to load a value from memory into R10, and to store it there.
+struct Loaded {
+    load: Code,
+    store: Code,
+    /// R10, or its lowest bytes, with the value.
+    value: Register,
+}
+
+impl Loaded {
+    /// Returns those for values of so many bytes: 1, 2 or 4.
+    fn of_size(bytes: usize) -> Loaded {
+        let (load, store, value) = match bytes {
+            1 => (Code::Movzx_r32_rm8, Code::Mov_rm8_r8, Register::R10L),
+            2 => (Code::Movzx_r32_rm16, Code::Mov_rm16_r16, Register::R10W),
+            _ => (Code::Mov_r32_rm32, Code::Mov_rm32_r32, Register::R10D),
+        };
+        Loaded { load, store, value }
+    }
 }
 
 /// Translates CMPXCHG of words and doublewords with a memory operand, which `address` returns, as a load and
@@ -239,24 +245,11 @@ fn compare_and_exchange(
     address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
 ) -> bool {
     let new = rename(instruction.op1_register());
-    let (load, store, compare, [if_equal, if_not_equal], old, accumulator) = if new.size() == 2 {
-        (
-            Code::Movzx_r32_rm16,
-            Code::Mov_rm16_r16,
-            Code::Cmp_r16_rm16,
-            [Code::Cmove_r16_rm16, Code::Cmovne_r16_rm16],
-            Register::R10W,
-            Register::AX,
-        )
+    let Loaded { load, store, value: old } = Loaded::of_size(new.size());
+    let (compare, if_equal, if_not_equal, accumulator) = if new.size() == 2 {
+        (Code::Cmp_r16_rm16, Code::Cmove_r16_rm16, Code::Cmovne_r16_rm16, Register::AX)
     } else {
-        (
-            Code::Mov_r32_rm32,
-            Code::Mov_rm32_r32,
-            Code::Cmp_r32_rm32,
-            [Code::Cmove_r32_rm32, Code::Cmovne_r32_rm32],
-            Register::R10D,
-            Register::EAX,
-        )
+        (Code::Cmp_r32_rm32, Code::Cmove_r32_rm32, Code::Cmovne_r32_rm32, Register::EAX)
     };
     let Some(memory) = address(emitter) else { return false };
     emitter.instruction(Instruction::with2(load, Register::R10D, memory));

@@ -13,7 +13,7 @@ static const char *const states[] = {"down", "starting", "up", "waiting"};
 static const char *const faults[] = {
     [FAULT_POINTER] = "pointer", [FAULT_LOOP] = "loop", [FAULT_PORT] = "port", [FAULT_EXIT] = "exit",
     [FAULT_DUMB] = "dumb", [FAULT_CALL] = "call", [FAULT_DESTINATION] = "destination",
-    [FAULT_INTERRUPT] = "interrupt"};
+    [FAULT_INTERRUPT] = "interrupt", [FAULT_LATE] = "late"};
 static const char *const ways[] = {"message", "direct", "trap", "bitmap"};
 
 static int usage(void)
@@ -22,7 +22,7 @@ static int usage(void)
                     "       service up|down|restart NAME\n"
                     "       service upgrade NAME [PROGRAM]\n"
                     "       service way NAME message|direct|trap|bitmap|configured   from its next start on\n"
-                    "       service fail NAME pointer|loop|port|exit|dumb|call|destination|interrupt\n");
+                    "       service fail NAME pointer|loop|port|exit|dumb|call|destination|interrupt|late\n");
     return 2;
 }
 

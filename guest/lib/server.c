@@ -12,6 +12,12 @@ static uint32_t outgoing_used;
 /* As FAULT_DUMB wants it: pings are not answered any more. */
 static int dumb;
 
+/* As FAULT_LATE wants it: the next answer is held until another request comes. */
+#define LATE_MICROSECONDS 10000
+static enum { PROMPT, LATE, HELD } answers;
+static struct message held;
+static endpoint_t held_for;
+
 /* RS's endpoint, by the reply to RS_READY. RS itself is never replaced. */
 static endpoint_t rs = NONE;
 
@@ -114,6 +120,9 @@ static void fail(uint32_t how)
     case FAULT_INTERRUPT:
         sys_irqctl(IRQ_SET, 13);
         break;
+    case FAULT_LATE:
+        answers = LATE;
+        break;
     }
 }
 
@@ -146,11 +155,35 @@ static void notified(const struct server *server, const struct message *m)
     }
 }
 
-static void handle(const struct server *server, struct message *m)
+/* Sends an answer, or holds it. */
+static void answer(endpoint_t to, int32_t type, struct message *m)
+{
+    if (answers == LATE) {
+        held = *m;
+        held.type = type;
+        held_for = to;
+        answers = HELD;
+    } else {
+        server_reply(to, type, m);
+    }
+}
+
+/* Whoever does not look at it goes on with it, as this waits a moment: SYSTEM sends nothing of its own accord. */
+static void give_late(void)
+{
+    struct message m;
+    answers = PROMPT;
+    server_reply(held_for, held.type, &held);
+    ipc_receive(SYSTEM, &m, LATE_MICROSECONDS);
+}
+
+void server_handle(const struct server *server, struct message *m)
 {
     const struct server_request *entry = server->requests;
     endpoint_t source = m->source;
     int result = -ENOSYS;
+    if (answers == HELD)
+        give_late();
     while (entry && entry->type && entry->type != m->type)
         entry++;
     if (entry && entry->type)
@@ -158,7 +191,7 @@ static void handle(const struct server *server, struct message *m)
     else if (server->other)
         result = server->other(m);
     if (result != NO_REPLY)
-        server_reply(source, result, m);
+        answer(source, result, m);
 }
 
 int server_step(const struct server *server, uint32_t microseconds)
@@ -174,7 +207,7 @@ int server_step(const struct server *server, uint32_t microseconds)
     } else if (m.source == rs && m.type == RS_SAVE) {
         save_and_end(server, &m);
     } else if (m.type > 0) {
-        handle(server, &m);
+        server_handle(server, &m);
     } else if (server->other) {
         /* A reply to a message that was posted. */
         server->other(&m);

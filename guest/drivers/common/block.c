@@ -37,10 +37,10 @@ static struct disk *find(uint32_t minor, int again, uint64_t *first, uint64_t *s
 static int open(struct message *m)
 {
     uint64_t first, sectors;
-    if (!find(m->w[0], 1, &first, &sectors))
+    if (!find(m->w[1], 1, &first, &sectors))
         return -ENODEV;
-    m->w[0] = (uint32_t)sectors;
-    m->w[1] = (uint32_t)(sectors >> 32);
+    m->w[1] = (uint32_t)sectors;
+    m->w[2] = (uint32_t)(sectors >> 32);
     return 0;
 }
 
@@ -49,18 +49,18 @@ static int transfer_part(struct disk *disk, const struct message *m, uint64_t se
 {
     int error;
     if (m->type == BLOCK_WRITE) {
-        error = sys_safecopy(m->source, m->w[3], done, driver->buffer, bytes, GRANT_READ);
+        error = sys_safecopy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_READ);
         return error ? error : driver->write(disk, sector, bytes / SECTOR_BYTES);
     }
     error = driver->read(disk, sector, bytes / SECTOR_BYTES);
-    return error ? error : sys_safecopy(m->source, m->w[3], done, driver->buffer, bytes, GRANT_WRITE);
+    return error ? error : sys_safecopy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_WRITE);
 }
 
 static int transfer(struct message *m)
 {
-    uint64_t first, sectors, sector = (uint64_t)m->w[2] << 32 | m->w[1];
-    uint32_t bytes = m->w[4], done = 0;
-    struct disk *disk = find(m->w[0], 0, &first, &sectors);
+    uint64_t first, sectors, sector = (uint64_t)m->w[3] << 32 | m->w[2];
+    uint32_t bytes = m->w[5], done = 0;
+    struct disk *disk = find(m->w[1], 0, &first, &sectors);
     if (!disk)
         return -ENODEV;
     if (bytes % SECTOR_BYTES || bytes > 0x7fffffff || sector > sectors)
@@ -79,10 +79,11 @@ static int transfer(struct message *m)
             return error;
         done += part;
     }
-    m->w[0] = done;
+    m->w[1] = done;
     return 0;
 }
 
+/* The number in w[0] stays where it is. */
 int block_request(struct message *m)
 {
     uint64_t first, sectors;
@@ -90,6 +91,6 @@ int block_request(struct message *m)
         return open(m);
     if (m->type != BLOCK_FLUSH)
         return transfer(m);
-    struct disk *disk = find(m->w[0], 0, &first, &sectors);
+    struct disk *disk = find(m->w[1], 0, &first, &sectors);
     return disk ? driver->flush(disk) : -ENODEV;
 }

@@ -143,23 +143,13 @@ void driver_pause(uint32_t microseconds)
     driver_wait(0, microseconds);
 }
 
-/* Handles what was kept, as server_step does. A request that comes meanwhile is handled after it. */
+/* Handles what was kept. A request that comes meanwhile is handled after it. */
 static void handle_kept(void)
 {
     while (kept_used) {
         struct message m = kept[0];
-        endpoint_t source = m.source;
         memmove(kept, kept + 1, --kept_used * sizeof *kept);
-        const struct server_request *entry = served->requests;
-        while (entry && entry->type && entry->type != m.type)
-            entry++;
-        int result = -ENOSYS;
-        if (entry && entry->type)
-            result = entry->handle(&m);
-        else if (served->other)
-            result = served->other(&m);
-        if (result != NO_REPLY)
-            server_reply(source, result, &m);
+        server_handle(served, &m);
     }
     if (interrupted && served->interrupt) {
         uint32_t lines = interrupted;

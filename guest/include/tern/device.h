@@ -1,6 +1,7 @@
 /* Requests of the file system to drivers. Data goes by grants: the driver copies by SAFECOPY. A driver answers
-   requests for characters when it can, in any order, each with its number in w[0]; and requests for blocks at
-   once, or when the device is done. */
+   requests for characters when it can, in any order, and requests for blocks at once, or when the device is done. Each
+   request has a number in w[0] that the answer repeats: FS waits for a limited time, and an answer that comes later
+   must not be taken for that to its next request. */
 
 #ifndef TERN_DEVICE_H
 #define TERN_DEVICE_H
@@ -20,10 +21,10 @@ enum device_request {
     DEVICE_REPLY,         /* number, result */
 
     /* Block devices, by SENDREC. Positions and lengths are multiples of 512; minor numbers count partitions. */
-    BLOCK_OPEN = 0x340,   /* minor -> size in sectors (low, high) */
-    BLOCK_READ,           /* minor, sector (low, high), grant, bytes -> bytes */
-    BLOCK_WRITE,          /* minor, sector (low, high), grant, bytes -> bytes */
-    BLOCK_FLUSH,          /* minor */
+    BLOCK_OPEN = 0x340,   /* number, minor -> number, size in sectors (low, high) */
+    BLOCK_READ,           /* number, minor, sector (low, high), grant, bytes -> number, bytes */
+    BLOCK_WRITE,          /* number, minor, sector (low, high), grant, bytes -> number, bytes */
+    BLOCK_FLUSH,          /* number, minor -> number */
 
     /* Network cards. The network server sends them by SENDREC; a card notifies it, the sender of CARD_START, when
        a frame has come or room has become free. */

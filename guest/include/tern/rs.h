@@ -33,6 +33,7 @@ enum rs_request {
 #define FAULT_CALL 6       /* a kernel call that it has no right to */
 #define FAULT_DESTINATION 7 /* send to a process to which it has no right to send */
 #define FAULT_INTERRUPT 8  /* set an interrupt line that it has no right to */
+#define FAULT_LATE 9       /* give the answer to the next request when another one has come */
 
 /* The arguments of a service's program (argv), after its path. Numbers are hexadecimal but for lines. For devices
    of PCI, its ranges of ports and memory come in the order of its base addresses.

@@ -39,6 +39,9 @@ void server_ready(void);
    negated. */
 int server_step(const struct server *server, uint32_t microseconds);
 
+/* Handles a request, and replies to it. */
+void server_handle(const struct server *server, struct message *message);
+
 /* Sends a reply without ever waiting: a requester that does not wait for it (any more) does not get it. Returns
    whether it was received. */
 int server_reply(endpoint_t to, int32_t type, struct message *message);

@@ -11,6 +11,8 @@
 #define NEWS_ROUNDS 30
 #define ATTEMPTS 6
 
+static uint32_t last_number;
+
 /* Waits until RS has said that there is a new driver. Its pings are answered meanwhile. */
 static int wait_for_driver(uint32_t device, endpoint_t old)
 {
@@ -31,7 +33,21 @@ static int wait_for_driver(uint32_t device, endpoint_t old)
     return -EIO;
 }
 
-/* A request, with memory of FS that the driver may read or write. */
+/* Sends a request and waits for its answer, not for that to a request that FS has given up. */
+static int exchange(endpoint_t driver, struct message *m)
+{
+    uint32_t number = m->w[0] = ++last_number;
+    uint64_t end = microseconds() + PATIENCE, time;
+    int result = ipc_sendrec(driver, m, PATIENCE);
+    while (result == 0 && (m->type > 0 || m->w[0] != number)) {
+        time = microseconds();
+        result = time < end ? ipc_receive(driver, m, (uint32_t)(end - time)) : -ETIMEDOUT;
+    }
+    return result;
+}
+
+/* A request, with memory of FS that the driver may read or write. Each request has another grant than the last ones,
+   so that a driver that is late does not reach what is for the next. */
 static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes, uint32_t access)
 {
     struct message request = *m;
@@ -40,10 +56,12 @@ static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes,
         if (!driver || driver->endpoint == NONE)
             return -ENODEV;
         endpoint_t endpoint = driver->endpoint;
-        grants[BLOCK_GRANT] = (struct grant){endpoint, access, (uint32_t)memory, bytes};
+        uint32_t grant = FIRST_BLOCK_GRANT + last_number % BLOCK_GRANTS;
+        grants[grant] = (struct grant){endpoint, access, (uint32_t)memory, bytes};
         *m = request;
-        int result = ipc_sendrec(endpoint, m, PATIENCE);
-        grants[BLOCK_GRANT].to = NONE;
+        m->w[4] = grant;
+        int result = exchange(endpoint, m);
+        grants[grant].to = NONE;
         if (result == 0)
             return m->type;
         if (result != -EDEADEND || wait_for_driver(device, endpoint))
@@ -54,21 +72,21 @@ static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes,
 
 int block_open(uint32_t device, uint32_t *sectors)
 {
-    struct message m = {.type = BLOCK_OPEN, .w = {device & 255}};
+    struct message m = {.type = BLOCK_OPEN, .w = {0, device & 255}};
     int result = ask(device, &m, NULL, 0, 0);
     if (result < 0)
         return result;
-    *sectors = m.w[1] ? ~0u : m.w[0]; /* what lies behind 2 TiB is out of reach */
+    *sectors = m.w[2] ? ~0u : m.w[1]; /* what lies behind 2 TiB is out of reach */
     return 0;
 }
 
 static int move(uint32_t device, int32_t type, uint32_t sector, void *memory, uint32_t bytes, uint32_t access)
 {
-    struct message m = {.type = type, .w = {device & 255, sector, 0, BLOCK_GRANT, bytes}};
+    struct message m = {.type = type, .w = {0, device & 255, sector, 0, 0, bytes}};
     int result = ask(device, &m, memory, bytes, access);
     if (result < 0)
         return result;
-    return m.w[0] == bytes ? 0 : -EIO;
+    return m.w[1] == bytes ? 0 : -EIO;
 }
 
 int device_read(uint32_t device, uint32_t sector, void *to, uint32_t bytes)
@@ -83,7 +101,7 @@ int device_write(uint32_t device, uint32_t sector, const void *from, uint32_t by
 
 int device_flush(uint32_t device)
 {
-    struct message m = {.type = BLOCK_FLUSH, .w = {device & 255}};
+    struct message m = {.type = BLOCK_FLUSH, .w = {0, device & 255}};
     int result = ask(device, &m, NULL, 0, 0);
     return result < 0 ? result : 0;
 }

@@ -29,7 +29,7 @@ static uint8_t buffers[REQUESTS][BUFFER_BYTES];
 static uint32_t last_number;
 static uint32_t closing[MAJORS][256 / 32]; /* numbers of connections whose DEVICE_CLOSE found no room */
 static uint32_t closing_count;
-struct grant grants[REQUESTS + 1];
+struct grant grants[GRANTS];
 
 static uint32_t index_of(const struct request *request)
 {

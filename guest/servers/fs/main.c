@@ -162,9 +162,9 @@ int main(void)
     static const struct server server = {.other = handle, .alarm = rang};
     for (int i = 0; i < SLOTS; i++)
         clients[i].endpoint = NONE;
-    for (int i = 0; i <= REQUESTS; i++)
+    for (int i = 0; i < GRANTS; i++)
         grants[i].to = NONE;
-    int result = sys_setgrants(grants, REQUESTS + 1);
+    int result = sys_setgrants(grants, GRANTS);
     if (result == 0)
         result = open_root();
     if (result) {

@@ -111,8 +111,10 @@ void driver_up(const struct message *m);
 
 /* devices.c: requests for characters. */
 #define REQUESTS 64
-#define BLOCK_GRANT REQUESTS
-extern struct grant grants[REQUESTS + 1];
+#define FIRST_BLOCK_GRANT REQUESTS
+#define BLOCK_GRANTS 64
+#define GRANTS (REQUESTS + BLOCK_GRANTS)
+extern struct grant grants[GRANTS];
 int device_transfer(struct client *client, struct file *file, struct message *m, int is_write);
 int device_open(struct client *client, struct file *file);
 void device_close(const struct file *file);

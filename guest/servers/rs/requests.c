@@ -106,7 +106,7 @@ static int set_way(struct service *service, uint32_t way)
 
 static int fault(struct service *service, uint32_t what)
 {
-    if (service->state != UP || what < FAULT_POINTER || what > FAULT_INTERRUPT)
+    if (service->state != UP || what < FAULT_POINTER || what > FAULT_LATE)
         return -EINVAL;
     service->fail = what;
     return 0;

@@ -109,6 +109,13 @@ fn tern_replaces_a_driver_that_fails_while_files_are_copied() {
     assert!(text.contains("ata: all faults survived, 8 restarts"), "{text}");
 }
 
+/// The file system waits for an answer for 15 seconds, in which the machine sleeps.
+#[test]
+fn tern_takes_no_late_answer_of_a_driver_for_another() {
+    let Some(text) = tern_with_disk("/tests/late.sh ata /dev/hda") else { return };
+    assert!(text.contains("ata: late answers are ignored"), "{text}");
+}
+
 #[test]
 fn a_driver_of_tern_reaches_ports_in_four_ways() {
     let Some(text) = tern_with_disk("/tests/ways.sh ata /dev/hda") else { return };

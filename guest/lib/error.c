@@ -19,6 +19,7 @@ static const struct text errors[] = {
     { ESRCH, "No such process" },
     { EINTR, "Interrupted by a signal" },
     { EIO, "Input or output error" },
+    { ENXIO, "No such device or address" },
     { E2BIG, "Arguments too long" },
     { ENOEXEC, "Not a program" },
     { EBADF, "Bad file descriptor" },

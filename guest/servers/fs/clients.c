@@ -21,6 +21,7 @@ void client_answer(struct client *client, int32_t result, uint32_t value)
 static void drop(struct client *client)
 {
     devices_cancel(client);
+    pipe_cancel(client);
     client->waits = NOTHING;
     client->selection.outstanding = 0;
 }

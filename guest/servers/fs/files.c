@@ -118,19 +118,22 @@ int do_open(struct client *client, struct message *m)
         return result;
     }
     uint32_t type = node->mode & S_IFMT, sectors;
-    if (type == S_IFIFO)
-        result = pipe_open(file);
-    else if (type == S_IFBLK)
+    if (type == S_IFBLK)
         result = block_open(file->device, &sectors);
     if (result == 0)
         result = file_place(client, file, flags, 0, &m->w[0]);
-    if (result) {
+    if (result == 0 && type == S_IFIFO) {
+        result = pipe_open(client, file, m->w[0]);
+        if (result < 0)
+            client->files[m->w[0]] = NULL;
+    }
+    if (result < 0) {
         file->device = 0; /* a device that is not open needs no close */
         file_put(file);
         return result;
     }
     /* The driver decides: the descriptor is taken back if it refuses. */
-    return type == S_IFCHR ? device_open(client, file) : 0;
+    return type == S_IFCHR ? device_open(client, file) : result;
 }
 
 int do_close(struct client *client, struct message *m)

@@ -13,7 +13,6 @@ struct pipe {
     uint32_t first, used;
     uint32_t readers, writers; /* open files */
     struct node *node;         /* of a FIFO */
-    uint8_t had_writer;        /* a FIFO is at its end only after somebody wrote */
 };
 
 static struct pipe pipes[PIPES];
@@ -38,15 +37,23 @@ static void count(struct file *file, int change)
         file->pipe->readers += change;
     if (mode != O_RDONLY)
         file->pipe->writers += change;
-    if (file->pipe->writers)
-        file->pipe->had_writer = 1;
 }
 
 static void retry(struct pipe *pipe);
 
-int pipe_open(struct file *file)
+/* Whether the other end is open: only then is an open without O_NONBLOCK over. */
+static int has_other_end(const struct file *file)
+{
+    uint32_t mode = file->flags & ACCESS_MODE;
+    return mode == O_RDONLY ? file->pipe->writers != 0 : mode == O_RDWR || file->pipe->readers != 0;
+}
+
+/* POSIX, open. What it leaves open is O_RDWR, which does not wait. */
+int pipe_open(struct client *client, struct file *file, uint32_t descriptor)
 {
     struct pipe *pipe = file->node->pipe;
+    if (file->flags & O_NONBLOCK && (file->flags & ACCESS_MODE) == O_WRONLY && (!pipe || pipe->readers == 0))
+        return -ENXIO;
     if (!pipe)
         pipe = file->node->pipe = new_pipe(file->node);
     if (!pipe)
@@ -54,7 +61,23 @@ int pipe_open(struct file *file)
     file->pipe = pipe;
     count(file, 1);
     retry(pipe);
-    return 0;
+    if (file->flags & O_NONBLOCK || has_other_end(file))
+        return 0;
+    client->waits = PIPE;
+    client->request = (struct message){.type = FS_OPEN, .w = {descriptor}};
+    client->done = 0;
+    return NO_REPLY;
+}
+
+void pipe_cancel(struct client *client)
+{
+    uint32_t descriptor = client->request.w[0];
+    if (client->waits != PIPE || client->request.type != FS_OPEN)
+        return;
+    struct file *file = client->files[descriptor];
+    client->waits = NOTHING;
+    client->files[descriptor] = NULL;
+    file_put(file);
 }
 
 void pipe_close(struct file *file)
@@ -131,7 +154,7 @@ static int move(struct client *client, struct pipe *pipe, uint32_t address, uint
 static int attempt(struct client *client, struct pipe *pipe, const struct message *m, int is_write, uint32_t *done)
 {
     uint32_t bytes = m->w[2];
-    if (is_write && pipe->readers == 0 && !(pipe->node && !*done))
+    if (is_write && pipe->readers == 0)
         return *done ? 0 : -EPIPE;
     /* Writes of up to a pipe's size are whole or wait (POSIX, write). */
     if (is_write && bytes <= PIPE_BYTES && *done == 0 && PIPE_BYTES - pipe->used < bytes)
@@ -144,7 +167,7 @@ static int attempt(struct client *client, struct pipe *pipe, const struct messag
         return *done == bytes ? 0 : NO_REPLY;
     if (*done || bytes == 0)
         return 0;
-    return pipe->writers == 0 && (pipe->had_writer || !pipe->node) ? 0 : NO_REPLY;
+    return pipe->writers == 0 ? 0 : NO_REPLY;
 }
 
 int pipe_transfer(struct client *client, struct file *file, struct message *m, int is_write)
@@ -171,6 +194,11 @@ static int retry_client(struct client *client, struct pipe *pipe)
     uint32_t used = pipe->used;
     if (!file || file->pipe != pipe)
         return 0;
+    if (client->request.type == FS_OPEN) {
+        if (has_other_end(file))
+            client_answer(client, 0, client->request.w[0]);
+        return 0;
+    }
     int result = attempt(client, pipe, &client->request, client->request.type == FS_WRITE, &client->done);
     if (result != NO_REPLY)
         client_answer(client, result, client->done);
@@ -199,7 +227,7 @@ uint32_t pipe_can(const struct file *file, uint32_t what)
 {
     const struct pipe *pipe = file->pipe;
     uint32_t can = 0;
-    if (what & CAN_READ && (pipe->used || (pipe->writers == 0 && (pipe->had_writer || !pipe->node))))
+    if (what & CAN_READ && (pipe->used || pipe->writers == 0))
         can |= CAN_READ;
     if (what & CAN_WRITE && (pipe->used < PIPE_BYTES || pipe->readers == 0))
         can |= CAN_WRITE;

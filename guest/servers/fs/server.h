@@ -42,7 +42,8 @@ struct client {
     uint32_t close_on_exec;
     uint32_t terminal;                 /* that it opened last */
     enum wait waits;
-    struct message request;            /* that it waits for, when it waits for a pipe */
+    struct message request;            /* when it waits for a pipe: a read, a write, or the open of a FIFO, whose
+                                          descriptor it has already in w[0] */
     uint32_t done;                     /* bytes of it */
     struct selection selection;
 };
@@ -96,7 +97,8 @@ int read_image(struct message *m);
 
 /* pipes.c */
 int do_pipe(struct client *client, struct message *m);
-int pipe_open(struct file *file);                       /* of a FIFO */
+int pipe_open(struct client *client, struct file *file, uint32_t descriptor); /* of a FIFO */
+void pipe_cancel(struct client *client);                /* it waits no longer */
 void pipe_close(struct file *file);
 int pipe_transfer(struct client *client, struct file *file, struct message *m, int is_write);
 uint32_t pipe_can(const struct file *file, uint32_t what);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use crate::guest::Guests;
 use crate::{BenchError, net};
 
 /// The arguments of `ring3 bench`.
@@ -20,7 +21,7 @@ pub(crate) enum What {
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
-    /// Linux in ring3 and in QEMU, and directly on the host
+    /// Linux or Tern in ring3 and in QEMU, and directly on the host
     Cpu(CpuArguments),
     /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
     /// registers, privileged instructions, far transfers, interrupts and exceptions
@@ -79,6 +80,10 @@ pub(crate) struct CpuArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
+    /// The guest that runs the benchmarks
+    #[arg(long, value_name = "NAME", value_enum, default_value = "linux")]
+    pub(crate) guest: Guests,
+
     /// Run this benchmark only; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<String>,
@@ -87,7 +92,7 @@ pub(crate) struct CpuArguments {
     #[arg(long)]
     pub(crate) deterministic: bool,
 
-    /// Measure Bochs as well
+    /// Measure Bochs as well, with Linux
     #[arg(long)]
     pub(crate) all: bool,
 

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::peer::{Kind, MEMORY, PROMPT};
-use super::{BenchError, Settings, median, show};
+use super::statistics::median;
+use super::{BenchError, Settings, show};
 
 /// Boots the systems in turns, and shows the medians.
 pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {

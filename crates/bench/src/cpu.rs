@@ -1,28 +1,95 @@
 //! Measures the benchmark suite in guests and on the host.
 
-use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::peer::{Kind, PROMPT, Peer};
+use super::guest::{Guest, Guests};
+use super::peer::{Kind, Peer};
+use super::statistics::{Figure, Run, Series};
 use super::suite::{self, Benchmark, Native};
-use super::table::{Row, Table};
-use super::{BenchError, CpuArguments, Settings, bochs, median, plot, show};
+use super::table::{self, Column, Layout, Row};
+use super::{BenchError, CpuArguments, plot, show};
 
 /// The divisor of the work of the interpreters, which would otherwise take tens of minutes.
 const SLOW_SHARE: u32 = 10;
 
 /// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
-    let settings = &arguments.settings;
     // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
-    let disk = |name: &str| {
-        let path = directory.path().join(name);
-        fs::write(&path, suite::disk_image()).map_err(BenchError::Disk).map(|()| path)
-    };
-    let native = Native::new(&settings.guest("suite")?, disk("native.img")?)?;
+    let disk = make_disk(directory.path(), "native")?;
+    let native = Native::new(&arguments.settings.guest("suite")?, disk)?;
     let chosen = choose(native.list()?, &arguments.only)?;
+    let mut systems = boot(arguments, directory.path())?;
+    let columns: Vec<_> = systems.iter().map(|system| system.column).collect();
+    let layout = table::layout(&columns);
+    for line in explanation(arguments.guest) {
+        show(&line)?;
+    }
+    for line in layout.header() {
+        show(&line)?;
+    }
+    let mut rows = Vec::new();
+    let mut starts = Vec::new();
+    for benchmark in &chosen {
+        let runs = measure_one(arguments.settings.runs, benchmark, &native, &mut systems)?;
+        let row = runs.row(benchmark, |runs| Series::of_work(runs, benchmark.count));
+        show(&layout.line(&row))?;
+        rows.push(row);
+        starts.push(runs.row(benchmark, Series::of_starts));
+    }
+    show_summary(layout.as_ref(), &rows, &starts)?;
+    match &arguments.plot {
+        Some(path) => plot::write(path, &names(&columns), &rows)
+            .map_err(|error| BenchError::Plot(path.clone(), error)),
+        None => Ok(()),
+    }
+}
+
+/// Returns the lines that explain the table.
+fn explanation(guests: Guests) -> Vec<String> {
+    let mut lines = vec![
+        "Processor time in milliseconds (medians; ± half the distance between the quartiles). The".into(),
+        "time of the same program with nothing to do (count 0), which the last line shows, has been".into(),
+        "subtracted. Ratios come from times in the same turn.".into(),
+    ];
+    lines.push(match guests {
+        Guests::Both => "A ratio is the time in Tern as a multiple of the time in Linux.".into(),
+        _ => "A ratio is the time as a multiple of the host's own.".into(),
+    });
+    lines.push(format!(
+        "Interpreters do 1/{SLOW_SHARE} of the work; their times are multiplied by {SLOW_SHARE}."
+    ));
+    lines
+}
+
+/// Shows what is below the table: means, and the cost of starting.
+fn show_summary(layout: &dyn Layout, rows: &[Row], starts: &[Row]) -> Result<(), BenchError> {
+    for line in layout.means(rows) {
+        show(&line)?;
+    }
+    show(&layout.line(&median_row(starts)))
+}
+
+/// Returns the names of the columns.
+fn names(columns: &[Column]) -> Vec<String> {
+    let only = columns.iter().all(|column| column.guest == columns[0].guest);
+    let name = |column: &Column| match (column.kind.name(), column.guest.name()) {
+        (kind, _) if only => kind.to_owned(),
+        (kind, guest) => format!("{guest}, {kind}"),
+    };
+    columns.iter().map(name).collect()
+}
+
+/// Makes the disk of a system in `directory`.
+fn make_disk(directory: &Path, name: &str) -> Result<PathBuf, BenchError> {
+    let path = directory.join(format!("{name}.img"));
+    fs::write(&path, suite::disk_image()).map_err(BenchError::Disk)?;
+    Ok(path)
+}
+
+/// Boots each guest in each kind of system.
+fn boot(arguments: &CpuArguments, directory: &Path) -> Result<Vec<System>, BenchError> {
     let mut kinds = Kind::installed();
     if arguments.deterministic {
         // The deterministic run stands after the translator, for comparison with it.
@@ -30,37 +97,15 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     }
     kinds.extend(arguments.all.then_some(Kind::Bochs));
     let mut systems = Vec::new();
-    for kind in &kinds {
-        let disk = disk(&format!("{}.img", systems.len()))?;
-        systems.push(System::boot(*kind, settings, &disk, directory.path())?);
-    }
-
-    show("Processor time in milliseconds, and its ratio to the host's own time in the same turn")?;
-    show("(medians). The time of the same program with nothing to do (count 0), which the last")?;
-    show("line shows, has been subtracted.")?;
-    show(&format!(
-        "Interpreters do 1/{SLOW_SHARE} of the work; their times are multiplied by {SLOW_SHARE}."
-    ))?;
-    let table = Table::new(&kinds);
-    show(&table.header())?;
-    let mut rows = Vec::new();
-    let mut starts = Vec::new();
-    for benchmark in &chosen {
-        let (row, start) = measure_one(settings.runs, benchmark, &native, &mut systems)?;
-        show(&table.line(&row))?;
-        rows.push(row);
-        starts.push(start);
-    }
-    for line in table.means(&rows) {
-        show(&line)?;
-    }
-    show(&table.line(&median_row(&starts)))?;
-    match &arguments.plot {
-        Some(path) => {
-            plot::write(path, &kinds, &rows).map_err(|error| BenchError::Plot(path.clone(), error))
+    for guest in arguments.guest.all() {
+        // The discs that Bochs boots have Linux.
+        for kind in kinds.iter().filter(|kind| **kind != Kind::Bochs || *guest == Guest::Linux) {
+            let disk = make_disk(directory, &systems.len().to_string())?;
+            let peer = guest.boot(*kind, &arguments.settings, &disk, directory)?;
+            systems.push(System { column: Column { guest: *guest, kind: *kind }, peer });
         }
-        None => Ok(()),
     }
+    Ok(systems)
 }
 
 /// Returns the benchmarks that were asked for, or all if none was named.
@@ -77,35 +122,14 @@ fn choose(all: Vec<Benchmark>, only: &[String]) -> Result<Vec<Benchmark>, BenchE
 
 /// A guest that is ready for the suite.
 struct System {
-    kind: Kind,
+    column: Column,
     peer: Peer,
 }
 
 impl System {
-    fn boot(
-        kind: Kind,
-        settings: &Settings,
-        disk: &Path,
-        directory: &Path,
-    ) -> Result<System, BenchError> {
-        let mut peer = if kind == Kind::Bochs {
-            bochs::boot(&settings.guest("suite.iso")?, disk, directory)?
-        } else {
-            let kernel = settings.guest("linux-686/vmlinuz")?;
-            let initrd = settings.guest("suite.cpio.gz")?;
-            let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
-            drive.push(disk);
-            let options = ["-vga".into(), "std".into(), "-drive".into(), drive];
-            kind.boot_kernel(&kernel, &initrd, &options)?
-        };
-        peer.wait_for(PROMPT)?;
-        peer.work(suite::PREPARATION)?;
-        Ok(System { kind, peer })
-    }
-
     /// Returns how often the system does the work of `benchmark`.
     fn count(&self, benchmark: &Benchmark) -> u32 {
-        match self.kind {
+        match self.column.kind {
             Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
             _ => benchmark.count,
         }
@@ -114,87 +138,64 @@ impl System {
     /// Runs `benchmark`, and returns the processor time that it took on the host, in seconds. Its checksum
     /// must be `expected`.
     fn run(&mut self, benchmark: &Benchmark, count: u32, expected: u32) -> Result<f64, BenchError> {
-        let (time, text) = self.peer.work(&suite::guest_command(benchmark, count))?;
+        let (time, text) =
+            self.peer.work(&suite::guest_command(self.column.guest, benchmark, count))?;
         let name = || benchmark.name.clone();
         let outcome = suite::outcome(&text, &benchmark.name)
-            .ok_or_else(|| BenchError::NotRun(name(), self.kind.name(), text))?;
+            .ok_or_else(|| BenchError::NotRun(name(), self.column.kind.name(), text))?;
         if outcome.checksum != expected {
             let found = outcome.checksum;
-            return Err(BenchError::Differs(name(), found, self.kind.name(), expected));
+            return Err(BenchError::Differs(name(), found, self.column.kind.name(), expected));
         }
         Ok(time)
     }
 }
 
-/// The times of one benchmark with all of its work and with none of it.
-#[derive(Debug, Default)]
-struct Times {
-    all: Vec<f64>,
-    none: Vec<f64>,
+/// The runs of one benchmark.
+struct Runs {
+    native: Vec<Run>,
+    systems: Vec<Vec<Run>>,
 }
 
-impl Times {
-    /// Returns the time of its work, multiplied by `factor`, or None if starting takes so long that the work
-    /// does not stand out.
-    fn work(&self, factor: f64) -> Option<f64> {
-        let time = (median(self.all.clone()) - median(self.none.clone())) * factor;
-        (time > 0.0).then_some(time)
-    }
-
-    /// Returns the ratio of its work, multiplied by `factor`, to the work of `other` in the same turns, as a
-    /// median. The comparison within a turn cancels other load of the machine, which comes and goes and slows
-    /// both down.
-    fn ratio(&self, factor: f64, other: &Times) -> Option<f64> {
-        let of = |times: &Times| {
-            let none = median(times.none.clone());
-            times.all.iter().map(move |all| all - none).collect::<Vec<_>>()
-        };
-        let turns = of(self).into_iter().zip(of(other)).map(|(own, other)| own * factor / other);
-        let ratio = median(turns.collect());
-        (ratio > 0.0).then_some(ratio)
+impl Runs {
+    /// Makes the row of what `series` finds in the runs of each system.
+    fn row(&self, benchmark: &Benchmark, series: impl Fn(&[Run]) -> Series) -> Row {
+        Row {
+            name: benchmark.name.clone(),
+            group: benchmark.group.clone(),
+            native: series(&self.native),
+            times: self.systems.iter().map(|runs| series(runs)).collect(),
+        }
     }
 }
 
 /// Measures one benchmark: its work, and starting it.
 fn measure_one(
-    runs: u32,
+    turns: u32,
     benchmark: &Benchmark,
     native: &Native,
     systems: &mut [System],
-) -> Result<(Row, Row), BenchError> {
-    let mut on_host = Times::default();
-    let mut times: Vec<_> = systems.iter().map(|_| Times::default()).collect();
+) -> Result<Runs, BenchError> {
+    let mut runs = Runs { native: Vec::new(), systems: vec![Vec::new(); systems.len()] };
     let idle = checksum(benchmark, native, 0)?;
     let mut expected = Vec::new();
     for system in systems.iter() {
         expected.push(checksum(benchmark, native, system.count(benchmark))?);
     }
-    for _ in 0..runs {
-        for (count, measured) in [(benchmark.count, &mut on_host.all), (0, &mut on_host.none)] {
-            measured.extend(native.run(benchmark, count)?.map(|outcome| outcome.time));
+    for turn in 0..turns {
+        for count in [benchmark.count, 0] {
+            let outcome = native.run(benchmark, count)?;
+            let run = |outcome: suite::Outcome| Run { turn, count, seconds: outcome.time };
+            runs.native.extend(outcome.map(run));
         }
-        for ((system, times), expected) in systems.iter_mut().zip(&mut times).zip(&expected) {
-            times.all.push(system.run(benchmark, system.count(benchmark), *expected)?);
-            times.none.push(system.run(benchmark, 0, idle)?);
+        for ((system, runs), expected) in systems.iter_mut().zip(&mut runs.systems).zip(&expected) {
+            for (count, expected) in [(system.count(benchmark), *expected), (0, idle)] {
+                let seconds = system.run(benchmark, count, expected)?;
+                runs.push(Run { turn, count, seconds });
+            }
         }
     }
-    let factor = |system: &System| f64::from(benchmark.count) / f64::from(system.count(benchmark));
-    let with_factors = || systems.iter().map(factor).zip(&times);
-    let row = Row {
-        name: benchmark.name.clone(),
-        group: benchmark.group.clone(),
-        native: on_host.work(1.0),
-        times: with_factors().map(|(factor, times)| times.work(factor)).collect(),
-        ratios: with_factors().map(|(factor, times)| times.ratio(factor, &on_host)).collect(),
-    };
-    let some = |times: &Times| (!times.none.is_empty()).then(|| median(times.none.clone()));
-    let start = Row::of_times(
-        &benchmark.name,
-        &benchmark.group,
-        some(&on_host),
-        times.iter().map(some).collect(),
-    );
-    Ok((row, start))
+    Ok(runs)
 }
 
 /// Returns the right checksum of `benchmark`, which the host computes. A benchmark that the host cannot run
@@ -203,16 +204,18 @@ fn checksum(benchmark: &Benchmark, native: &Native, count: u32) -> Result<u32, B
     Ok(native.run(benchmark, count)?.map_or(count, |outcome| outcome.checksum))
 }
 
-/// Returns the medians of all rows, kind by kind.
+/// Returns the medians of all rows, column by column.
 fn median_row(rows: &[Row]) -> Row {
-    let kinds = rows.first().map_or(0, |row| row.times.len());
-    let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
-    Row::of_times(
-        "(count 0, median)",
-        "",
-        some(rows.iter().filter_map(|row| row.native).collect()),
-        (0..kinds)
-            .map(|kind| some(rows.iter().filter_map(|row| row.times[kind]).collect()))
+    let of = |times: &dyn Fn(&Row) -> Option<Figure>| {
+        let numbered = (0..).zip(rows);
+        numbered.filter_map(|(number, row)| Some((number, times(row)?.median))).collect()
+    };
+    Row {
+        name: "(count 0, median)".into(),
+        group: String::new(),
+        native: of(&|row| row.native.figure()),
+        times: (0..rows.first().map_or(0, |row| row.times.len()))
+            .map(|column| of(&|row| row.times[column].figure()))
             .collect(),
-    )
+    }
 }

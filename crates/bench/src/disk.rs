@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, DiskArguments, Settings, median, show, suite};
+use super::statistics::median;
+use super::{BenchError, DiskArguments, Settings, show, suite};
 use crate::chart::{self, Chart};
 
 /// The size of the disks in bytes.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::monitor::Monitor;
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, ExitsArguments, median, show};
+use super::statistics::median;
+use super::{BenchError, ExitsArguments, show};
 
 /// The divisor of the work of the interpreters, which would otherwise take minutes.
 const SLOW_SHARE: u32 = 10;

@@ -3,7 +3,7 @@
 //! Every system is a process of its own, which is observed and controlled through its serial port. This holds
 //! for this program and for the others, so all of them are measured in the same way, from outside. The
 //! figures compared are processor times on the host, which do not depend on how busy it is, and elapsed times
-//! for disks; each figure is the median of several.
+//! for disks; each figure is the median of several, with their spread.
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
@@ -11,8 +11,9 @@
 //!   subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own;
-//! * `suite`: the benchmarks inside a guest; `monitor`: the counters of our own machines;
-//! * `table`, `plot` and [`chart`]: results as text and as pictures;
+//! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
+//! * `statistics`: several measurements of the same thing; `table`, `comparison`, `plot` and [`chart`]:
+//!   results as text and as pictures;
 //! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.
 #![forbid(unsafe_code)]
 // The doc comment of an option is its help, and brackets in it mark optional parts.
@@ -22,13 +23,16 @@ mod arguments;
 mod bochs;
 mod boot;
 pub mod chart;
+mod comparison;
 mod cpu;
 mod disk;
 mod exits;
+mod guest;
 mod monitor;
 mod net;
 mod peer;
 mod plot;
+mod statistics;
 mod suite;
 mod table;
 mod uml;
@@ -55,6 +59,9 @@ pub enum BenchError {
         "{0} is missing: run `make guests` in ring3's source tree, or give the guests' directory with --guests"
     )]
     NoGuest(PathBuf),
+    /// Tern is not part of this program.
+    #[error("Tern is missing in this build of ring3, for want of make and gcc")]
+    NoTern,
     /// A system cannot be started.
     #[error("{0} cannot be started: {1}")]
     Start(&'static str, io::Error),
@@ -132,21 +139,4 @@ fn show(line: &str) -> Result<(), BenchError> {
     let mut output = io::stdout();
     writeln!(output, "{line}")?;
     Ok(output.flush()?)
-}
-
-/// Returns the median, or 0 if there are no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert!(median(vec![3.0, 1.0, 2.0]).total_cmp(&2.0).is_eq());
-        assert!(median(vec![]).total_cmp(&0.0).is_eq());
-    }
 }

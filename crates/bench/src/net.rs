@@ -13,7 +13,8 @@ mod pair;
 mod traffic;
 
 use super::peer::Kind;
-use super::{BenchError, NetArguments, Settings, median, show};
+use super::statistics::median;
+use super::{BenchError, NetArguments, Settings, show};
 use crate::chart;
 use card::CARDS;
 pub(super) use card::{Card, named};
@@ -112,8 +113,8 @@ fn measure_all(
         }
     }
     let of = |all: Vec<Measured>| Measured {
-        time: median(all.iter().map(|one| one.time).collect()),
-        lost: median(all.iter().map(|one| one.lost).collect()),
+        time: median(all.iter().map(|one| one.time)),
+        lost: median(all.iter().map(|one| one.lost)),
     };
     Ok(all.into_iter().map(of).collect())
 }

@@ -1,4 +1,4 @@
-//! Draws the results of `ring3 bench cpu`: for each benchmark and each kind a bar, whose length is the
+//! Draws the results of `ring3 bench cpu`: for each benchmark and each column a bar, whose length is the
 //! logarithm of the ratio to the host's own time.
 
 use std::path::Path;
@@ -6,7 +6,6 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::peer::Kind;
 use super::table::{CALIBRATION, Row};
 
 /// Sizes in the picture's units. Between the bars of two benchmarks there is space for one bar.
@@ -17,19 +16,21 @@ const NAMES: u32 = 190;
 
 /// Writes the ratios of `rows` to an SVG file, except for calibrations and rows without ratios. Errors are
 /// texts for people.
-pub(super) fn write(path: &Path, kinds: &[Kind], rows: &[Row]) -> Result<(), String> {
-    let has_bars = |row: &&Row| row.group != CALIBRATION && row.ratios.iter().any(Option::is_some);
+pub(super) fn write(path: &Path, names: &[String], rows: &[Row]) -> Result<(), String> {
+    let has_bars = |row: &&Row| {
+        row.group != CALIBRATION && (0..names.len()).any(|column| row.ratio(column).is_some())
+    };
     let shown: Vec<_> = rows.iter().filter(has_bars).cloned().collect();
-    let picture = draw(kinds, &shown)?;
+    let picture = draw(names, &shown)?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
 }
 
-fn draw(kinds: &[Kind], rows: &[Row]) -> Result<String, String> {
+fn draw(names: &[String], rows: &[Row]) -> Result<String, String> {
     let mut picture = String::new();
-    let height = MARGINS + BAR * (rows.len() * (kinds.len() + 1)) as u32;
+    let height = MARGINS + BAR * (rows.len() * (names.len() + 1)) as u32;
     {
         let root = SVGBackend::with_string(&mut picture, (WIDTH, height)).into_drawing_area();
-        draw_bars(&root, kinds, rows).map_err(|error| error.to_string())?;
+        draw_bars(&root, names, rows).map_err(|error| error.to_string())?;
         root.present().map_err(|error| error.to_string())?;
     }
     Ok(picture)
@@ -38,11 +39,11 @@ fn draw(kinds: &[Kind], rows: &[Row]) -> Result<String, String> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawError = Box<dyn std::error::Error>;
 
-fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawError> {
+fn draw_bars(root: &Area<'_>, names: &[String], rows: &[Row]) -> Result<(), DrawError> {
     root.fill(&WHITE)?;
     let (least, most) = range(rows);
     // The vertical axis counts bars upwards; the first benchmark is at the top.
-    let bars_of_one = kinds.len() as i32 + 1;
+    let bars_of_one = names.len() as i32 + 1;
     let top = rows.len() as i32 * bars_of_one;
     let top_of = |row: usize| top - row as i32 * bars_of_one;
     let mut chart = ChartBuilder::on(root)
@@ -63,16 +64,16 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
         let place = EmptyElement::at((least, top_of(at) - bars_of_one / 2));
         chart.draw_series([place + Text::new(row.name.clone(), (-6, 0), name.clone())])?;
     }
-    for (index, kind) in kinds.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
         let bars = rows.iter().enumerate().filter_map(|(at, row)| {
-            let ratio = row.ratios[index]?;
+            let ratio = row.ratio(index)?.median;
             let top = top_of(at) - index as i32;
             Some(Rectangle::new([(1.0, top), (ratio, top - 1)], colour.filled()))
         });
         chart
             .draw_series(bars)?
-            .label(kind.name())
+            .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], colour.filled()));
     }
     chart.draw_series([PathElement::new([(1.0, 0), (1.0, top)], BLACK)])?;
@@ -87,9 +88,11 @@ fn draw_bars(root: &Area<'_>, kinds: &[Kind], rows: &[Row]) -> Result<(), DrawEr
 
 /// Returns the powers of ten around all ratios and 1.
 fn range(rows: &[Row]) -> (f64, f64) {
-    let ratios = rows.iter().flat_map(|row| &row.ratios).copied().flatten();
-    let (least, most) =
-        ratios.fold((1.0f64, 10.0f64), |(least, most), ratio| (least.min(ratio), most.max(ratio)));
+    let ratios =
+        rows.iter().flat_map(|row| (0..row.times.len()).filter_map(|column| row.ratio(column)));
+    let (least, most) = ratios.fold((1.0f64, 10.0f64), |(least, most), ratio| {
+        (least.min(ratio.median), most.max(ratio.median))
+    });
     (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()))
 }
 
@@ -98,7 +101,9 @@ mod tests {
     use super::*;
 
     fn row(name: &str, times: [Option<f64>; 2]) -> Row {
-        Row::of_times(name, "cpu", Some(0.01), times.to_vec())
+        let series = |time: Option<f64>| time.map(|time| (0, time)).into_iter().collect();
+        let times = times.map(series).to_vec();
+        Row { name: name.into(), group: "cpu".into(), native: series(Some(0.01)), times }
     }
 
     #[test]
@@ -110,9 +115,9 @@ mod tests {
 
     #[test]
     fn pictures_have_a_bar_for_each_ratio() {
-        let kinds = [Kind::Translator, Kind::Qemu];
-        let empty = draw(&kinds, &[row("alpha", [None, None])]).unwrap();
-        let full = draw(&kinds, &[row("alpha", [Some(0.02), Some(0.4)])]).unwrap();
+        let names = ["ring3", "QEMU (TCG)"].map(String::from);
+        let empty = draw(&names, &[row("alpha", [None, None])]).unwrap();
+        let full = draw(&names, &[row("alpha", [Some(0.02), Some(0.4)])]).unwrap();
         let bars = |picture: &str| picture.matches("<rect").count();
         assert_eq!(bars(&full), bars(&empty) + 2);
         for word in ["alpha", "ring3", "QEMU (TCG)"] {

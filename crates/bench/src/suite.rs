@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::BenchError;
+use super::guest::Guest;
 
 /// The resource that a benchmark needs besides memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub(super) enum Needs {
     Nothing,
     /// A disk with the contents of [`disk_image`].
     Disk,
-    /// A virtual console of Linux.
+    /// A console on the screen.
     Screen,
 }
 
@@ -91,17 +92,13 @@ impl Native {
     }
 }
 
-/// Returns the command by which a guest runs `benchmark`.
-pub(super) fn guest_command(benchmark: &Benchmark, count: u32) -> String {
-    let file = match benchmark.needs {
-        Needs::Nothing => "",
-        Needs::Disk => " /dev/sda",
-        Needs::Screen => " /dev/tty1",
-    };
-    format!("suite {} {count}{file}", benchmark.name)
+/// Returns the command by which `guest` runs `benchmark`.
+pub(super) fn guest_command(guest: Guest, benchmark: &Benchmark, count: u32) -> String {
+    let path = guest.path(benchmark.needs).unwrap_or_default();
+    format!("suite {} {count} {path}", benchmark.name)
 }
 
-/// The commands that prepare a guest for the suite: they keep the kernel's messages out of the output, and
+/// The commands that prepare Linux for the suite: they keep the kernel's messages out of the output, and
 /// load a driver for the disk.
 pub(super) const PREPARATION: &str = "dmesg -n 1; modprobe ata_piix; modprobe sd_mod";
 
@@ -146,7 +143,10 @@ mod tests {
         let read = parse_benchmark("io_disk_read_random io 1000 disk").unwrap();
         assert_eq!((read.name.as_str(), read.group.as_str()), ("io_disk_read_random", "io"));
         assert_eq!((read.count, read.needs), (1000, Needs::Disk));
-        assert_eq!(guest_command(&read, 10), "suite io_disk_read_random 10 /dev/sda");
+        let command = guest_command(Guest::Linux, &read, 10);
+        assert_eq!(command, "suite io_disk_read_random 10 /dev/sda");
+        let command = guest_command(Guest::Tern, &read, 10);
+        assert_eq!(command, "suite io_disk_read_random 10 /dev/hda");
         assert_eq!(parse_benchmark("loop cpu many -"), None);
         assert_eq!(parse_benchmark("loop cpu 5"), None);
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::peer::{Kind, PROMPT, Peer};
-use super::{BenchError, WorkArguments, bochs, median, show, uml, v86};
+use super::statistics::median;
+use super::{BenchError, WorkArguments, bochs, show, uml, v86};
 
 /// The command that makes the input of the others: 10,000 lines of text.
 const TEXT: &str = r#"i=1; while [ $i -le 10000 ]; do echo "line $i key$((i*7919%1000)) the quick brown fox $((i*i%977))"; i=$((i+1)); done > $D/text"#;

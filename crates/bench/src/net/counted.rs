@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{BenchError, median};
+use super::super::BenchError;
+use super::super::statistics::median;
 use super::pair::Pair;
 use super::traffic::Traffic;
 
@@ -46,7 +47,7 @@ impl Counted {
             };
             all.push(Counted::by(each));
         }
-        Ok(Counted::by(|field| median(all.iter().map(field).collect())))
+        Ok(Counted::by(|field| median(all.iter().map(field))))
     }
 
     /// Makes counts by computing each field in the same way.

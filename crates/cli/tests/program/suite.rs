@@ -4,7 +4,8 @@
 use std::process::Command;
 
 use crate::support::guest::{Guest, PROMPT, add_linux, file};
-use crate::support::{Directory, ring3};
+use crate::support::{Directory, output, ring3};
+use crate::tern::has_tern;
 
 /// The suite's description of a benchmark.
 struct Benchmark {
@@ -81,6 +82,28 @@ fn the_suite_has_the_results_of_the_host_on_the_default_engine() {
 #[ignore = "what the default engine does, in many times the time; make test-long runs it"]
 fn the_suite_has_the_results_of_the_host_in_the_interpreter() {
     compare("interpreter");
+}
+
+/// Runs `ring3 bench cpu` once with further `arguments`, and returns its lines.
+fn bench(arguments: &[&str]) -> Vec<String> {
+    let mut command = ring3();
+    command.args(["bench", "cpu", "--runs", "1"]).args(arguments).arg("--guests");
+    let text = output(command.arg(file("suite").parent().expect("it is in a directory")));
+    String::from_utf8(text).expect("it speaks UTF-8").lines().map(String::from).collect()
+}
+
+/// `ring3 bench` itself compares the results with the host's.
+#[test]
+fn the_suite_is_measured_in_tern() {
+    if !has_tern() {
+        return;
+    }
+    let lines = bench(&["--guest", "tern", "--only", "flow_taskswitch"]);
+    let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let row = lines.iter().map(words).find(|words| words[0] == "flow_taskswitch").expect("a row");
+    // The host, three systems with a ratio each, and how much more time QEMU takes.
+    assert_eq!(row.len(), 1 + 1 + 3 * 2 + 1, "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("(count 0, median)")), "{lines:#?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use crate::support::{Directory, output, ring3, system_program};
 
 /// Returns whether Tern is there. Without a compiler for it, this prints a note.
-fn has_tern() -> bool {
+pub(crate) fn has_tern() -> bool {
     if ring3_tern::TERN.is_none() {
         ring3_skipped::package(format_args!("Tern is missing: install make and gcc"));
     }

@@ -1,7 +1,7 @@
 /*
  * suite: benchmarks of a processor and of the system on it.
  *
- *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen")
+ *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen", "server")
  *   suite NAME COUNT [FILE]       runs one, and prints its checksum and its processor's time in microseconds
  *
  * With count 0 a benchmark does all that it does but the work itself: who measures subtracts that.
@@ -60,6 +60,8 @@ static const struct benchmark benchmarks[] = {
     {"io_disk_write_random", "io", 4000, io_disk_write_random, DISK},
     {"io_disk_write_sequential", "io", 1000, io_disk_write_sequential, DISK},
     {"io_display", "io", 2000, io_display, SCREEN},
+    {"io_network_latency", "io", 1000, io_network_latency, SERVER},
+    {"io_network_throughput", "io", 512, io_network_throughput, SERVER},
 
     {"blended_compile", "blended", 20, blended_compile, NO_FILE},
 };
@@ -92,7 +94,7 @@ int start_self(char *const arguments[])
 
 static int list(void)
 {
-    static const char *const files[] = {[NO_FILE] = "-", [DISK] = "disk", [SCREEN] = "screen"};
+    static const char *const files[] = {[NO_FILE] = "-", [DISK] = "disk", [SCREEN] = "screen", [SERVER] = "server"};
     for (size_t i = 0; i < benchmark_count; i++) {
         const struct benchmark *b = &benchmarks[i];
         printf("%s %s %u %s\n", b->name, b->group, b->count, files[b->file]);
@@ -121,7 +123,8 @@ static int run(const char *name, const char *count, const char *path)
         if (strcmp(b->name, name) != 0)
             continue;
         if (b->file != NO_FILE && path == NULL) {
-            fprintf(stderr, "suite: %s needs a file to work on\n", name);
+            const char *what = b->file == SERVER ? "the ADDRESS:PORT of a server" : "a file to work on";
+            fprintf(stderr, "suite: %s needs %s\n", name, what);
             return 2;
         }
         uint32_t sum = b->run(strtoul(count, NULL, 10), path);

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The kind of file that a benchmark works on; its path is an argument. */
-enum file_kind { NO_FILE, DISK, SCREEN };
+/* The kind of file that a benchmark works on; its path is an argument. In its place a server has address and port. */
+enum file_kind { NO_FILE, DISK, SCREEN, SERVER };
 
 struct benchmark {
     const char *name;
@@ -72,6 +72,9 @@ uint32_t io_disk_read_sequential(uint32_t count, const char *path);
 uint32_t io_disk_write_random(uint32_t count, const char *path);
 uint32_t io_disk_write_sequential(uint32_t count, const char *path);
 uint32_t io_display(uint32_t count, const char *path);
+
+uint32_t io_network_latency(uint32_t count, const char *path);
+uint32_t io_network_throughput(uint32_t count, const char *path);
 
 uint32_t blended_compile(uint32_t count, const char *path);
 

@@ -1,5 +1,6 @@
 //! The options of `ring3 bench`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -30,6 +31,17 @@ pub(crate) enum What {
     Disk(DiskArguments),
     /// Send streams and packets between two guests, in ring3 and in QEMU
     Net(NetArguments),
+    /// Be the server outside to which the suite's network benchmarks connect, until this is ended
+    Server(ServerArguments),
+}
+
+/// The arguments of `ring3 bench server`.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// Listen at this address and port. Whoever reaches it can have data sent, so a guest's user network,
+    /// for which 127.0.0.1 is enough, is the safe way to it
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1234")]
+    pub(crate) listen: SocketAddr,
 }
 
 /// The arguments of `ring3 bench net`.
@@ -140,7 +152,7 @@ impl What {
             What::Cpu(arguments) => arguments.plot.as_deref(),
             What::Disk(arguments) => arguments.plot.as_deref(),
             What::Net(arguments) => arguments.plot.as_deref(),
-            What::Boot(_) | What::Work(_) | What::Exits(_) => None,
+            What::Boot(_) | What::Work(_) | What::Exits(_) | What::Server(_) => None,
         }
     }
 }

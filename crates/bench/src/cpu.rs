@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::guest::{Guest, Guests};
 use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Run, Series};
-use super::suite::{self, Benchmark, Native};
+use super::suite::{self, Benchmark, Native, Needs};
 use super::table::{self, Column, Layout, Row};
 use super::{BenchError, CpuArguments, plot, show};
 
@@ -19,7 +19,10 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let disk = make_disk(directory.path(), "native")?;
     let native = Native::new(&arguments.settings.guest("suite")?, disk)?;
-    let chosen = choose(native.list()?, &arguments.only)?;
+    let mut all = native.list()?;
+    // The guests have no network here.
+    all.retain(|benchmark| benchmark.needs != Needs::Server);
+    let chosen = choose(all, &arguments.only)?;
     let mut systems = boot(arguments, directory.path())?;
     let columns: Vec<_> = systems.iter().map(|system| system.column).collect();
     let layout = table::layout(&columns);

@@ -97,10 +97,10 @@ impl Guest {
         Ok((kernel, archive))
     }
 
-    /// Returns the path of what a benchmark needs, or None if it needs nothing.
+    /// Returns the path of what a benchmark needs, or None if there is none.
     pub(super) fn path(self, needs: Needs) -> Option<&'static str> {
         match (needs, self) {
-            (Needs::Nothing, _) => None,
+            (Needs::Nothing | Needs::Server, _) => None,
             (Needs::Disk, Guest::Linux) => Some("/dev/sda"),
             (Needs::Disk, Guest::Tern) => Some("/dev/hda"),
             (Needs::Screen, Guest::Linux) => Some("/dev/tty1"),

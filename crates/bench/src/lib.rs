@@ -11,6 +11,7 @@
 //!   subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own;
+//! * `server`: the other end of the suite's network benchmarks;
 //! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
 //! * `statistics`: several measurements of the same thing; `table`, `comparison`, `plot` and [`chart`]:
 //!   results as text and as pictures;
@@ -32,6 +33,7 @@ mod monitor;
 mod net;
 mod peer;
 mod plot;
+mod server;
 mod statistics;
 mod suite;
 mod table;
@@ -41,6 +43,7 @@ mod work;
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -105,6 +108,9 @@ pub enum BenchError {
     /// A disk image or another temporary file cannot be made.
     #[error("a temporary file for the measurement cannot be made: {0}")]
     Disk(io::Error),
+    /// The server of the network benchmarks cannot listen.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
     /// A picture cannot be written.
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
@@ -131,6 +137,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Exits(arguments) => exits::measure(arguments),
         What::Disk(arguments) => disk::measure(arguments),
         What::Net(arguments) => net::measure(arguments),
+        What::Server(arguments) => server::serve(arguments),
     }
 }
 

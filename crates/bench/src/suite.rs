@@ -14,6 +14,8 @@ pub(super) enum Needs {
     Disk,
     /// A console on the screen.
     Screen,
+    /// The server outside (`ring3 bench server`).
+    Server,
 }
 
 /// One benchmark, as the suite lists it.
@@ -59,8 +61,8 @@ impl Native {
             .collect()
     }
 
-    /// Runs a benchmark. Returns None if the host lacks the resource that it needs; for one, the host's
-    /// screen is not ours to write to.
+    /// Runs a benchmark. Returns None if the host lacks the resource that it needs: the host's screen is not
+    /// ours to write to, and there is no server.
     pub(super) fn run(
         &self,
         benchmark: &Benchmark,
@@ -71,7 +73,7 @@ impl Native {
         let arguments = match benchmark.needs {
             Needs::Nothing => vec![benchmark.name.as_str(), &count],
             Needs::Disk => vec![benchmark.name.as_str(), &count, &disk],
-            Needs::Screen => return Ok(None),
+            Needs::Screen | Needs::Server => return Ok(None),
         };
         let text = self.output(&arguments)?;
         let outcome = outcome(&text, &benchmark.name)
@@ -116,6 +118,7 @@ fn parse_benchmark(line: &str) -> Option<Benchmark> {
         "-" => Needs::Nothing,
         "disk" => Needs::Disk,
         "screen" => Needs::Screen,
+        "server" => Needs::Server,
         _ => return None,
     };
     Some(Benchmark { name: name.into(), group: group.into(), count: count.parse().ok()?, needs })

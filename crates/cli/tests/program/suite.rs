@@ -1,7 +1,8 @@
 //! The benchmark suite (`guest/suite`, `ring3 bench cpu`) computes the same results in a guest as on the
 //! host.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 use crate::support::guest::{Guest, PROMPT, add_linux, file};
 use crate::support::{Directory, output, ring3};
@@ -11,7 +12,7 @@ use crate::tern::has_tern;
 struct Benchmark {
     name: String,
     count: u32,
-    /// `-`, `disk` or `screen`.
+    /// `-`, `disk`, `screen` or `server`.
     needs: String,
 }
 
@@ -38,6 +39,36 @@ fn checksum<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     (words.next()? == name).then(|| words.next())?
 }
 
+/// `ring3 bench server` at a free port of this host.
+struct Server {
+    child: Child,
+    port: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        let mut command = ring3();
+        command.args(["bench", "server", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("it was asked for");
+        BufReader::new(output).read_line(&mut line).expect("it says where it listens");
+        let port = line.trim().strip_prefix("Listening at 127.0.0.1:").map(String::from);
+        Server { child, port: port.expect("its port") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The commands that connect Linux to the user network.
+const NETWORK: &str = "modprobe virtio_pci; modprobe virtio_net; ip link set eth0 up; \
+                       ip addr add 10.0.2.15/24 dev eth0";
+
 /// Runs each benchmark for a thousandth of its usual time, and with nothing to do, in a guest of the engine.
 fn compare(engine: &str) {
     let directory = Directory::new();
@@ -45,23 +76,32 @@ fn compare(engine: &str) {
     let image: Vec<u8> = (0..16u32 << 18).flat_map(u32::to_le_bytes).collect();
     let [ours, the_guests] = ["host", "guest"].map(|name| directory.file(name, &image));
     let drive = format!("file={},index=0", the_guests.display());
+    let server = Server::start();
     let mut guest = Guest::start(|command| {
-        command.args(["--engine", engine, "--drive", &drive]);
+        command.args(["--engine", engine, "--drive", &drive, "--nic", "user"]);
         add_linux(command, &["suite.cpio.gz"]);
     });
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; modprobe ata_piix; modprobe sd_mod");
+    guest.command(NETWORK);
     let benchmarks = list();
     assert!(benchmarks.len() > 30, "{} benchmarks", benchmarks.len());
     for Benchmark { name, count, needs } in benchmarks {
         for count in [0, (count / 1000).clamp(3, 1000)] {
             let times = count.to_string();
             let (expected, path) = match needs.as_str() {
-                "-" => (on_host(&[&name, &times]), ""),
-                "disk" => (on_host(&[&name, &times, &ours.display().to_string()]), "/dev/sda"),
+                "-" => (on_host(&[&name, &times]), String::new()),
+                "disk" => {
+                    (on_host(&[&name, &times, &ours.display().to_string()]), "/dev/sda".into())
+                }
+                "server" => {
+                    let [from_host, from_guest] =
+                        ["127.0.0.1", "10.0.2.2"].map(|host| format!("{host}:{}", server.port));
+                    (on_host(&[&name, &times, &from_host]), from_guest)
+                }
                 // The test must not write to the host's screen; in the guest, the program itself checks the
                 // screen.
-                _ => (format!("{name} {count:08x}"), "/dev/tty1"),
+                _ => (format!("{name} {count:08x}"), "/dev/tty1".into()),
             };
             let expected = checksum(&expected, &name).expect("the host's checksum");
             let shown = guest.command(&format!("suite {name} {times} {path}"));

@@ -8,10 +8,14 @@
 //! translated code is left, the registers go back to the image, since all other host code uses the same
 //! registers.
 
+use std::arch::x86_64::__cpuid_count;
+use std::sync::LazyLock;
+
 use iced_x86::{Code, CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::segment::sreg;
 use ring3_x86::sse::MXCSR_MASK;
+use ring3_x86::undefined::Vendor;
 
 use crate::code::block_store::BlockStore;
 use crate::code::copy;
@@ -154,12 +158,12 @@ impl Numeric {
             let eip = block.eip.wrapping_add(site.offset.into());
             let (code, data) = self.selectors[usize::from(block.is_user)];
             self.pointers.instruction = (eip, code);
-            // Older processors, such as some hosts, note every operand; the guest's notes only operands of
-            // unmasked exceptions.
+            // The guest's processor notes only operands of unmasked exceptions; not all hosts do so.
             let has_exception = image.get(0) & STATUS_ES != 0;
+            let is_noted = has_exception || notes_operands_of_exceptions_only();
             // The host's operand pointer is an offset in GS, and so the linear address. Operands of the
             // kernel itself are in the upper half of the addresses.
-            if has_exception && operand != UNCHANGED && operand >> 32 == 0 {
+            if is_noted && operand != UNCHANGED && operand >> 32 == 0 {
                 // For flat code the segment of the operand is not known.
                 self.pointers.operand = match site.operand.map(usize::from) {
                     None => (operand as u32, data),
@@ -191,6 +195,23 @@ impl Numeric {
         cpu.set_x87_image(&registers);
         self.location = Location::Cpu;
     }
+}
+
+/// Returns whether the host's processor notes the address of an operand only for unmasked exceptions (SDM
+/// vol. 1, 8.1.8: CPUID.(EAX=07H,ECX=0H):EBX, bit 6). Intel's have done so since 2013.
+fn notes_operands_of_exceptions_only() -> bool {
+    static NOTES: LazyLock<bool> = LazyLock::new(|| {
+        let [basic, features] = [0, 7].map(|leaf| __cpuid_count(leaf, 0));
+        basic.eax >= 7 && features.ebx & 1 << 6 != 0
+    });
+    *NOTES
+}
+
+/// Returns whether the address of an operand is still known after FNCLEX, which hides that there was an
+/// exception. Processors of AMD forget it then, and so does the guest's ([`Vendor`]). In code with bases the
+/// segment of the operand is known only as long as no other instruction comes.
+fn survives_fnclex(is_flat: bool) -> bool {
+    Vendor::of_host() == Vendor::Amd || is_flat && notes_operands_of_exceptions_only()
 }
 
 /// Returns whether `instruction` uses x87, MMX or SSE registers.
@@ -259,12 +280,13 @@ pub(crate) fn waits(instruction: &Instruction) -> bool {
 }
 
 /// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that
-/// `address` returns. `checked` is what its block has checked so far. Returns false if the instruction is
+/// `address` returns; `is_flat` says whether it is in flat code. `checked` is what its block has checked so far. Returns false if the instruction is
 /// left to the interpreter; the caller then throws away what was written, and `checked`.
 pub(crate) fn translate(
     emitter: &mut Emitter,
     instruction: &Instruction,
     checked: &mut Checked,
+    is_flat: bool,
     address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
 ) -> bool {
     use Mnemonic as M;
@@ -300,6 +322,7 @@ pub(crate) fn translate(
         | M::Dppd
         | M::Fprem
         | M::Fprem1 => return false,
+        M::Fnclex if !survives_fnclex(is_flat) => return false,
         _ => {}
     }
     let has_known_registers = (0..instruction.op_count()).all(|operand| {

@@ -543,7 +543,8 @@ impl BlockBuilder<'_> {
         let segmented = self.mode.segmented.as_ref();
         if numeric::is_numeric(instruction) {
             let is_flat = segmented.is_none();
-            return numeric::translate(emitter, instruction, &mut self.checked, |emitter| {
+            let checked = &mut self.checked;
+            return numeric::translate(emitter, instruction, checked, is_flat, |emitter| {
                 if is_flat {
                     address(emitter, instruction)
                 } else {

@@ -5,7 +5,7 @@
 
 #include "suite.h"
 
-static uint64_t now(void)
+uint64_t now(void)
 {
     struct timespec time;
     if (clock_gettime(CLOCK_MONOTONIC, &time) != 0)

@@ -2,10 +2,11 @@
  * suite: benchmarks of a processor and of the system on it.
  *
  *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen", "server")
- *   suite NAME COUNT [FILE]       runs one, and prints its checksum and its processor's time in microseconds
+ *   suite NAME COUNT [FILE]       runs one, and prints its checksum, its processor's time in microseconds, and the
+ *                                 microseconds and cycles of the time-stamp counter that have passed
  *
  * With count 0 a benchmark does all that it does but the work itself: who measures subtracts that.
- * The time is what the kernel says (getrusage), and of use only where the kernel's clock can be trusted.
+ * The times are what the kernel says (getrusage, its clock), and of use only where its clock can be trusted.
  *
  * The names with a subject before them (flow_call) are those of van der Kouwe, "Porting the QEMU virtualization
  * software to MINIX 3" (2009), table 5; loop, getpid, pipesw and fork are those of Eiraku and Shinjo,
@@ -116,6 +117,13 @@ static uint64_t processor_time(void)
     return sum;
 }
 
+static uint64_t time_stamp(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return (uint64_t)high << 32 | low;
+}
+
 static int run(const char *name, const char *count, const char *path)
 {
     for (size_t i = 0; i < benchmark_count; i++) {
@@ -127,8 +135,11 @@ static int run(const char *name, const char *count, const char *path)
             fprintf(stderr, "suite: %s needs %s\n", name, what);
             return 2;
         }
+        unsigned long long begin = now(), cycles = time_stamp();
         uint32_t sum = b->run(strtoul(count, NULL, 10), path);
-        printf("%s %08x %llu\n", name, sum, (unsigned long long)processor_time());
+        cycles = time_stamp() - cycles;
+        unsigned long long passed = (now() - begin) / 1000;
+        printf("%s %08x %llu %llu %llu\n", name, sum, (unsigned long long)processor_time(), passed, cycles);
         return 0;
     }
     fprintf(stderr, "suite: there is no benchmark %s\n", name);

@@ -35,6 +35,9 @@ static inline uint32_t next_random(uint32_t x)
     return x * 1664525u + 1013904223u;
 }
 
+/* Nanoseconds of the system's own clock. */
+uint64_t now(void);
+
 uint32_t calibrate_busy(uint32_t count, const char *path);
 uint32_t calibrate_idle(uint32_t count, const char *path);
 

@@ -33,6 +33,18 @@ pub(crate) enum What {
     Net(NetArguments),
     /// Be the server outside to which the suite's network benchmarks connect, until this is ended
     Server(ServerArguments),
+    /// Execute a script in several guests, each in several kinds of machines, and on the host, and store what
+    /// it prints
+    Driver(DriverArguments),
+}
+
+/// The arguments of `ring3 bench driver`.
+#[derive(Debug, Args)]
+pub(crate) struct DriverArguments {
+    /// The file that names the script, the kinds of machines, the guests and the directory for the results
+    /// (TOML)
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 /// The arguments of `ring3 bench server`.
@@ -152,7 +164,9 @@ impl What {
             What::Cpu(arguments) => arguments.plot.as_deref(),
             What::Disk(arguments) => arguments.plot.as_deref(),
             What::Net(arguments) => arguments.plot.as_deref(),
-            What::Boot(_) | What::Work(_) | What::Exits(_) | What::Server(_) => None,
+            What::Boot(_) | What::Work(_) | What::Exits(_) | What::Server(_) | What::Driver(_) => {
+                None
+            }
         }
     }
 }

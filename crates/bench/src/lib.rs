@@ -11,7 +11,7 @@
 //!   subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own;
-//! * `server`: the other end of the suite's network benchmarks;
+//! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
 //! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
 //! * `statistics`: several measurements of the same thing; `table`, `comparison`, `plot` and [`chart`]:
 //!   results as text and as pictures;
@@ -27,6 +27,7 @@ pub mod chart;
 mod comparison;
 mod cpu;
 mod disk;
+mod driver;
 mod exits;
 mod guest;
 mod monitor;
@@ -52,6 +53,7 @@ pub use arguments::BenchArguments;
 use arguments::{
     CpuArguments, DiskArguments, ExitsArguments, NetArguments, Settings, What, WorkArguments,
 };
+pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
 
 /// Why a measurement has failed.
@@ -111,6 +113,15 @@ pub enum BenchError {
     /// The server of the network benchmarks cannot listen.
     #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, io::Error),
+    /// The file of `ring3 bench driver` is wrong.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The files for results cannot be made.
+    #[error("the results cannot be stored in {0}: {1}")]
+    Results(PathBuf, io::Error),
+    /// Some runs of `ring3 bench driver` have failed.
+    #[error("{0} of {1} runs have failed")]
+    Runs(usize, usize),
     /// A picture cannot be written.
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
@@ -138,6 +149,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Disk(arguments) => disk::measure(arguments),
         What::Net(arguments) => net::measure(arguments),
         What::Server(arguments) => server::serve(arguments),
+        What::Driver(arguments) => driver::measure(arguments),
     }
 }
 

@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-const QEMU: &str = "qemu-system-i386";
+pub(super) const QEMU: &str = "qemu-system-i386";
 
 /// Returns whether `program` can be found in `PATH`.
 pub(super) fn is_installed(program: &str) -> bool {
@@ -231,17 +231,25 @@ pub(super) fn processor_time(child: &Child) -> io::Result<f64> {
 fn time_with_children(id: u32) -> io::Result<Duration> {
     let mut sum = time_of_ended_children(id)?;
     for thread in fs::read_dir(format!("/proc/{id}/task"))? {
-        let thread = thread?.path();
         // A thread that has just ended no longer has files.
-        let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+        let text = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
         let nanoseconds = text.split(' ').next().and_then(|word| word.parse().ok());
         sum += Duration::from_nanos(nanoseconds.unwrap_or(0));
-        let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|word| word.parse().ok()) {
-            sum += time_with_children(child).unwrap_or_default();
-        }
+    }
+    for child in children(id)? {
+        sum += time_with_children(child).unwrap_or_default();
     }
     Ok(sum)
+}
+
+/// Returns the living children of the process `id`.
+pub(super) fn children(id: u32) -> io::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        all.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+    }
+    Ok(all)
 }
 
 fn time_of_ended_children(id: u32) -> io::Result<Duration> {

@@ -43,19 +43,19 @@ pub(crate) fn serve(arguments: &ServerArguments) -> Result<(), BenchError> {
 }
 
 /// A server that listens.
-struct Server(Listener);
+pub(crate) struct Server(Listener);
 
 impl Server {
-    fn listen(address: SocketAddr) -> Result<Server, BenchError> {
+    pub(crate) fn listen(address: SocketAddr) -> Result<Server, BenchError> {
         Listener::tcp(address).map(Server).map_err(|error| BenchError::Listen(address, error))
     }
 
-    fn address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_address()
     }
 
     /// Serves until the listener is closed.
-    fn run(&self) {
+    pub(crate) fn run(&self) {
         let admission = Admission::new(ROOM);
         loop {
             match self.0.wait() {

@@ -124,16 +124,16 @@ fn parse_benchmark(line: &str) -> Option<Benchmark> {
     Some(Benchmark { name: name.into(), group: group.into(), count: count.parse().ok()?, needs })
 }
 
-/// Finds the results of benchmark `name` in `text`: a line with its name, checksum and microseconds.
+/// Finds the results of benchmark `name` in `text`: a line that begins with its name, its checksum and
+/// microseconds of processor time.
 pub(super) fn outcome(text: &str, name: &str) -> Option<Outcome> {
     text.lines().find_map(|line| {
-        let words: [&str; 3] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
-        let [first, checksum, microseconds] = words;
-        if first != name {
+        let mut words = line.split_whitespace();
+        if words.next()? != name {
             return None;
         }
-        let checksum = u32::from_str_radix(checksum, 16).ok()?;
-        Some(Outcome { checksum, time: microseconds.parse::<f64>().ok()? / 1e6 })
+        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
+        Some(Outcome { checksum, time: words.next()?.parse::<f64>().ok()? / 1e6 })
     })
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_found_among_other_things() {
-        let text = "\u{1b}[6nsuite loop 5\r\nloop 0000beef 1500\r\n";
+        let text = "\u{1b}[6nsuite loop 5\r\nloop 0000beef 1500 1600 3200000\r\n";
         assert_eq!(outcome(text, "loop"), Some(Outcome { checksum: 0xbeef, time: 0.0015 }));
         assert_eq!(outcome("Illegal instruction\r\n", "loop"), None);
         assert_eq!(outcome(text, "hash"), None);

@@ -9,6 +9,7 @@ mod boot_loaders;
 mod disks;
 mod doctor;
 mod documents;
+mod driver;
 mod encrypted;
 mod errors;
 mod firmware;

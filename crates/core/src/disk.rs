@@ -5,6 +5,7 @@
 //! is busy.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::device::DeviceId;
 
@@ -87,17 +88,22 @@ pub struct DiskAnswer {
 }
 
 /// Why a request failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum DiskError {
     /// Not all of the sectors exist.
+    #[error("not all of the sectors exist")]
     OutOfRange,
     /// The medium is write-protected.
+    #[error("the medium is write-protected")]
     ReadOnly,
     /// The drive is empty.
+    #[error("the drive is empty")]
     NoMedium,
     /// The host failed to perform the operation.
+    #[error("the host failed to perform the operation")]
     Host,
     /// The host has no space for the data.
+    #[error("the host has no space for the data")]
     NoSpace,
 }
 

@@ -238,9 +238,7 @@ impl Memory {
 
     /// Clears RAM and areas to zero and maps RAM alone, as at power-on.
     pub fn clear(&mut self) {
-        for page in 0..self.code.len() {
-            self.forget_code(page as u32);
-        }
+        self.forget_all_code();
         self.reset_map();
         // A new mapping gets its zero pages from the host at no cost.
         match self.pages.zeroed(self.bytes.len()) {
@@ -456,6 +454,13 @@ impl Memory {
     /// Returns the bytes of RAM, followed by those of all areas.
     pub fn all_contents(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Lets `change` change the bytes of RAM and, behind them, those of all areas, and forgets all decoded
+    /// code.
+    pub fn change_contents<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.forget_all_code();
+        change(&mut self.bytes)
     }
 
     fn check(&self, start: u64, len: u64) -> Result<(), MemoryError> {

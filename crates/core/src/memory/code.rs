@@ -71,6 +71,13 @@ impl Memory {
         }
     }
 
+    /// Notes that the code in all pages is stale.
+    pub(super) fn forget_all_code(&mut self) {
+        for page in 0..self.code.len() {
+            self.forget_code(page as u32);
+        }
+    }
+
     /// Returns whether [`Memory::take_stale_code`] would return something.
     #[inline(always)]
     pub fn has_stale_code(&self) -> bool {

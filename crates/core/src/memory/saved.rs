@@ -109,10 +109,21 @@ impl Run {
 impl Memory {
     /// Saves RAM, areas and the map. Pages of zeros take no space.
     pub fn save(&self) -> SavedState {
+        self.save_with(self.save_contents())
+    }
+
+    /// Saves as [`Memory::save`] does, but without the contents of RAM and areas, for those who keep
+    /// [`Memory::all_contents`] elsewhere. Restored, it is memory of zeros;
+    /// [`Memory::change_contents`] fills it.
+    pub fn save_without_contents(&self) -> SavedState {
+        self.save_with(Vec::new())
+    }
+
+    fn save_with(&self, contents: Vec<Part<&Bytes>>) -> SavedState {
         let state = State {
             ram_size: self.size(),
             pages: self.code.len() as u64,
-            contents: self.save_contents(),
+            contents,
             reads: self.reads.save(),
             writes: self.writes.save(),
         };
@@ -214,6 +225,22 @@ mod tests {
         assert_eq!(other.save(), saved);
         assert_ne!(other.layout_generation(), layout);
         assert_eq!(other.take_stale_code(), [5]);
+    }
+
+    #[test]
+    fn contents_can_be_kept_elsewhere() {
+        let (mut memory, area) = memory();
+        memory.write(0x1fff, &[1, 2]);
+        memory.write_area(area, 0x3fff, &[4]);
+        let (layout, contents) = (memory.save_without_contents(), memory.all_contents().to_vec());
+        let (mut other, _) = self::memory();
+        other.write(0x5000, &[9; 0x2000]);
+        other.restore(&layout).unwrap();
+        assert!(other.all_contents().iter().all(|byte| *byte == 0));
+        other.mark_code(0x1000, 1);
+        other.change_contents(|bytes| bytes.copy_from_slice(&contents));
+        assert_eq!(other.save(), memory.save());
+        assert_eq!(other.take_stale_code(), [1]);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use ring3_block::{Error, Fault, Format, Image, OpenOptions};
+use ring3_block::{Error, Fault, Format, Image, OpenOptions, SnapshotAct};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
-use ring3_vm::drives::{Cache, DetectZeroes, Drive, ResizeError};
+use ring3_vm::drives::{
+    Cache, DetectZeroes, Drive, KeepDiskError, KeptDisk, ResizeError, WrittenSectors,
+};
 
 use crate::range::{bytes_of, check};
 use crate::{Access, ImageError, ImageOptions};
@@ -52,6 +55,9 @@ impl ImageFile {
             }
             opened => opened,
         }?;
+        if let Some(snapshot) = &options.shows {
+            image.show_snapshot(snapshot)?;
+        }
         // The `size` of a raw image is rounded up, so only its file tells whether it ends within a sector.
         let len = match (image.format(), std::fs::metadata(path)) {
             (Format::Raw, Ok(file)) if file.is_file() => file.len(),
@@ -68,6 +74,11 @@ impl ImageFile {
     /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.image.path()
+    }
+
+    /// Returns the snapshot in the image that it shows, instead of the image's present state.
+    pub(crate) fn shown(&self) -> Option<&str> {
+        self.options.shows.as_deref()
     }
 
     /// Returns the size of the medium at present, and whether it is read-only.
@@ -180,6 +191,31 @@ impl Drive for ImageFile {
             | DiskOperation::WriteZeroes { .. }
             | DiskOperation::Eject => None,
         }
+    }
+
+    fn keep(&self, name: &str, _written: WrittenSectors<'_>) -> Result<KeptDisk, KeepDiskError> {
+        if self.present().read_only {
+            let shown = self.options.shows.clone();
+            return Ok(shown.map_or(KeptDisk::InFile, KeptDisk::InSnapshot));
+        }
+        if self.image.format() != Format::Qcow2 {
+            return Err(KeepDiskError::Format(self.image.format().name()));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let date = (now.as_secs() as u32, now.subsec_nanos());
+        self.image
+            .snapshot(&SnapshotAct::Create { name: name.to_owned(), date })
+            .map_err(|error| KeepDiskError::Image(error.into()))?;
+        Ok(KeptDisk::InSnapshot(name.to_owned()))
+    }
+
+    fn drop_kept(&self, name: &str) -> Result<(), KeepDiskError> {
+        if !self.image.snapshots().iter().any(|snapshot| snapshot.name == name) {
+            return Ok(());
+        }
+        self.image
+            .snapshot(&SnapshotAct::Delete(name.to_owned()))
+            .map_err(|error| KeepDiskError::Image(error.into()))
     }
 
     fn end(&self) {

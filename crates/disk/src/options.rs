@@ -53,4 +53,6 @@ pub struct ImageOptions {
     pub no_external_files: bool,
     /// The password of an encrypted image.
     pub secret: Option<Secret>,
+    /// The snapshot in the image that shows the disk, instead of its present state. Only for reading.
+    pub shows: Option<String>,
 }

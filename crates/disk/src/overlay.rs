@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
-use ring3_vm::drives::Drive;
+use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk, WrittenSectors};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::image::{kind_of, offset_of};
@@ -137,6 +137,24 @@ impl Drive for Overlay {
         Ok(Vec::new())
     }
 
+    fn keep(&self, _name: &str, written: WrittenSectors<'_>) -> Result<KeptDisk, KeepDiskError> {
+        let groups = self.written.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut bytes = vec![0; GROUP as usize * SECTOR_SIZE];
+        for group in groups.into_keys() {
+            let (mut first, end) = (group * GROUP, self.medium.sectors.min((group + 1) * GROUP));
+            while first < end {
+                let (is_written, next) = self.run(first, end);
+                if is_written {
+                    let run = &mut bytes[..(next - first) as usize * SECTOR_SIZE];
+                    self.over.read_exact_at(run, offset_of(first))?;
+                    written(first, run)?;
+                }
+                first = next;
+            }
+        }
+        Ok(KeptDisk::UnderWrites(self.base.shown().map(str::to_owned)))
+    }
+
     fn medium(&self) -> Option<Medium> {
         Some(self.medium)
     }
@@ -192,6 +210,29 @@ mod tests {
         let discard = DiskOperation::Discard { sector: 100, count: 20 };
         assert_eq!(drive.execute(&discard), Ok(Vec::new()));
         assert_eq!(drive.execute(&DiskOperation::Read { sector: 0, count: 200 }), Ok(expected));
+    }
+
+    #[test]
+    fn what_was_written_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, vec![7; 200 * 512]).unwrap();
+        let drive = Overlay::open(&path, ImageOptions::default()).unwrap();
+        let other = Overlay::open(&path, ImageOptions::default()).unwrap();
+        for (sector, count) in [(3, 1), (60, 10), (199, 1)] {
+            let write = DiskOperation::Write { sector, data: vec![sector as u8; count * 512] };
+            drive.execute(&write).unwrap();
+        }
+        let mut runs = Vec::new();
+        let mut keep = |first, bytes: &[u8]| {
+            runs.push((first, bytes.len() / 512));
+            let write = DiskOperation::Write { sector: first, data: bytes.to_vec() };
+            other.execute(&write).map(drop).map_err(io::Error::other)
+        };
+        assert_eq!(drive.keep("now", &mut keep).unwrap(), KeptDisk::UnderWrites(None));
+        assert_eq!(runs, [(3, 1), (60, 4), (64, 6), (199, 1)]);
+        let all = DiskOperation::Read { sector: 0, count: 200 };
+        assert_eq!(other.execute(&all), drive.execute(&all));
     }
 
     #[test]

@@ -151,7 +151,11 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     let is_known = id == "net0";
                     reply.answer(if is_known { Ok(()) } else { Err(LinkError::NoCard) });
                 }
-                Request::PlugDisk(..) | Request::Unplug(..) | Request::DriveFailed(_) => {}
+                Request::AreDrivesIdle(reply) => reply.answer(true),
+                Request::PlugDisk(..)
+                | Request::Unplug(..)
+                | Request::DriveFailed(_)
+                | Request::Keep(..) => {}
             }
         }
         while let Some(input) = door.take(|_| true) {

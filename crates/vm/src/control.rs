@@ -26,7 +26,10 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ring3_core::device::DeviceId;
 use ring3_core::disk::{DiskError, DriveId, Medium};
@@ -41,11 +44,14 @@ use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
-use crate::machine::Ending;
+use crate::machine::{Ending, SavedMachine};
 use crate::stats::Stats;
 
 /// Upper bound of the events that wait for a subscriber; later ones are lost to it.
 const EVENTS_WAITING: usize = 256;
+
+/// How long [`Control::keep`] waits for drives.
+pub const DRIVES_MAX: Duration = Duration::from_secs(10);
 
 /// The machine has ended and answers no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -236,6 +242,44 @@ pub enum Request {
     PciFunctions(Reply<Vec<PciFunction>>),
     /// Describe the parts of the machine.
     Describe(Reply<Box<Description>>),
+    /// Return whether drives have answered all requests.
+    AreDrivesIdle(Reply<bool>),
+    /// Show the machine as it is at this moment, to be kept.
+    Keep(Keeper, Reply<Result<(), KeepError>>),
+}
+
+/// The machine at one moment, between two instructions: everything from which it can continue, apart from
+/// inputs that wait at the door.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// The machine, without the contents of memory.
+    pub machine: SavedMachine,
+    /// The contents of memory ([`Vm::fill_memory`](crate::Vm::fill_memory)).
+    pub memory: &'a [u8],
+    /// The drives, and what does the work of each, which nobody uses now.
+    pub drives: Vec<(DriveInfo, Arc<dyn Drive>)>,
+}
+
+/// A function that keeps a [`Moment`]. The machine stands still meanwhile.
+pub struct Keeper(pub(crate) Box<dyn FnOnce(Moment<'_>) + Send>);
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
+/// The reasons why a moment of a machine cannot be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum KeepError {
+    /// The machine has ended.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// Drives have not answered all requests.
+    #[error(
+        "the drives have not finished their work: try it again, or see what is wrong with them"
+    )]
+    DrivesAreBusy,
 }
 
 /// The way back for the answer to a request. If it is dropped without an answer, the request fails with
@@ -366,6 +410,30 @@ impl Control {
     /// Describes the parts of the machine.
     pub fn describe(&self) -> Result<Description, Ended> {
         self.ask(Request::Describe).map(|description| *description)
+    }
+
+    /// Passes the machine as it is at this moment to `keeper`, for which it stands still. While drives work,
+    /// this pauses it for up to [`DRIVES_MAX`].
+    pub fn keep(&self, keeper: impl FnOnce(Moment<'_>) + Send + 'static) -> Result<(), KeepError> {
+        let was_running = self.status() == Status::Running;
+        if was_running {
+            self.pause()?;
+        }
+        let until = Instant::now() + DRIVES_MAX;
+        let kept = loop {
+            // The answers of drives are taken by a paused machine, too.
+            if self.ask(Request::AreDrivesIdle)? {
+                break self.ask(|reply| Request::Keep(Keeper(Box::new(keeper)), reply))?;
+            }
+            if Instant::now() > until {
+                break Err(KeepError::DrivesAreBusy);
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        if was_running {
+            self.resume()?;
+        }
+        kept
     }
 
     /// Presses or releases a key. Waits while too many keys are queued.

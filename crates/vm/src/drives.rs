@@ -26,6 +26,7 @@
 mod attached;
 mod counts;
 mod errors;
+mod kept;
 mod overlap;
 mod pool;
 mod throttle;
@@ -45,6 +46,7 @@ use thiserror::Error;
 
 pub use counts::{Counts, OperationCounts};
 pub use errors::{Action, ErrorPolicy, OnError};
+pub use kept::{KeepDiskError, KeptDisk, WrittenSectors};
 pub use throttle::{BadLimits, Limit, Limits};
 pub use writes::{Cache, DetectZeroes};
 
@@ -91,6 +93,21 @@ pub trait Drive: Debug + Send + Sync {
     /// Changes the size of the medium.
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
         Err(ResizeError::Fixed)
+    }
+
+    /// Keeps the present contents of the disk for a saved machine, which knows them by `name`, and passes
+    /// sectors that are nowhere else to `written`. Nothing is under way.
+    fn keep(&self, _name: &str, _written: WrittenSectors<'_>) -> Result<KeptDisk, KeepDiskError> {
+        match self.medium() {
+            None => Ok(KeptDisk::NoMedium),
+            Some(medium) if medium.read_only => Ok(KeptDisk::InFile),
+            Some(_) => Err(KeepDiskError::Served),
+        }
+    }
+
+    /// Drops what [`Drive::keep`] has kept by `name`, if it is there.
+    fn drop_kept(&self, _name: &str) -> Result<(), KeepDiskError> {
+        Ok(())
     }
 
     /// Returns the medium in the drive.
@@ -457,6 +474,11 @@ impl Drives {
                 at.replace(Arc::new(Empty));
             }
         }
+    }
+
+    /// Returns what does the work of drive `id`.
+    pub(crate) fn of(&self, id: DriveId) -> Option<Arc<dyn Drive>> {
+        self.all.iter().find(|at| at.id == id).map(|at| Arc::clone(&at.drive))
     }
 
     /// Describes the drives of a machine with this configuration. The board knows whether the guest holds

@@ -1,7 +1,9 @@
 //! The treatment of writes, in QEMU's words (QEMU, "Disk Images" and `-drive`).
 
+use serde::{Deserialize, Serialize};
+
 /// The treatment of writes before the guest flushes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// Whether writes may wait for a flush. If not, each is on stable storage before it is answered.
     pub writeback: bool,
@@ -36,7 +38,7 @@ impl Cache {
 }
 
 /// The treatment of writes of zeros.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DetectZeroes {
     /// They are written like other data.
     #[default]

@@ -49,12 +49,30 @@ impl Vm {
     /// guest that continues to use translations of addresses that it should have invalidated may find them
     /// gone, as on any processor.)
     pub fn save(&mut self) -> SavedMachine {
+        let memory = self.memory.save();
+        self.save_with(memory)
+    }
+
+    /// Saves as [`Vm::save`] does, but without the contents of memory, which are kept elsewhere.
+    pub(super) fn save_without_contents(&mut self) -> SavedMachine {
+        let memory = self.memory.save_without_contents();
+        self.save_with(memory)
+    }
+
+    /// Lets `fill` set the contents of the memory of a machine that was saved without them: RAM, and behind
+    /// it the memory of the display and the ROMs, as [`Moment::memory`](crate::control::Moment::memory) had
+    /// them.
+    pub fn fill_memory<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.memory.change_contents(fill)
+    }
+
+    fn save_with(&mut self, memory: SavedState) -> SavedMachine {
         SavedMachine {
             version: STATE_VERSION,
             config: self.config.clone(),
             software: (*self.software).clone(),
             cpu: self.cpu.save(),
-            memory: self.memory.save(),
+            memory,
             board: self.board.save(),
             clock: self.clock.clone(),
             resets: self.stats.resets,

@@ -9,9 +9,9 @@ use ring3_core::input::{DeviceInput, Input};
 use tracing::{trace, warn};
 
 use crate::board::Board;
-use crate::control::{Event, LinkError, MediumHeld, Request};
+use crate::control::{DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request};
 use crate::door::Door;
-use crate::drives::{Action, Drive, DriveFailure, LimitError, Limits, ResizeError};
+use crate::drives::{Action, Drive, DriveFailure, Empty, LimitError, Limits, ResizeError};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
 use crate::stats::Stats;
@@ -151,26 +151,46 @@ impl Vm {
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
-                Request::Drives(reply) => {
-                    let mut drives = self.drives.describe(&self.config);
-                    for drive in &mut drives {
-                        drive.locked = self.board.holds_medium(drive.drive);
-                        let card = self.ids.get(&drive.drive.device).cloned();
-                        drive.id = card.or_else(|| drive.names.device.clone());
-                    }
-                    reply.answer(drives);
-                }
+                Request::Drives(reply) => reply.answer(self.describe_drives()),
                 Request::Processor(reply) => reply.answer(Box::new(self.processor())),
                 Request::Memory(range, reply) => reply.answer(self.peek(range)),
                 Request::Physical(linear, reply) => reply.answer(self.physical(linear)),
                 Request::PciFunctions(reply) => reply.answer(self.pci_functions()),
                 Request::Describe(reply) => reply.answer(Box::new(self.describe())),
+                Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
+                Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
                 Request::Stats(reply) => {
                     let stats = Stats { host_time: door.host_time(), ..self.stats() };
                     reply.answer(Box::new(stats));
                 }
             }
         }
+    }
+
+    /// Describes the drives.
+    fn describe_drives(&self) -> Vec<DriveInfo> {
+        let mut drives = self.drives.describe(&self.config);
+        for drive in &mut drives {
+            drive.locked = self.board.holds_medium(drive.drive);
+            let card = self.ids.get(&drive.drive.device).cloned();
+            drive.id = card.or_else(|| drive.names.device.clone());
+        }
+        drives
+    }
+
+    /// Passes this moment to `keeper`.
+    fn keep(&mut self, keeper: Keeper) -> Result<(), KeepError> {
+        if self.drives.are_waiting() {
+            return Err(KeepError::DrivesAreBusy);
+        }
+        let drives = self.describe_drives().into_iter().map(|info| {
+            let drive = self.drives.of(info.drive).unwrap_or_else(|| Arc::new(Empty));
+            (info, drive)
+        });
+        let drives = drives.collect();
+        let machine = self.save_without_contents();
+        keeper.0(Moment { machine, memory: self.memory.all_contents(), drives });
+        Ok(())
     }
 
     /// Handles an operation that the host could not execute: tells the subscribers, and pauses if the

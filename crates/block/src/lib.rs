@@ -75,4 +75,4 @@ pub use format::{BackingName, Details, Extent, Format, Kind, Snapshot, SnapshotA
 pub use image::{Backing, Image, Mapping, OpenOptions};
 pub use preallocation::{BadPreallocation, Preallocation};
 pub use spec::{BadSpec, ImageSpec};
-pub use unfinished::{abandon_unfinished, remove_left};
+pub use unfinished::{Unfinished, abandon_unfinished, remove_left};

@@ -102,7 +102,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// A file that is removed when this is dropped, if it was not finished.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub struct Unfinished {
     file: Arc<HostFile>,
     path: PathBuf,
     is_finished: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Unfinished {
 
 impl Unfinished {
     /// Makes a file for an image at `target`.
-    pub(crate) fn make(target: &Path) -> Result<Unfinished, Error> {
+    pub fn make(target: &Path) -> Result<Unfinished, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let not_an_image = || Error::NotAnImage { path: target.to_owned() };
         let prefix = prefix(target).ok_or_else(not_an_image)?;
@@ -145,13 +145,13 @@ impl Unfinished {
     }
 
     /// Returns the file, which is open and locked.
-    pub(crate) fn file(&self) -> &Arc<HostFile> {
+    pub fn file(&self) -> &Arc<HostFile> {
         &self.file
     }
 
     /// Gives the file the name `target`, which replaces a file of that name. Returns once this would survive
     /// a power cut.
-    pub(crate) fn finish(mut self, target: &Path) -> Result<(), Error> {
+    pub fn finish(mut self, target: &Path) -> Result<(), Error> {
         let fails =
             |error: std::io::Error| Error::Create { path: target.to_owned(), fault: error.into() };
         {

@@ -1,0 +1,32 @@
+//! Saved machines in files.
+//!
+//! [`save`] keeps a machine that runs, or is paused, in a file: processor, devices and time, the contents of
+//! memory, and for each drive where the contents of its disk at that moment are. [`Snapshot`] reads such a
+//! file; the machine is made from it by [`Vm::restore`](ring3_vm::Vm::restore).
+//!
+//! * [`mod@format`] is the layout of the file;
+//! * `writer` keeps a moment of a machine, `reader` reads it.
+//!
+//! # Disks
+//!
+//! A disk's contents are not copied. A disk that the guest cannot change stays in its file. A writable qcow2
+//! image gets a snapshot of its own, which [`save`] makes and [`Snapshot::delete`] deletes. The sectors that
+//! a guest has written over an image with `snapshot=on` are in the file of the machine.
+//!
+//! # Failures
+//!
+//! The file gets its name when it is complete and on disk: whatever happens before, an older file of this
+//! name stays as it is. A file that was cut or changed is refused: all parts have checksums.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod format;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use error::{OpenError, SaveError};
+pub use format::SavedDrive;
+pub use reader::Snapshot;
+pub use writer::{SaveOptions, Saved, save};

@@ -1,0 +1,274 @@
+//! Tests with a machine that does nothing but has memory and disks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use proptest::prelude::*;
+use ring3_block::{CreateOptions, Format, Image, OpenOptions};
+use ring3_core::device::DeviceId;
+use ring3_core::disk::{DiskOperation, DriveId};
+use ring3_devices::ide::{DriveKind, DriveModel};
+use ring3_disk::{Access, ImageFile, ImageOptions, Overlay};
+use ring3_vm::drives::{Attachment, Drive, KeptDisk};
+use ring3_vm::{Config, Console, Control, EngineChoice, SavedMachine, Software, Vm, door};
+
+use super::*;
+
+/// Firmware that fills 64 KiB of memory with its own bytes and then halts for ever.
+fn firmware() -> Software {
+    let mut image = vec![0x90; 0x1_0000];
+    // cld; xor si, si; mov ds, F000; mov es, 3000; xor di, di; mov cx, 8000; rep movsw; cli; hlt
+    let code = [
+        0xfc, 0x31, 0xf6, 0xb8, 0x00, 0xf0, 0x8e, 0xd8, 0xb8, 0x00, 0x30, 0x8e, 0xc0, 0x31, 0xff,
+        0xb9, 0x00, 0x80, 0xf3, 0xa5, 0xfa, 0xf4,
+    ];
+    image[..code.len()].copy_from_slice(&code);
+    // jmp F000:0000
+    image[0xfff0..0xfff5].copy_from_slice(&[0xea, 0x00, 0x00, 0x00, 0xf0]);
+    Software::Firmware { image, video: None, kernel: None }
+}
+
+struct Nowhere;
+
+impl Console for Nowhere {
+    fn serial(&mut self, _port: u8, _bytes: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A machine that runs in a thread, which returns its state and the contents of its memory at the end.
+struct Running {
+    control: Control,
+    thread: JoinHandle<(SavedMachine, Vec<u8>)>,
+}
+
+impl Running {
+    fn new(drives: Vec<Arc<dyn Drive>>) -> Running {
+        let (sender, mut door) = door();
+        let thread = thread::spawn(move || {
+            let mut config = Config { memory_bytes: 2 << 20, ..Config::default() };
+            for (drive, place) in drives.iter().zip(&mut config.ide) {
+                let kind = DriveKind::Disk(drive.medium().unwrap());
+                let (model, serial) = ("disk".to_owned(), String::new());
+                *place = Some(DriveModel { kind, model, serial, trims: false });
+            }
+            let mut vm = Vm::with_engine(config, firmware(), EngineChoice::Interpreter).unwrap();
+            for (drive, unit) in drives.into_iter().zip(0..) {
+                let at = DriveId::new(DeviceId::IDE, unit);
+                vm.attach_drive(at, Attachment::new(drive)).unwrap();
+            }
+            vm.run(&mut door, &mut Nowhere).unwrap();
+            (vm.save(), vm.fill_memory(|memory| memory.to_vec()))
+        });
+        Running { control: sender.control(), thread }
+    }
+
+    /// Waits until the machine halts.
+    fn halted(self) -> Running {
+        while self.control.stats().unwrap().sleeps == 0 {
+            thread::yield_now();
+        }
+        self
+    }
+
+    fn end(self) -> (SavedMachine, Vec<u8>) {
+        self.control.quit();
+        self.thread.join().unwrap()
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_machine_is_the_same_after_saving() {
+    let directory = tempfile::tempdir().unwrap();
+    for compress in [false, true] {
+        let file = directory.path().join(format!("saved-{compress}"));
+        let machine = Running::new(Vec::new()).halted();
+        let saved = save(&machine.control, &file, SaveOptions { compress }).unwrap();
+        assert!((0x1_0000..0x10_0000).contains(&saved.memory), "{saved:?}");
+        let (_, expected) = machine.end();
+        let snapshot = Snapshot::open(&file).unwrap();
+        snapshot.check().unwrap();
+        assert_eq!(snapshot.memory().1, compress);
+        let mut vm = Vm::restore(snapshot.machine(), EngineChoice::Interpreter).unwrap();
+        vm.fill_memory(|memory| snapshot.fill_memory(memory)).unwrap();
+        let memory = vm.fill_memory(|memory| memory.to_vec());
+        assert!(memory == expected && memory[0x3_0000] == 0xfc);
+        let with_contents = Vm::restore(&vm.save(), EngineChoice::Interpreter).unwrap().save();
+        assert!(with_contents == vm.save());
+        assert_eq!(names(directory.path()).len(), 1 + usize::from(compress));
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("saved");
+    let machine = Running::new(Vec::new()).halted();
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    let bytes = fs::read(&file).unwrap();
+    for len in [0, 1, 4095, 4096, 5000, bytes.len() - 1] {
+        fs::write(&file, &bytes[..len]).unwrap();
+        let error = Snapshot::open(&file).unwrap_err();
+        let is_named = error.to_string().contains(file.to_str().unwrap());
+        assert!(
+            is_named && matches!(error, OpenError::Other(_) | OpenError::Damaged { .. }),
+            "{error}"
+        );
+    }
+    fs::write(&file, [&bytes[..], b"more"].concat()).unwrap();
+    assert!(matches!(Snapshot::open(&file), Err(OpenError::Damaged { .. })));
+    let newer = [&bytes[..16], &9_u32.to_le_bytes(), &bytes[20..]].concat();
+    fs::write(&file, newer).unwrap();
+    assert!(matches!(Snapshot::open(&file), Err(OpenError::TooNew { found: 9, .. })));
+    assert!(matches!(Snapshot::open(directory.path()), Err(OpenError::Read { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A changed byte is noticed, or does not matter: there are unused bytes behind the header and between
+    /// the parts.
+    #[test]
+    fn a_changed_file_is_refused(at in any::<prop::sample::Index>(), flip in 1..=255_u8, compress: bool) {
+        static SAVED: std::sync::OnceLock<[(Vec<u8>, Vec<u8>); 2]> = std::sync::OnceLock::new();
+        let saved = SAVED.get_or_init(|| [false, true].map(|compress| {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("saved");
+            let machine = Running::new(Vec::new()).halted();
+            save(&machine.control, &file, SaveOptions { compress }).unwrap();
+            let (_, memory) = machine.end();
+            (fs::read(file).unwrap(), memory)
+        }));
+        let (bytes, expected) = &saved[usize::from(compress)];
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("saved");
+        let mut changed = bytes.clone();
+        changed[at.index(bytes.len())] ^= flip;
+        fs::write(&file, changed).unwrap();
+        if let Ok(snapshot) = Snapshot::open(&file) {
+            let mut memory = vec![0; expected.len()];
+            if snapshot.fill_memory(&mut memory).is_ok() {
+                prop_assert!(memory == *expected);
+            }
+        }
+    }
+}
+
+fn qcow2(directory: &Path) -> PathBuf {
+    let path = directory.join("disk.qcow2");
+    let options =
+        CreateOptions { format: Format::Qcow2, size: 1 << 20, backing: None, specific: Vec::new() };
+    ring3_block::create(&path, &options).unwrap().finish().unwrap();
+    path
+}
+
+fn writable(path: &Path) -> Arc<dyn Drive> {
+    let options = ImageOptions { access: Access::ReadWrite, ..ImageOptions::default() };
+    Arc::new(ImageFile::open(path, options).unwrap())
+}
+
+fn snapshots_in(path: &Path) -> Vec<String> {
+    let image = Image::open(path, &OpenOptions::default()).unwrap();
+    image.snapshots().into_iter().map(|snapshot| snapshot.name).collect()
+}
+
+#[test]
+fn a_qcow2_image_keeps_the_disk_of_that_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, disk) = (directory.path().join("saved"), qcow2(directory.path()));
+    let drive = writable(&disk);
+    let write = |byte| DiskOperation::Write { sector: 3, data: vec![byte; 512] };
+    drive.execute(&write(1)).unwrap();
+    let machine = Running::new(vec![Arc::clone(&drive)]);
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    drive.execute(&write(2)).unwrap();
+    // Another machine in the same file takes the place of the first one, and of its snapshot.
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    drive.execute(&write(3)).unwrap();
+    let snapshot = Snapshot::open(&file).unwrap();
+    let KeptDisk::InSnapshot(name) = snapshot.drives()[0].kept.clone() else { panic!() };
+    assert_eq!(snapshot.drives()[0].file.as_deref(), Some(&*disk));
+    drop((machine.end(), drive));
+    assert_eq!(snapshots_in(&disk), std::slice::from_ref(&name));
+    let shown = ImageOptions { shows: Some(name), ..ImageOptions::default() };
+    let shown = ImageFile::open(&disk, shown).unwrap();
+    let read = DiskOperation::Read { sector: 3, count: 1 };
+    assert_eq!(shown.execute(&read), Ok(vec![2; 512]));
+    drop(shown);
+    snapshot.delete().unwrap();
+    assert!(snapshots_in(&disk).is_empty() && !file.exists());
+}
+
+#[test]
+fn a_running_machine_deletes_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, disk) = (directory.path().join("saved"), qcow2(directory.path()));
+    let machine = Running::new(vec![writable(&disk)]);
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    Snapshot::open(&file).unwrap().delete_with(&machine.control).unwrap();
+    machine.end();
+    assert!(snapshots_in(&disk).is_empty() && !file.exists());
+}
+
+#[test]
+fn what_was_written_over_an_image_is_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, disk) = (directory.path().join("saved"), directory.path().join("disk"));
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let drive = Arc::new(Overlay::open(&disk, ImageOptions::default()).unwrap());
+    drive.execute(&DiskOperation::Write { sector: 9, data: vec![1; 1024] }).unwrap();
+    for compress in [false, true] {
+        let machine = Running::new(vec![drive.clone()]);
+        save(&machine.control, &file, SaveOptions { compress }).unwrap();
+        let snapshot = Snapshot::open(&file).unwrap();
+        let saved = &snapshot.drives()[0];
+        assert_eq!((saved.written_bytes(), &saved.kept), (1024, &KeptDisk::UnderWrites(None)));
+        let mut found = Vec::new();
+        snapshot
+            .written(saved, |sector, bytes| {
+                found.push((sector, bytes));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(found, [(9, vec![1; 1024])]);
+    }
+}
+
+/// A machine that cannot be saved leaves an older file as it is, and nothing else behind.
+#[test]
+fn a_failure_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, raw) = (directory.path().join("saved"), directory.path().join("raw"));
+    fs::write(&raw, vec![0; 1 << 20]).unwrap();
+    fs::write(&file, "older").unwrap();
+    let disk = qcow2(directory.path());
+    let machine = Running::new(vec![writable(&disk), writable(&raw)]);
+    let before = names(directory.path());
+    let error = save(&machine.control, &file, SaveOptions::default()).unwrap_err().to_string();
+    assert!(error.contains(raw.to_str().unwrap()) && error.contains("snapshot=on"), "{error}");
+    let nowhere = directory.path().join("missing/saved");
+    let error = save(&machine.control, &nowhere, SaveOptions::default()).unwrap_err().to_string();
+    assert!(error.contains(nowhere.to_str().unwrap()), "{error}");
+    // A name that is not a file's is not replaced.
+    for other in [directory.path(), Path::new("/dev/null")] {
+        let error = save(&machine.control, other, SaveOptions::default()).unwrap_err();
+        assert!(matches!(error, SaveError::NotAFile(_)), "{error}");
+    }
+    machine.end();
+    assert_eq!(names(directory.path()), before);
+    assert_eq!(fs::read(&file).unwrap(), b"older");
+    assert!(snapshots_in(&disk).is_empty());
+}

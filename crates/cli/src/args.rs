@@ -23,6 +23,7 @@ use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
+use crate::snapshot::SnapshotArguments;
 use crate::switch::SwitchArguments;
 use crate::vblock::VblockArguments;
 
@@ -57,6 +58,9 @@ pub(crate) enum Command {
 
     /// Predict the performance of a network between machines from its design and the host's costs
     Netmodel(NetmodelArguments),
+
+    /// Save running machines in files, and show, check and delete such files
+    Snapshot(SnapshotArguments),
 
     /// Report what this host permits, and which engine it can run
     Doctor(DoctorArguments),
@@ -149,6 +153,15 @@ pub(crate) struct RunArguments {
     /// The firmware: SeaBIOS or another one for PCs; by default the installed SeaBIOS
     #[arg(long, value_name = "FILE")]
     pub(crate) bios: Option<PathBuf>,
+
+    /// Continue the machine in this file, which "ring3 snapshot save" or QMP has made, with its drives. Its
+    /// disks return to their state at that moment, unless --snapshot is given, too; its networks, serial
+    /// ports and screen are those of this command line
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
+        "replay", "debug_exit", "hpet", "fw_cfg", "test_device"])]
+    pub(crate) restore: Option<PathBuf>,
 
     /// End the run when the guest resets the machine, or at a triple fault
     #[arg(long)]

@@ -42,6 +42,7 @@ impl RunArguments {
         self.tern
             || self.kernel.is_some()
             || self.bios.is_some()
+            || self.restore.is_some()
             || self.repetition.replay.is_some()
             || !self.media().is_empty()
             || !self.nics.cards().is_empty()

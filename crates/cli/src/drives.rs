@@ -21,6 +21,7 @@ use crate::secrets::{self, BadSecret, SecretObject};
 
 mod help;
 mod properties;
+pub(crate) mod restored;
 mod virtio_disk;
 
 pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};
@@ -438,6 +439,7 @@ fn open(
         discard,
         no_external_files,
         secret,
+        shows: None,
     };
     if snapshot && !is_cdrom {
         return Ok(Box::new(Overlay::open(path, options)?));

@@ -33,6 +33,7 @@
 //! * [`rtc`]: the time of its real-time clock;
 //! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
+//! * [`snapshot`]: `ring3 snapshot`;
 //! * [`signals`]: signals that end the program;
 //! * [`status`]: the program's exit statuses;
 //! * [`log`]: log messages.
@@ -67,6 +68,7 @@ mod secrets;
 mod serial;
 mod shipped;
 mod signals;
+mod snapshot;
 mod status;
 mod switch;
 mod vblock;
@@ -161,6 +163,10 @@ fn work() -> Work {
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))
+            .map(|()| Status::Ended),
+        Command::Snapshot(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| snapshot::run(&arguments).map_err(|error| error.to_string()))
             .map(|()| Status::Ended),
         Command::Completions(arguments) => shipped::completions(&arguments)
             .map(|()| Status::Ended)

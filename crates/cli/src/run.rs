@@ -10,6 +10,7 @@ use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
+use ring3_snapshot::{OpenError, Snapshot};
 use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
@@ -31,6 +32,7 @@ use crate::characters::{self, CharacterError, Characters};
 use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
+use crate::drives::restored::{self, RestoreDriveError};
 use crate::drives::{DriveError, Drives};
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
@@ -114,6 +116,16 @@ pub(crate) enum RunError {
     #[error("cannot repeat {path}: {source}", path = .path.display())]
     Replay { path: PathBuf, source: VmError },
     #[error(transparent)]
+    Snapshot(#[from] OpenError),
+    #[error("cannot continue the machine in {path}: {source}", path = .path.display())]
+    Restore { path: PathBuf, source: VmError },
+    #[error(
+        "{path} has a machine with {has} network cards, but --nic is given {given} times", path = .path.display()
+    )]
+    RestoredCards { path: PathBuf, has: usize, given: usize },
+    #[error(transparent)]
+    RestoreDrive(#[from] RestoreDriveError),
+    #[error(transparent)]
     Machine(VmError),
 }
 
@@ -174,25 +186,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 /// Runs a new machine, as the command line describes it.
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
-    limits::check_for_machine(arguments.memory.bytes)?;
     let _pid_file = arguments.qemu.pid_file.as_deref().map(PidFile::create).transpose()?;
-    let (path, software) = software(arguments)?;
-    let drives = Drives::open(&arguments.drives)?;
+    let mut vm = match &arguments.restore {
+        Some(path) => restore(arguments, path)?,
+        None => new_machine(arguments)?,
+    };
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
-    let has_firmware = software.kernel().is_none();
-    let config = config(arguments, &drives, has_firmware)?;
-    let recorder = repetition.recorder(&config, &software)?;
-    let made = Vm::with_engine(config, software, engine(arguments));
-    let mut vm = made.map_err(|error| match (&error, &arguments.bios) {
-        // With a kernel, `path` is the kernel's; the error is about the firmware's file.
-        (VmError::Firmware(_), Some(bios)) => explain(error, bios.clone()),
-        _ => explain(error, path),
-    })?;
-    drives.attach(&mut vm)?;
-    if let Some(recorder) = recorder {
-        vm.record_to(recorder);
-    }
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
@@ -236,6 +236,44 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     }
     show_stats(arguments, &vm);
     ended.map_err(RunError::Machine)
+}
+
+/// Makes a new machine.
+fn new_machine(arguments: &RunArguments) -> Result<Vm, RunError> {
+    limits::check_for_machine(arguments.memory.bytes)?;
+    let (path, software) = software(arguments)?;
+    let drives = Drives::open(&arguments.drives)?;
+    let has_firmware = software.kernel().is_none();
+    let config = config(arguments, &drives, has_firmware)?;
+    let recorder = arguments.repetition.recorder(&config, &software)?;
+    let made = Vm::with_engine(config, software, engine(arguments));
+    let mut vm = made.map_err(|error| match (&error, &arguments.bios) {
+        // With a kernel, `path` is the kernel's; the error is about the firmware's file.
+        (VmError::Firmware(_), Some(bios)) => explain(error, bios.clone()),
+        _ => explain(error, path),
+    })?;
+    drives.attach(&mut vm)?;
+    if let Some(recorder) = recorder {
+        vm.record_to(recorder);
+    }
+    Ok(vm)
+}
+
+/// Makes the machine that is saved in the file at `path`.
+fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
+    let snapshot = Snapshot::open(path)?;
+    let config = snapshot.machine().config();
+    limits::check_for_machine(config.memory_bytes)?;
+    let cards = arguments.nics.cards().len();
+    if cards > config.nics.len() {
+        let has = config.nics.len();
+        return Err(RunError::RestoredCards { path: path.to_owned(), has, given: cards });
+    }
+    let explain = |source| RunError::Restore { path: path.to_owned(), source };
+    let mut vm = Vm::restore(snapshot.machine(), engine(arguments)).map_err(explain)?;
+    vm.fill_memory(|memory| snapshot.fill_memory(memory))?;
+    restored::attach(&snapshot, arguments.drives.snapshot, &mut vm)?;
+    Ok(vm)
 }
 
 /// How long the machine waits before it repeats a drive's request that the host could not execute.

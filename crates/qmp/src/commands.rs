@@ -18,7 +18,7 @@ use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
-use crate::{block_stats, cards, limits, media, monitor, nodes, probe, qom, schema};
+use crate::{block_stats, cards, limits, media, monitor, nodes, probe, qom, schema, snapshots};
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
@@ -123,6 +123,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("screendump", screendump),
     ("send-key", send_key),
     ("set_link", set_link),
+    ("snapshot-delete", snapshots::delete),
+    ("snapshot-save", snapshots::save),
     ("stop", |machine, arguments| {
         none(arguments)?;
         machine.control.pause()?;

@@ -18,6 +18,7 @@
 //! * `cards`: puts disks into slots, and takes them out;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files;
+//! * `snapshots`: saved machines in files;
 //! * `probe`, `schema`, `qom`, `devices`: the queries by which tools find out what they talk to;
 //! * `monitor`: the same for people, by lines of text.
 //!
@@ -53,6 +54,7 @@ mod schema;
 mod screendump;
 mod server;
 mod session;
+mod snapshots;
 mod typist;
 mod uuid;
 

@@ -174,8 +174,8 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     (&["trace", "dfilter", "strace"], "give --event-log FILE, or --log trace"),
     (&["icount", "reproducible", "rr"], "give --deterministic, or --record FILE and --replay FILE"),
     (
-        &["loadvm", "savevm", "incoming", "restore", "resume", "save", "migrate"],
-        "no option saves a machine; --record FILE and --replay FILE repeat a run",
+        &["loadvm", "savevm", "incoming", "resume", "save", "migrate", "load"],
+        "\"ring3 snapshot save\" saves a machine that runs with --qmp, and --restore FILE continues it",
     ),
     (
         &["no-acpi", "noacpi", "acpi"],

@@ -54,7 +54,8 @@ const NO_FLASH: &str = "there is no flash memory: give the firmware's file with 
 const NO_SHARING: &str = "files cannot be shared with the guest: give it a disk with them, or let it fetch them by -nic user";
 const NO_XEN: &str = "there is no Xen: leave it out";
 const NO_SCSI: &str = "there is no such drive: give -drive with if=ide, if=virtio or if=floppy";
-const NO_STATES: &str = "saved machines cannot be loaded; \"ring3 run --replay\" repeats a run";
+const NO_STATES: &str =
+    "QEMU's saved machines cannot be loaded; \"ring3 run --restore\" continues one of ring3";
 const NO_GDB: &str =
     "there is no server for gdb; the monitor shows registers and memory (-monitor stdio)";
 const NOT_WHOLE: &str = "start ring3 itself with the intended rights";

@@ -38,6 +38,7 @@ mod qmp;
 mod real_mode_kernels;
 mod repetition;
 mod screens;
+mod snapshots;
 mod suite;
 mod switch;
 mod terminal;

@@ -54,8 +54,9 @@ const COMMANDS: &[Command] = &[
         ["0"] => Ok(String::new()),
         _ => Err(Failure::generic("there is one processor: 0")),
     }),
-    command("delvm", "tag", "delete a snapshot", |_, _| {
-        missing("there are no snapshots of machines")
+    command("delvm", "filename", "delete a saved machine", |machine, arguments| {
+        let [file] = exactly(arguments)?;
+        quiet(machine, "snapshot-delete", json!({"file": file}))
     }),
     command("device_add", "driver,property=value…", "put a card into a slot", device_add),
     command("device_del", "id", "ask the guest for a card", |machine, arguments| {
@@ -83,8 +84,8 @@ const COMMANDS: &[Command] = &[
     command("gva2gpa", "address", "translate an address of the code that runs", memory::translate),
     command("help|?", "[command]", "this list", |_, arguments| Ok(help(arguments))),
     command("info", "subject", "tell of the machine", info::execute),
-    command("loadvm", "tag", "load a snapshot", |_, _| {
-        missing("there are no snapshots of machines")
+    command("loadvm", "filename", "continue a saved machine", |_, _| {
+        missing("a new process continues it: ring3 run --restore FILE")
     }),
     command("log", "items", "choose log messages", |_, _| missing("RING3_LOG says what is logged")),
     command(
@@ -111,8 +112,9 @@ const COMMANDS: &[Command] = &[
     ),
     command("print|p", "/format expression", "compute", memory::print),
     command("quit|q", "", "end the machine", |machine, _| quiet(machine, "quit", json!({}))),
-    command("savevm", "tag", "save a snapshot", |_, _| {
-        missing("there are no snapshots of machines")
+    command("savevm", "filename", "save the machine in a file", |machine, arguments| {
+        let [file] = exactly(arguments)?;
+        quiet(machine, "snapshot-save", json!({"file": file}))
     }),
     command(
         "screendump",

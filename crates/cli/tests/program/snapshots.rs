@@ -1,0 +1,223 @@
+//! Machines are saved in files and continue from there, with their disks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::guest::Guest;
+use crate::support::{Directory, output, ring3, system_program};
+use crate::tern::has_tern;
+
+/// A machine that runs Tern.
+fn tern(arguments: &[&str], socket: &Path) -> Guest {
+    let mut command = ring3();
+    command.args(["run", "--memory", "64M", "--tern", "--qmp"]);
+    command.arg(format!("unix:{}", socket.display())).args(arguments);
+    at_the_prompt(Guest::of(command))
+}
+
+/// The machine in `file`, on this engine.
+fn restored(file: &Path, engine: &str, arguments: &[&str]) -> Guest {
+    let mut command = ring3();
+    command.args(["run", "--engine", engine, "--restore"]).arg(file).args(arguments);
+    Guest::of(command)
+}
+
+fn at_the_prompt(mut guest: Guest) -> Guest {
+    guest.wait_for("# ");
+    guest
+}
+
+/// Executes a line in Tern's shell, and returns what it prints.
+fn tell(guest: &mut Guest, line: &str) -> String {
+    guest.type_line(&format!("{line}; echo do''ne"));
+    let shown = guest.wait_for("done\n");
+    guest.wait_for("# ");
+    shown.split_once('\n').expect("the echo of the line").1.to_owned()
+}
+
+fn off(mut guest: Guest) {
+    guest.type_line("poweroff");
+    assert_eq!(guest.wait_for_the_end(), Some(0));
+}
+
+fn kill(guest: &Guest) {
+    let id = Pid::from_raw(guest.id().cast_signed()).unwrap();
+    kill_process(id, Signal::KILL).unwrap();
+}
+
+fn save(socket: &Path, file: &Path) {
+    output(ring3().args(["snapshot", "save"]).arg(socket).arg(file));
+}
+
+/// Makes a raw image with an empty ext2.
+fn raw_disk(directory: &Directory) -> PathBuf {
+    let disk = directory.path("raw");
+    fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    output(system_program("mke2fs").args(["-q", "-F", "-t", "ext2"]).arg(&disk));
+    disk
+}
+
+fn qcow2_disk(directory: &Directory) -> PathBuf {
+    let disk = directory.path("disk.qcow2");
+    let mut convert = ring3();
+    convert.args(["img", "convert", "-O", "qcow2"]).arg(raw_disk(directory)).arg(&disk);
+    output(&mut convert);
+    disk
+}
+
+/// Returns what a command that must fail says, in one line.
+#[track_caller]
+fn refused(command: &mut std::process::Command, status: i32) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    said
+}
+
+/// The file is made by one engine and continues on the other. The machine is killed meanwhile, after it has
+/// written more to its disk.
+#[test]
+fn a_machine_continues_with_the_disk_of_that_moment() {
+    if !has_tern() {
+        return;
+    }
+    for (first, second) in [("translator", "interpreter"), ("interpreter", "translator")] {
+        let directory = Directory::new();
+        let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+        let disk = qcow2_disk(&directory);
+        let disk = disk.to_str().unwrap();
+        let mut guest = tern(&["--engine", first, "--hda", disk], &socket);
+        tell(&mut guest, "mount /dev/hda /mnt && echo early >/mnt/file && variable=kept");
+        save(&socket, &file);
+        tell(&mut guest, "echo late >/mnt/file && sync");
+        kill(&guest);
+        // A second time, without a change of the disk, and then for good.
+        for (arguments, found) in [(&["--snapshot"][..], "early"), (&[], "early")] {
+            let mut guest = restored(&file, second, arguments);
+            assert_eq!(
+                tell(&mut guest, "cat /mnt/file; echo $variable"),
+                format!("{found}\nkept\n")
+            );
+            tell(&mut guest, "echo other >/mnt/file && umount /mnt");
+            off(guest);
+        }
+        let info = output(ring3().args(["snapshot", "info"]).arg(&file));
+        let info = String::from_utf8(info).unwrap();
+        assert!(info.contains("memory: 64 MiB") && info.contains(disk), "{info}");
+        output(ring3().args(["snapshot", "delete"]).arg(&file));
+        assert!(!file.exists());
+        let listed = output(ring3().args(["img", "snapshot", "-l", disk]));
+        assert!(listed.is_empty(), "{}", String::from_utf8_lossy(&listed));
+        output(ring3().args(["img", "check", disk]));
+        let mut guest = tern(&["--hda", disk], &socket);
+        assert_eq!(tell(&mut guest, "mount /dev/hda /mnt && cat /mnt/file"), "other\n");
+        off(guest);
+    }
+}
+
+/// What was written over an image with `snapshot=on` is in the file; a compressed one is smaller.
+#[test]
+fn what_was_written_over_an_image_is_kept() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, disk) = (directory.path("qmp"), raw_disk(&directory));
+    let before = fs::read(&disk).unwrap();
+    let drive = format!("file={},if=virtio,snapshot=on", disk.display());
+    let mut guest = tern(&["--drive", &drive], &socket);
+    tell(&mut guest, "mount /dev/vda /mnt && seq 1 20000 >/mnt/file && sync && cksum /mnt/file");
+    let expected = tell(&mut guest, "cksum /mnt/file");
+    let files = ["plain", "packed"].map(|name| directory.path(name));
+    save(&socket, &files[0]);
+    output(ring3().args(["snapshot", "save", "--compress"]).arg(&socket).arg(&files[1]));
+    kill(&guest);
+    let room = |file: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(file).unwrap());
+    assert!(room(&files[1]) < room(&files[0]) / 2);
+    for file in &files {
+        output(ring3().args(["snapshot", "check"]).arg(file));
+        let mut guest = restored(file, "translator", &[]);
+        assert_eq!(tell(&mut guest, "cksum /mnt/file"), expected);
+        off(guest);
+    }
+    assert!(fs::read(&disk).unwrap() == before);
+}
+
+/// Wherever a machine is killed that replaces its file, the file is whole, and nothing else stays for long.
+#[test]
+fn a_file_is_whole_whenever_its_machine_is_killed() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let guest = tern(&[], &socket);
+    save(&socket, &file);
+    kill(&guest);
+    for millis in [0, 3, 10, 30, 100] {
+        let _ = fs::remove_file(&socket);
+        let guest = tern(&[], &socket);
+        let mut saving = ring3();
+        let mut saving = saving.args(["snapshot", "save"]).arg(&socket).arg(&file).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(millis));
+        kill(&guest);
+        saving.wait().unwrap();
+        output(ring3().args(["snapshot", "check"]).arg(&file));
+    }
+    let _ = fs::remove_file(&socket);
+    let guest = tern(&[], &socket);
+    save(&socket, &file);
+    kill(&guest);
+    let hidden = fs::read_dir(file.parent().unwrap()).unwrap();
+    let hidden = hidden
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(hidden.count(), 0);
+}
+
+#[test]
+fn a_machine_that_cannot_be_saved_or_restored_says_why() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let said = refused(ring3().args(["snapshot", "save"]).arg(&socket).arg(&file), 1);
+    assert!(said.contains("--qmp unix:"), "{said}");
+    let (raw, disk) = (raw_disk(&directory), directory.path("disk.qcow2"));
+    let guest = tern(&["--hda", raw.to_str().unwrap()], &socket);
+    let said = refused(ring3().args(["snapshot", "save"]).arg(&socket).arg(&file), 1);
+    assert!(said.contains("convert it to qcow2") && said.contains(raw.to_str().unwrap()), "{said}");
+    kill(&guest);
+    let _ = (fs::remove_file(&socket), qcow2_disk(&directory));
+    let guest = tern(&["--hda", disk.to_str().unwrap()], &socket);
+    save(&socket, &file);
+    let restore = |file: &Path, more: &[&str]| {
+        let mut command = ring3();
+        command.args(["run", "--restore"]).arg(file).args(more);
+        command
+    };
+    let said = refused(&mut restore(&file, &[]), 1);
+    assert!(said.contains("in use by another process"), "{said}");
+    kill(&guest);
+    let said = refused(&mut restore(&file, &["--nic", "user"]), 1);
+    assert!(said.contains("0 network cards"), "{said}");
+    refused(&mut restore(&file, &["--memory", "32M"]), 2);
+    let said = refused(&mut restore(&raw, &[]), 1);
+    assert!(said.contains("is not a saved machine"), "{said}");
+    let said = refused(&mut restore(&directory.path("missing"), &[]), 1);
+    assert!(said.contains("No such file"), "{said}");
+    let kept = fs::read(&file).unwrap();
+    fs::write(&file, &kept[..kept.len() / 2]).unwrap();
+    let said = refused(&mut restore(&file, &[]), 1);
+    assert!(said.contains("is damaged"), "{said}");
+    fs::write(&file, &kept).unwrap();
+    output(ring3().args(["img", "snapshot", "-d", "1"]).arg(&disk));
+    let said = refused(&mut restore(&file, &[]), 1);
+    assert!(said.contains("snapshot"), "{said}");
+    fs::remove_file(&disk).unwrap();
+    let said = refused(&mut restore(&file, &[]), 1);
+    assert!(said.contains("there is no image") && said.lines().count() == 1, "{said}");
+}

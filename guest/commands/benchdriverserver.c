@@ -1,10 +1,12 @@
 /*
- * benchdriverserver [PORT]: executes scripts that come over TCP, for ring3 bench driver. A program of Tern and of Linux.
+ * benchdriverserver [PORT]: executes scripts that come over TCP, for ring3 bench driver. A program of Tern
+ * and of Linux.
  *
- * What it sends are frames: a channel (8 bits), a number of bytes (32 bits, the high byte first), and these bytes. When
- * it is ready for a script, it sends an empty frame on channel 0. The other end sends the number of the script's bytes
- * (32 bits, as above) and the script, which is given to the shell. The script's standard output is channel 1, its
- * standard error channel 2. When both have ended, a byte on channel 0 is the script's status as the shell's $? has it.
+ * What it sends are frames: a channel (8 bits), a number of bytes (32 bits, the high byte first), and these
+ * bytes. When it is ready for a script, it sends an empty frame on channel 0. The other end sends the number
+ * of the script's bytes (32 bits, as above) and the script, which is given to the shell. The script's
+ * standard output is channel 1, its standard error channel 2. When both have ended, a byte on channel 0 is
+ * the script's status as the shell's $? has it.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 #include "suite.h"
 
-uint64_t now(void)
+uint64_t nanoseconds(void)
 {
     struct timespec time;
     if (clock_gettime(CLOCK_MONOTONIC, &time) != 0)
@@ -17,8 +17,8 @@ uint64_t now(void)
 uint32_t calibrate_busy(uint32_t count, const char *path)
 {
     (void)path;
-    uint64_t end = now() + (uint64_t)count * 1000000;
-    while (now() < end)
+    uint64_t end = nanoseconds() + (uint64_t)count * 1000000;
+    while (nanoseconds() < end)
         ;
     return count;
 }

@@ -1,11 +1,11 @@
 /*
- * Connections by TCP to a server outside (ring3 bench server), whose address and port (ADDRESS:PORT) stand in the place
- * of a file.
+ * Connections by TCP to a server outside (ring3 bench server), whose address and port (ADDRESS:PORT) stand
+ * in the place of a file.
  *
- * A connection begins with a byte that says what is to be done: a PING is answered by one byte. SEND and RECEIVE are
- * followed by the number of bytes (32 bits, the low byte first), and those bytes go to the server or come from it. Each
- * 32-bit word of them is its own number. What was sent is answered by one byte if it arrived so. Then the server closes
- * the connection.
+ * A connection begins with a byte that says what is to be done: a PING is answered by one byte. SEND and
+ * RECEIVE are followed by the number of bytes (32 bits, the low byte first), and those bytes go to the
+ * server or come from it. Each 32-bit word of them is its own number. What was sent is answered by one byte
+ * if it arrived so. Then the server closes the connection.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ static int connected(const struct sockaddr_in *to)
     return stream;
 }
 
-/* Waits until the server has closed the connection, so that it is the server's port that stays in TIME-WAIT. */
+/* Waits until the server has closed the connection, so that the server's side stays in TIME-WAIT. */
 static void close_after_server(int stream)
 {
     char more;

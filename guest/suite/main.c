@@ -1,12 +1,14 @@
 /*
  * suite: benchmarks of a processor and of the system on it.
  *
- *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen", "server")
- *   suite NAME COUNT [FILE]       runs one, and prints its checksum, its processor's time in microseconds, and the
- *                                 microseconds and cycles of the time-stamp counter that have passed
+ *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen" or
+ *                                 "server")
+ *   suite NAME COUNT [FILE]       runs one, and prints its checksum; the processor's time in microseconds; cycles
+ *                                 of the time-stamp counter and microseconds by the clock, from the work's begin
+ *                                 to its end
  *
  * With count 0 a benchmark does all that it does but the work itself: who measures subtracts that.
- * The times are what the kernel says (getrusage, its clock), and of use only where its clock can be trusted.
+ * The processor's time is what the kernel says (getrusage), and of use only where the kernel's clock can be trusted.
  *
  * The names with a subject before them (flow_call) are those of van der Kouwe, "Porting the QEMU virtualization
  * software to MINIX 3" (2009), table 5; loop, getpid, pipesw and fork are those of Eiraku and Shinjo,
@@ -95,7 +97,8 @@ int start_self(char *const arguments[])
 
 static int list(void)
 {
-    static const char *const files[] = {[NO_FILE] = "-", [DISK] = "disk", [SCREEN] = "screen", [SERVER] = "server"};
+    static const char *const files[] = {
+        [NO_FILE] = "-", [DISK] = "disk", [SCREEN] = "screen", [SERVER] = "server"};
     for (size_t i = 0; i < benchmark_count; i++) {
         const struct benchmark *b = &benchmarks[i];
         printf("%s %s %u %s\n", b->name, b->group, b->count, files[b->file]);
@@ -117,13 +120,6 @@ static uint64_t processor_time(void)
     return sum;
 }
 
-static uint64_t time_stamp(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
-    return (uint64_t)high << 32 | low;
-}
-
 static int run(const char *name, const char *count, const char *path)
 {
     for (size_t i = 0; i < benchmark_count; i++) {
@@ -135,11 +131,11 @@ static int run(const char *name, const char *count, const char *path)
             fprintf(stderr, "suite: %s needs %s\n", name, what);
             return 2;
         }
-        unsigned long long begin = now(), cycles = time_stamp();
+        uint64_t begin = nanoseconds(), first = __builtin_ia32_rdtsc();
         uint32_t sum = b->run(strtoul(count, NULL, 10), path);
-        cycles = time_stamp() - cycles;
-        unsigned long long passed = (now() - begin) / 1000;
-        printf("%s %08x %llu %llu %llu\n", name, sum, (unsigned long long)processor_time(), passed, cycles);
+        uint64_t cycles = __builtin_ia32_rdtsc() - first, elapsed = nanoseconds() - begin;
+        printf("%s %08x %llu %llu %llu\n", name, sum, (unsigned long long)processor_time(),
+               (unsigned long long)cycles, (unsigned long long)elapsed / 1000);
         return 0;
     }
     fprintf(stderr, "suite: there is no benchmark %s\n", name);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The kind of file that a benchmark works on; its path is an argument. In its place a server has address and port. */
+/* The kind of file that a benchmark works on; its path is an argument. A server has address and port instead. */
 enum file_kind { NO_FILE, DISK, SCREEN, SERVER };
 
 struct benchmark {
@@ -35,8 +35,8 @@ static inline uint32_t next_random(uint32_t x)
     return x * 1664525u + 1013904223u;
 }
 
-/* Nanoseconds of the system's own clock. */
-uint64_t now(void);
+/* The time by the system's own clock, from any beginning. */
+uint64_t nanoseconds(void);
 
 uint32_t calibrate_busy(uint32_t count, const char *path);
 uint32_t calibrate_idle(uint32_t count, const char *path);

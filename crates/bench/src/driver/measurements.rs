@@ -154,11 +154,11 @@ impl Sink for Round {
     }
 }
 
-/// Reads a line of the suite: the benchmark, its checksum, microseconds of processor time, microseconds that
-/// have passed, and cycles.
+/// Reads a line of the suite: the benchmark, its checksum, microseconds of processor time, and the cycles and
+/// microseconds that have passed.
 fn measurement(line: &[u8], host: u128) -> Option<Measurement> {
     let words = str::from_utf8(line).ok()?.split_whitespace().collect::<Vec<_>>();
-    let [benchmark, checksum, processor, microseconds, cycles] = words.try_into().ok()?;
+    let [benchmark, checksum, processor, cycles, microseconds] = words.try_into().ok()?;
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
     if !benchmark.chars().all(is_name) || u32::from_str_radix(checksum, 16).is_err() {
         return None;
@@ -181,7 +181,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = |name: &str| append(&directory.path().join(name)).unwrap();
         let mut round = Round::begin("native", "host", 2, open("out"), open("err"));
-        for piece in ["hello\nloop 0000", "beef 10 12 30000\r\nhash 1 2 3 ", "4\nloop 0 1 2 3\nx"] {
+        for piece in ["hello\nloop 0000", "beef 10 30000 12\r\nhash 1 2 4 ", "3\nloop 0 1 3 2\nx"] {
             round.output(piece.as_bytes()).unwrap();
         }
         round.output(&[b'x'; 1000]).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(read("err"), "complaint\n");
         let many = b"loop 0 1 2 3\n".repeat(MOST_MEASUREMENTS);
         assert!(round.output(&many).unwrap_err().to_string().contains("too many measurements"));
-        assert!(read("out").starts_with("hello\nloop 0000beef 10 12 30000\r\n"));
+        assert!(read("out").starts_with("hello\nloop 0000beef 10 30000 12\r\n"));
     }
 
     #[test]

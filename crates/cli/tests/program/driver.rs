@@ -80,7 +80,7 @@ const NATIVE: &str = "script = 'script'\nresults = 'results'\n\
 #[test]
 fn failing_scripts_are_named() {
     let directory = Directory::new();
-    let output = bench(&directory, "echo loop 0 1 2 3; exit 7\n", NATIVE);
+    let output = bench(&directory, "echo loop 0 1 3 2; exit 7\n", NATIVE);
     assert_eq!(output.status.code(), Some(1));
     let shown = lines(&output);
     assert!(shown[0].contains("has ended with status 7: see ") && shown.len() == 1, "{shown:?}");

@@ -1,5 +1,7 @@
 //! Systems with which a user works by screen and keyboard.
 
+use std::time::Duration;
+
 use crate::support::guest::{PROMPT, file, file_if_there, linux};
 use crate::support::screen::Screen;
 use crate::support::{Directory, seabios};
@@ -79,6 +81,8 @@ fn memtest_finds_no_error_in_its_first_tests() {
 #[ignore = "takes minutes; make test-long runs it"]
 fn memtest_finds_no_error_in_a_whole_pass() {
     let Some(mut screen) = memtest() else { return };
+    // Its last test waits twice, to see whether bits fade.
+    screen.allow(Duration::from_secs(2 * 80));
     let shown = screen.wait_for("Pass:  1 ");
     assert!(shown.contains(NO_ERRORS), "{shown}");
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -42,6 +42,11 @@ impl Screen {
         let cells = |count| NonZero::new(count).expect("a terminal has some");
         let emulator = vt100::Parser::new(cells(ROWS), cells(COLUMNS), 0);
         Screen { child, terminal, emulator, deadline: Instant::now() + PATIENCE }
+    }
+
+    /// Is patient for `time` more: the guest itself waits so long.
+    pub(crate) fn allow(&mut self, time: Duration) {
+        self.deadline += time;
     }
 
     /// Waits until `wanted` is on the screen, and returns the whole screen.

@@ -12,6 +12,8 @@ same() {
 
 sh /tests/language.sh >/tmp/language 2>&1
 cmp /tmp/language /tests/language.expected || failed=1
+sh /tests/texts.sh >/tmp/texts 2>&1
+cmp /tmp/texts /tests/texts.expected || failed=1
 
 mkdir -p /tmp/c/a/b && cd /tmp/c || exit 1
 seq 1 10 >ten

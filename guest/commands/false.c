@@ -1,0 +1,6 @@
+/* false: fails. */
+
+int main(void)
+{
+    return 1;
+}

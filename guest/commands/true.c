@@ -1,0 +1,6 @@
+/* true: succeeds. */
+
+int main(void)
+{
+    return 0;
+}

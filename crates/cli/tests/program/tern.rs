@@ -85,6 +85,22 @@ fn the_shell_and_commands_of_tern_print_what_they_should() {
     assert!(text.contains("commands: all right"), "{text}");
 }
 
+/// As `ring3 bench driver` has it done; here the other end is in Tern, too. Frames have a channel, a length and bytes.
+#[test]
+fn scripts_come_to_tern_by_a_connection() {
+    let script = "suite hash 1; cat /none; exit 3\\n";
+    let length = script.len() - 1;
+    let command = format!(
+        "benchdriverserver & sleep 1; (printf '\\0\\0\\0\\{length:03o}{script}'; sleep 1) | nc 127.0.0.1 1235"
+    );
+    let Some(text) = tern(&command, &[]) else { return };
+    let text = text.replace("\r\n", "\n");
+    assert!(text.contains("\0\0\0\0\0\x01\0\0\0"), "{text:?}");
+    assert!(text.contains("hash "), "{text:?}");
+    assert!(text.contains("\x02\0\0\0\x26cat: /none: No such file or directory\n"), "{text:?}");
+    assert!(text.contains("\0\0\0\0\x01\x03"), "{text:?}");
+}
+
 #[test]
 fn random_messages_do_tern_no_harm() {
     let Some(text) = tern("fuzz 100000", &[]) else { return };

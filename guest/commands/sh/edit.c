@@ -6,14 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <tern/keys.h>
 #include <unistd.h>
 #include "edit.h"
 
 #define HISTORY 64
-#define CONTROL(letter) ((letter) - '@')
-#define ESCAPE 27
-
-enum { UP = 256, DOWN, RIGHT, LEFT, HOME, END, DELETE, NOTHING };
 
 static char *history[HISTORY];
 static unsigned history_count; /* of all lines ever; the last HISTORY are kept */
@@ -24,31 +21,6 @@ static struct line {
     size_t used, cursor;
     unsigned shown;            /* which line of the history; history_count: none */
 } line;
-
-static int next_byte(void)
-{
-    unsigned char c;
-    ssize_t got = read(0, &c, 1);
-    return got == 1 ? c : -1;
-}
-
-/* Keys of ANSI terminals: ESC [ letter, ESC [ number ~, ESC O letter. */
-static int next_key(void)
-{
-    static const char letters[] = "ABCDHF";
-    int c = next_byte(), number = 0;
-    if (c != ESCAPE)
-        return c;
-    c = next_byte();
-    if (c != '[' && c != 'O')
-        return NOTHING;
-    while ((c = next_byte()) >= '0' && c <= '9')
-        number = number * 10 + c - '0';
-    if (c == '~')
-        return number == 3 ? DELETE : number == 1 || number == 7 ? HOME : number == 4 || number == 8 ? END : NOTHING;
-    const char *letter = c > 0 ? strchr(letters, c) : NULL;
-    return letter ? UP + (int)(letter - letters) : NOTHING;
-}
 
 static void show(void)
 {
@@ -98,18 +70,18 @@ static void recall(unsigned number)
 static void edit(int key)
 {
     switch (key) {
-    case UP: case CONTROL('P'): if (line.shown) recall(line.shown - 1); break;
-    case DOWN: case CONTROL('N'): recall(line.shown + 1); break;
-    case LEFT: case CONTROL('B'): line.cursor -= line.cursor > 0; break;
-    case RIGHT: case CONTROL('F'): line.cursor += line.cursor < line.used; break;
-    case HOME: case CONTROL('A'): line.cursor = 0; break;
-    case END: case CONTROL('E'): line.cursor = line.used; break;
+    case KEY_UP: case CONTROL('P'): if (line.shown) recall(line.shown - 1); break;
+    case KEY_DOWN: case CONTROL('N'): recall(line.shown + 1); break;
+    case KEY_LEFT: case CONTROL('B'): line.cursor -= line.cursor > 0; break;
+    case KEY_RIGHT: case CONTROL('F'): line.cursor += line.cursor < line.used; break;
+    case KEY_HOME: case CONTROL('A'): line.cursor = 0; break;
+    case KEY_END: case CONTROL('E'): line.cursor = line.used; break;
     case CONTROL('K'): line.used = line.cursor; break;
     case CONTROL('U'): delete(0, line.cursor); break;
     case CONTROL('W'): delete(word_start(), line.cursor); break;
     case CONTROL('L'): fputs("\033[H\033[J", stderr); break;
     case 8: case 127: if (line.cursor) delete(line.cursor - 1, line.cursor); break;
-    case DELETE: case CONTROL('D'): if (line.cursor < line.used) delete(line.cursor, line.cursor + 1); break;
+    case KEY_DELETE: case CONTROL('D'): if (line.cursor < line.used) delete(line.cursor, line.cursor + 1); break;
     default: if (key >= ' ' && key < 256) insert(key);
     }
 }
@@ -131,7 +103,7 @@ static void remember(void)
 static int read_keys(void)
 {
     for (;;) {
-        int key = next_key();
+        int key = read_key();
         if (key == -1 || key == CONTROL('C') || (key == CONTROL('D') && line.used == 0))
             return key == CONTROL('C') ? EDIT_INTERRUPTED : EDIT_END;
         if (key == '\n' || key == '\r')

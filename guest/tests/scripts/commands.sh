@@ -14,6 +14,7 @@ sh /tests/language.sh >/tmp/language 2>&1
 cmp /tmp/language /tests/language.expected || failed=1
 sh /tests/texts.sh >/tmp/texts 2>&1
 cmp /tmp/texts /tests/texts.expected || failed=1
+sh /tests/edit.sh >/tmp/edit.log 2>&1 || { cat /tmp/edit.log; failed=1; }
 
 mkdir -p /tmp/c/a/b && cd /tmp/c || exit 1
 seq 1 10 >ten

@@ -3,13 +3,21 @@
 #define BASE 0xc0000000
 #define MAGIC 0x1badb002
 #define FLAGS 3                 /* modules on pages, and a memory map */
+#define ADDRESSES 0x10000       /* the address fields are valid */
 #define LARGE_PAGES 192         /* of 4 MiB: 768 MiB of physical memory */
 
-    .section .multiboot, "a"
+/* The header is the first thing of the kernel, so that it is in the file's first 8 KiB. What tcc links is no ELF file
+   with physical addresses, but the bytes of memory: the header then says where they belong (3.1.3). */
+    .text
     .align 4
+header:
+#ifdef __TINYC__
+    .long MAGIC, FLAGS | ADDRESSES, -(MAGIC + (FLAGS | ADDRESSES))
+    .long header - BASE, header - BASE, 0, _end - BASE, start - BASE
+#else
     .long MAGIC, FLAGS, -(MAGIC + FLAGS)
+#endif
 
-    .section .text.start, "ax"
     .globl start
 start:
     cli

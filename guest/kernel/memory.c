@@ -18,7 +18,7 @@ uint32_t pages_total, pages_free;
 static uint16_t *users;            /* by page; only those below `highest` exist */
 static uint32_t highest;
 static uint32_t first_free = NO_PAGE;
-extern char kernel_end[];
+extern char _end[];
 
 static uint32_t range_end(const struct range *range)
 {
@@ -47,7 +47,7 @@ void memory_start(const uint32_t *information)
     }
     highest = highest_address / PAGE;
     /* The table follows the kernel, or the archive, where one of them ends last. */
-    reserved = (uint32_t)kernel_end - KERNEL_BASE;
+    reserved = (uint32_t)_end - KERNEL_BASE;
     if (archive_end > reserved)
         reserved = archive_end;
     reserved = (reserved + PAGE - 1) & -PAGE;

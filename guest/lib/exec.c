@@ -70,7 +70,7 @@ int execvp(const char *file, char *const argv[])
     }
     const char *path = getenv("PATH");
     int error = ENOENT;
-    for (path = path ? path : "/bin:/sbin"; path;) {
+    for (path = path ? path : "/bin:/sbin:/usr/bin"; path;) {
         const char *end = strchr(path, ':');
         size_t length = end ? (size_t)(end - path) : strlen(path);
         char name[PATH_BYTES];

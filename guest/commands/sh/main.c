@@ -163,7 +163,7 @@ static void start_variables(void)
     char path[1024];
     variables_take(environ);
     if (!variable("PATH"))
-        variable_set("PATH", "/bin:/sbin", 1);
+        variable_set("PATH", "/bin:/sbin:/usr/bin", 1);
     if (getcwd(path, sizeof path))
         variable_set("PWD", path, 1);
     variable_set("IFS", " \t\n", 0);

@@ -216,7 +216,7 @@ int start_init(struct process *process)
 {
     static char path[PATH_BYTES] = INIT_PATH;
     static char *const arguments[] = {INIT_PATH, NULL};
-    static char *const variables[] = {"PATH=/bin:/sbin", "HOME=/", NULL};
+    static char *const variables[] = {"PATH=/bin:/sbin:/usr/bin", "HOME=/", NULL};
     int bytes = program_arguments(block, sizeof block, arguments, variables, 0);
     return bytes < 0 ? bytes : execute(process, path, bytes);
 }

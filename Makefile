@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite unpack)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite tern-source unpack) guest/tools/image
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -166,6 +166,7 @@ guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/exits
 	@tests/guests/iso
 	@tests/guests/disk
+	@tests/guests/tern-source
 
 .PHONY: needs
 needs: ## install missing Debian packages

@@ -51,6 +51,23 @@ same yes "$(yes | head -n 3 | tr -d '\n')" yyy
 same od "$(printf AB | od)" "00000000  41 42                                            AB"
 sh -c 'kill -TERM $$'
 same kill $? 143
+# Commands about processes, names and the system.
+same which "$(which ls)" /bin/ls
+which missing && failed=1
+timeout 0.1 sleep 5
+same timeout $? 124
+timeout 5 sh -c "exit 3"
+same timeout-status $? 3
+same nohup "$(nohup sh -c "kill -HUP \$\$; echo lives")" lives
+same readlink "$(readlink soft) $(readlink -f soft)" "moved /tmp/c/moved"
+same mktemp "$(test -f "$(mktemp x.XXXXXX)" && test -d "$(mktemp -d)" && echo both)" both
+same strings "$(printf "\001abc\002long enough\003four" | strings | tr "\n" ,)" "long enough,four,"
+same more "$(more ten | cksum)" "$(cksum <ten)"
+same free "$(free | wc -l | tr -d " ")" 2
+same uptime "$(uptime | cut -c 1-2)" up
+dmesg >log || failed=1
+which -x 2>/dev/null
+same usage $? 2
 cd / && rm -r /tmp/c
 [ $failed = 0 ] && echo "commands: all right"
 exit $failed

@@ -115,4 +115,20 @@ expr abcdef : '.*'
 expr '' \| 5
 expr 1 / 0 2>/dev/null; echo $?
 expr 2 - 5
+
+echo "== diff"
+diff left right; echo $?
+diff left left; echo $?
+diff -q left right
+seq 1 40 >numbers
+sed -e 3d -e 's/^8$/eight/' -e '20a\
+twenty and a half' -e '30,31d' numbers >changed
+diff numbers changed
+diff -u numbers changed | sed '1,2s/	.*//'
+printf 'one\ntwo' >unended
+printf 'one\ntwo\n' | diff unended -
+printf 'one\ntwo\nthree' | diff -u unended - | sed '1,2s/	.*//'
+diff /dev/null left
+diff -u left /dev/null | sed '1,2s/	.*//'
+diff left missing 2>/dev/null; echo $?
 cd / && rm -r /tmp/texts.d

@@ -90,7 +90,7 @@ static void cut_line(void)
         replace(cut_bytes, "", 0);
 }
 
-/* Returns whether the editor goes on. Changes that are not saved need a second ^Q. */
+/* Returns whether the editor ends. If there are changes that are not saved, it asks. */
 static int ends(void)
 {
     char answer[8];

@@ -43,5 +43,6 @@ mod suite;
 mod switch;
 mod terminal;
 mod tern;
+mod tern_compile;
 mod vblock;
 mod virtio;

@@ -248,6 +248,8 @@ static void read_service(struct line *line, struct service *service)
         read_pci(line, service);
     else if (strcmp(key, "pci-needed") == 0)
         service->pci_wanted = 1;
+    else if (strcmp(key, "port-needed") == 0 && number(word, 16, 0xffff, &value))
+        service->port_wanted = value;
     else if (strcmp(key, "by-hand") == 0)
         service->by_hand = 1;
     else if (strcmp(key, "card") == 0)

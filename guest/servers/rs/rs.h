@@ -34,6 +34,7 @@ struct service {
     uint8_t by_hand;             /* started only when asked for */
     uint8_t card;                /* the network server hears of it */
     uint8_t pci_wanted;          /* without a device of PCI it is not started */
+    uint16_t port_wanted;        /* if this port reads as all ones, it is not started; 0: none */
     uint8_t pci_ids;
     struct pci_id pci[PCI_IDS];
     uint8_t arguments;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <tern/device.h>
 #include <tern/fs.h>
+#include <tern/hal.h>
 #include <tern/pm.h>
 #include <tern/server.h>
 #include "rs.h"
@@ -47,6 +48,14 @@ static void list_rights(struct argument_list *list, const struct rights *rights)
             snprintf(new_text(list), ARGUMENT_BYTES, "irq=%d", line);
 }
 
+/* A port without a device reads as all ones. */
+static int answers(uint16_t port)
+{
+    uint32_t value = 0xff;
+    hal_call(HAL_IN_BYTE, port, &value, NULL);
+    return value != 0xff;
+}
+
 /* Creates its process. *has_device says whether there is the device that it needs. */
 static int create(struct service *service, int *has_device)
 {
@@ -56,7 +65,7 @@ static int create(struct service *service, int *has_device)
     uint32_t bytes = service->image_bytes;
     const uint8_t *image = service->image ? service->image : archive_find(service->program, &bytes);
     int device = service->pci_ids && pci_assign(service, &rights, pci, sizeof pci);
-    *has_device = device || !service->pci_wanted;
+    *has_device = (device || !service->pci_wanted) && (!service->port_wanted || answers(service->port_wanted));
     if (!*has_device)
         return -ENODEV;
     if (!image)

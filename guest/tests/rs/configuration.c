@@ -65,7 +65,7 @@ static void check_lines(void)
         " ports 3f8-3ff 60\n"
         " memory fee00000,1000\n"
         " irqs 4 15\n"
-        " pci 1af4:1001\n pci class 01 01\n pci-needed\n"
+        " pci 1af4:1001\n pci class 01 01\n pci-needed\n port-needed 300\n"
         " way trap\n major 4 64 65\n period 500\n on-failure leave\n by-hand\n priority 7\n"
         " arguments speed=9600 x\n"
         "service b\n"
@@ -83,7 +83,7 @@ static void check_lines(void)
           a->rights.memory[0].bytes == 0x1000);
     CHECK(a->rights.interrupts == (1u << 4 | 1u << 15) && a->rights.priority == 7);
     CHECK(a->pci_ids == 2 && a->pci_wanted && !a->pci[0].by_class && a->pci[0].second == 0x1001 &&
-          a->pci[1].by_class);
+          a->pci[1].by_class && a->port_wanted == 0x300);
     CHECK(a->way == BY_TRAP && a->major == 4 && a->first_minor == 64 && a->last_minor == 65);
     CHECK(a->period == 500000 && a->policy == LEAVE && a->by_hand);
     CHECK(a->arguments == 2 && strcmp(a->argument[0], "speed=9600") == 0);
@@ -94,7 +94,7 @@ static void check_faults(void)
     static const char *const faulty[] = {
         " ports 3ff-3f8", " ports 10000", " ports 1 2 3 4 5 6 7 8 9", " irqs 16", " calls fly", " traps all",
         " send-to nobody", " memory 1000,zz", " way flying", " on-failure panic", " major x", " period -",
-        " nonsense", " pci 1af4", " pci class 1", "service", "service a", "service a-name-that-is-too-long"};
+        " nonsense", " pci 1af4", " port-needed 10000", " pci class 1", "service", "service a", "service a-name-that-is-too-long"};
     for (size_t i = 0; i < sizeof faulty / sizeof *faulty; i++) {
         char text[128];
         forget();

@@ -44,5 +44,6 @@ mod switch;
 mod terminal;
 mod tern;
 mod tern_compile;
+mod tern_network;
 mod vblock;
 mod virtio;

@@ -15,7 +15,7 @@ pub(crate) fn has_tern() -> bool {
 /// Executes `command` in Tern, on a machine with further `arguments`, and returns what is on its serial line.
 /// The command must succeed: its status is that of the machine. Returns None if Tern is missing.
 #[track_caller]
-fn tern(command: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn tern(command: &str, arguments: &[&str]) -> Option<String> {
     if !has_tern() {
         return None;
     }

@@ -59,7 +59,8 @@ pub(crate) enum Command {
     /// Predict the performance of a network between machines from its design and the host's costs
     Netmodel(NetmodelArguments),
 
-    /// Save running machines in files, and show, check and delete such files
+    /// Save running machines in files, and show, check and delete such files; "ring3 img snapshot" is for disk
+    /// images alone
     Snapshot(SnapshotArguments),
 
     /// Report what this host permits, and which engine it can run

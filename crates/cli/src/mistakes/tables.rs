@@ -230,7 +230,6 @@ pub(super) const COMMANDS: &[(&[&str], &str)] = &[
             "createhd",
             "clonehd",
             "modifymedium",
-            "snapshot",
         ],
         "\"ring3 img\" has the commands for images, such as: ring3 img create -f qcow2 disk.qcow2 10G",
     ),

@@ -43,9 +43,11 @@ fn off(mut guest: Guest) {
     assert_eq!(guest.wait_for_the_end(), Some(0));
 }
 
-fn kill(guest: &Guest) {
+/// Kills the machine, and waits until it has let go of its disks.
+fn kill(guest: Guest) {
     let id = Pid::from_raw(guest.id().cast_signed()).unwrap();
     kill_process(id, Signal::KILL).unwrap();
+    assert_eq!(guest.wait_for_the_end(), None);
 }
 
 fn save(socket: &Path, file: &Path) {
@@ -93,7 +95,7 @@ fn a_machine_continues_with_the_disk_of_that_moment() {
         tell(&mut guest, "mount /dev/hda /mnt && echo early >/mnt/file && variable=kept");
         save(&socket, &file);
         tell(&mut guest, "echo late >/mnt/file && sync");
-        kill(&guest);
+        kill(guest);
         // A second time, without a change of the disk, and then for good.
         for (arguments, found) in [(&["--snapshot"][..], "early"), (&[], "early")] {
             let mut guest = restored(&file, second, arguments);
@@ -134,7 +136,7 @@ fn what_was_written_over_an_image_is_kept() {
     let files = ["plain", "packed"].map(|name| directory.path(name));
     save(&socket, &files[0]);
     output(ring3().args(["snapshot", "save", "--compress"]).arg(&socket).arg(&files[1]));
-    kill(&guest);
+    kill(guest);
     let room = |file: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(file).unwrap());
     assert!(room(&files[1]) < room(&files[0]) / 2);
     for file in &files {
@@ -156,21 +158,21 @@ fn a_file_is_whole_whenever_its_machine_is_killed() {
     let (socket, file) = (directory.path("qmp"), directory.path("saved"));
     let guest = tern(&[], &socket);
     save(&socket, &file);
-    kill(&guest);
+    kill(guest);
     for millis in [0, 3, 10, 30, 100] {
         let _ = fs::remove_file(&socket);
         let guest = tern(&[], &socket);
         let mut saving = ring3();
         let mut saving = saving.args(["snapshot", "save"]).arg(&socket).arg(&file).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(millis));
-        kill(&guest);
+        kill(guest);
         saving.wait().unwrap();
         output(ring3().args(["snapshot", "check"]).arg(&file));
     }
     let _ = fs::remove_file(&socket);
     let guest = tern(&[], &socket);
     save(&socket, &file);
-    kill(&guest);
+    kill(guest);
     let hidden = fs::read_dir(file.parent().unwrap()).unwrap();
     let hidden = hidden
         .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
@@ -190,7 +192,7 @@ fn a_machine_that_cannot_be_saved_or_restored_says_why() {
     let guest = tern(&["--hda", raw.to_str().unwrap()], &socket);
     let said = refused(ring3().args(["snapshot", "save"]).arg(&socket).arg(&file), 1);
     assert!(said.contains("convert it to qcow2") && said.contains(raw.to_str().unwrap()), "{said}");
-    kill(&guest);
+    kill(guest);
     let _ = (fs::remove_file(&socket), qcow2_disk(&directory));
     let guest = tern(&["--hda", disk.to_str().unwrap()], &socket);
     save(&socket, &file);
@@ -201,7 +203,7 @@ fn a_machine_that_cannot_be_saved_or_restored_says_why() {
     };
     let said = refused(&mut restore(&file, &[]), 1);
     assert!(said.contains("in use by another process"), "{said}");
-    kill(&guest);
+    kill(guest);
     let said = refused(&mut restore(&file, &["--nic", "user"]), 1);
     assert!(said.contains("0 network cards"), "{said}");
     refused(&mut restore(&file, &["--memory", "32M"]), 2);

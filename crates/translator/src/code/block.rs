@@ -8,6 +8,7 @@
 
 mod branches;
 mod counts;
+mod divisions;
 mod exceptions;
 mod far;
 mod far_flat;
@@ -164,6 +165,14 @@ pub(crate) fn translate(
             builder.begin_site(&instruction);
             let info = info | builder.defer(&instruction, source) << info::OP_SHIFT;
             transfers::translate(&mut builder.emitter, &instruction, mode.is_user, info);
+            instruction.ip32()
+        }
+        End::Division(instruction, info) => {
+            deferred_bytes = instruction.len();
+            builder.emitter.settle_stack();
+            builder.begin_site(&instruction);
+            let info = info | builder.defer(&instruction, source) << info::OP_SHIFT;
+            divisions::translate(&mut builder.emitter, &instruction, mode.is_user, info);
             instruction.ip32()
         }
     };

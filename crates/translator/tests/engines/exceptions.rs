@@ -9,10 +9,11 @@ use ring3_x86::flags::Eflags;
 use crate::machine::*;
 use crate::pair::{Pair, continue_handler_at};
 
+const DE: u8 = 0;
 const UD: u8 = 6;
 const GP: u8 = 13;
-/// The handlers of #UD and #GP.
-const HANDLERS_HERE: [u32; 2] = [CODE + 0x1000, CODE + 0x1100];
+/// The handlers of #DE, #UD and #GP.
+const HANDLERS_HERE: [u32; 3] = [CODE + 0x1000, CODE + 0x1100, CODE + 0x1200];
 /// The address of the pointer to the supervisor's next record.
 const LOG: u32 = DATA + 4;
 /// The supervisor's records, in pages that users may not access, and what each of them has.
@@ -50,6 +51,23 @@ const FORBIDDEN: [&[u8]; 17] = [
     &[0x0f, 0x21, 0xe0],       // MOV EAX, DR4
 ];
 
+/// Divisions by zero, with EAX = 0, and the length of each.
+const BY_ZERO: [(&[u8], usize); 8] = [
+    (&[0xf6, 0xf0], 2),       // DIV AL
+    (&[0xf6, 0xfc], 2),       // IDIV AH
+    (&[0x66, 0xf7, 0xf0], 3), // DIV AX
+    (&[0x66, 0xf7, 0xf8], 3), // IDIV AX
+    (&[0xf7, 0xf0], 2),       // DIV EAX
+    (&[0xf7, 0xf8], 2),       // IDIV EAX
+    // XOR ECX, ECX; STC; DIV ECX: the divisor is the register that translated code looks at.
+    (&[0x31, 0xc9, 0xf9, 0xf7, 0xf1], 2),
+    (&[0x31, 0xc9, 0xf9, 0x66, 0xf7, 0xf9], 3),
+];
+/// MOV ECX, EBP; AND ECX, 1; XOR EDX, EDX; IDIV ECX: every other divisor is zero.
+const BY_SOME_ZEROS: &[u8] = &[0x89, 0xe9, 0x83, 0xe1, 1, 0x31, 0xd2, 0xf7, 0xf9];
+/// MOV ECX, EBP; SHR ECX, 1; CMC; SBB EDX, EDX; DIV EBX: every other quotient is too large.
+const LARGE_QUOTIENTS: &[u8] = &[0x89, 0xe9, 0xd1, 0xe9, 0xf5, 0x19, 0xd2, 0xf7, 0xf3];
+
 /// The state in which the program runs.
 #[derive(Clone, Copy)]
 struct State {
@@ -57,19 +75,27 @@ struct State {
     flags: Eflags,
     cr4: Cr4,
     gate: u8,
+    /// The length of the division with which the code ends, if it is one.
+    division: Option<usize>,
 }
 
-const SUPERVISOR: State =
-    State { is_user: false, flags: Eflags::IF, cr4: Cr4::empty(), gate: INTERRUPT_GATE };
+const SUPERVISOR: State = State {
+    is_user: false,
+    flags: Eflags::IF,
+    cr4: Cr4::empty(),
+    gate: INTERRUPT_GATE,
+    division: None,
+};
 const USER: State = State { is_user: true, ..SUPERVISOR };
 
 /// The program: in each of EBP rounds it executes the instruction and logs the flags. In the end it divides
-/// by zero.
-fn program(instruction: &[u8]) -> Vec<u8> {
+/// by zero, or, after divisions, executes UD2.
+fn program(instruction: &[u8], state: State) -> Vec<u8> {
     // STC; the instruction; PUSHFD; POP EAX; STOSD; XOR EAX, EAX; DEC EBP
     let code = [&[0xf9], instruction, &[0x9c, 0x58, 0xab, 0x31, 0xc0, 0x4d]].concat();
     let back = (code.len() as u8 + 2).wrapping_neg();
-    [&code[..], &[0x75, back, 0xf6, 0xf0]].concat() // JNZ to the first one; DIV AL
+    let end = if state.division.is_some() { UD2 } else { &[0xf6, 0xf0] }; // DIV AL
+    [&code[..], &[0x75, back], end].concat() // JNZ to the first one
 }
 
 /// Logs the frame, and returns to the address EBX bytes after the instruction.
@@ -95,8 +121,11 @@ fn begin(machine: &mut Machine, instruction: &[u8], state: State) {
     for page in [RECORDS, RECORDS + 0x1000, INNER_STACK - 0x1000, STACK - 0x1000, GDT, IDT, TSS] {
         machine.map(page, page, P | RW);
     }
-    machine.put(if state.is_user { USER_CODE } else { CODE }, &program(instruction));
-    for (at, vector) in HANDLERS_HERE.into_iter().zip([UD, GP]) {
+    machine.put(if state.is_user { USER_CODE } else { CODE }, &program(instruction, state));
+    for (at, vector) in HANDLERS_HERE.into_iter().zip([DE, UD, GP]) {
+        if (vector == DE) != state.division.is_some() {
+            continue;
+        }
         machine.put(at, &handler_code(vector == GP));
         continue_handler_at(machine, vector, at);
         machine.set_gate(vector, KERNEL_CODE, state.gate);
@@ -111,7 +140,7 @@ fn begin(machine: &mut Machine, instruction: &[u8], state: State) {
     cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP);
     cpu.set_eflags(state.flags);
     cpu.set_gpr(reg::BP, ROUNDS.into());
-    cpu.set_gpr(reg::BX, instruction.len() as u64);
+    cpu.set_gpr(reg::BX, state.division.unwrap_or(instruction.len()) as u64);
     cpu.set_gpr(reg::DI, PROGRAM_LOG.into());
 }
 
@@ -147,6 +176,34 @@ fn exceptions_stay_in_translated_code() {
             let [signals, left] = costs(&mut pair, instruction, state);
             assert!(signals < 12, "{signals} signals with {instruction:x?}");
             assert!(left < u64::from(ROUNDS) / 2, "{left} instructions with {instruction:x?}");
+        }
+    }
+}
+
+/// A few signals come before translated code looks for zeros.
+#[test]
+fn divisions_by_zero_stay_in_translated_code() {
+    for (instruction, length) in BY_ZERO {
+        for state in [SUPERVISOR, USER, State { gate: TRAP_GATE, ..USER }] {
+            let Some(mut pair) = Pair::new() else { return };
+            let state = State { division: Some(length), ..state };
+            assert_eq!(compare(&mut pair, instruction, state), ROUNDS, "{instruction:x?}");
+            let [signals, left] = costs(&mut pair, instruction, state);
+            assert!(signals < 12, "{signals} signals with {instruction:x?}");
+            assert!(left < u64::from(ROUNDS) / 2, "{left} instructions with {instruction:x?}");
+        }
+    }
+}
+
+#[test]
+fn some_divisions_raise_exceptions() {
+    for instruction in [BY_SOME_ZEROS, LARGE_QUOTIENTS] {
+        for state in [SUPERVISOR, USER] {
+            let Some(mut pair) = Pair::new() else { return };
+            let state = State { division: Some(2), ..state };
+            assert_eq!(compare(&mut pair, instruction, state), ROUNDS / 2, "{instruction:x?}");
+            let [signals, _] = costs(&mut pair, instruction, state);
+            assert!(signals < 24, "{signals} signals with {instruction:x?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::numeric::{self, Checked};
 /// Number of the bit of the status word that says that an unmasked exception is pending (SDM vol. 1, 8.1.3).
 const SUMMARY: u32 = 7;
 /// The opcode of JRCXZ.
-const JRCXZ: u8 = 0xe3;
+pub(super) const JRCXZ: u8 = 0xe3;
 
 impl BlockBuilder<'_> {
     /// Translates an instruction that looks for pending exceptions. Returns false for all other instructions;

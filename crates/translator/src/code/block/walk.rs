@@ -3,7 +3,7 @@
 use iced_x86::{Decoder, FlowControl, Instruction, Mnemonic, Register};
 use ring3_x86::decode;
 
-use super::{BlockBuilder, Source, branches, quiet, repeats, transfers};
+use super::{BlockBuilder, Source, branches, divisions, quiet, repeats, transfers};
 use crate::code::changing;
 use crate::code::emitter::{CONDITIONAL_SIZE, Count, Mark};
 use crate::context::{at, info};
@@ -24,6 +24,8 @@ pub(super) enum End {
     Interpreter(Instruction, u32, u32),
     /// With this INT n or IRET, and the bits of [`info`] for the case that it is left to the interpreter.
     Transfer(Instruction, u32),
+    /// A [division](divisions) that is barred; with the `info` of the context.
+    Division(Instruction, u32),
 }
 
 /// How a block continues after an instruction.
@@ -230,6 +232,10 @@ impl BlockBuilder<'_> {
         if !is_interpreted && is_flat && is_transfer && !source.for_user.contains(&linear) {
             return End::Transfer(*instruction, info::TRANSFERS);
         }
+        let is_barred = source.barred.contains(&linear);
+        if is_barred && is_flat && divisions::is_translated(instruction) {
+            return End::Division(*instruction, info::BARRED);
+        }
         let routine = match instruction.mnemonic() {
             Mnemonic::Sysenter if self.mode.is_user => at::SYSENTER,
             Mnemonic::Sysexit if !self.mode.is_user => at::SYSEXIT,
@@ -238,7 +244,7 @@ impl BlockBuilder<'_> {
         let routine = if is_interpreted || !is_flat { at::LEAVE_TO_STEP } else { routine };
         let info = [
             (numeric::is_numeric(instruction), info::NUMERIC),
-            (source.barred.contains(&linear), info::BARRED),
+            (is_barred, info::BARRED),
             (repeats(instruction), info::REPEATS),
             (quiet::is_quiet(instruction), info::QUIET),
         ];
@@ -259,6 +265,7 @@ impl BlockBuilder<'_> {
         match end {
             End::Interpreter(next, info, routine) => End::Interpreter(next, info | after, routine),
             End::Transfer(next, info) => End::Transfer(next, info | after),
+            End::Division(next, info) => End::Division(next, info | after),
             End::Branch(_) | End::NextBlock(_) => {
                 self.go_back(&start);
                 End::Interpreter(last, 0, at::LEAVE_TO_STEP)

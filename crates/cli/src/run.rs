@@ -271,7 +271,7 @@ fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
     }
     let explain = |source| RunError::Restore { path: path.to_owned(), source };
     let mut vm = Vm::restore(snapshot.machine(), engine(arguments)).map_err(explain)?;
-    vm.fill_memory(|memory| snapshot.fill_memory(memory))?;
+    snapshot.give_memory(&mut vm)?;
     restored::attach(&snapshot, arguments.drives.snapshot, &mut vm)?;
     Ok(vm)
 }

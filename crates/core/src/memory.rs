@@ -15,6 +15,7 @@
 mod code;
 mod saved;
 
+use std::fs::File;
 use std::sync::Arc;
 
 use memmap2::MmapMut;
@@ -145,10 +146,16 @@ pub trait HostPages: Send + Sync {
     /// Returns `len` zero bytes, to which the host gives pages only as they are first touched, or None if it
     /// cannot. They replace the bytes that were returned before, which are dropped soon after.
     fn zeroed(&self, len: usize) -> Option<MmapMut>;
+
+    /// Returns a copy of the `len` bytes of `file` from `offset` on, which replaces the bytes that were
+    /// returned before. The host reads each part of it from the file when it is first touched. None if it
+    /// cannot do so; the bytes that were returned before are still in use then.
+    fn copy_of(&self, file: &File, offset: u64, len: usize) -> Option<MmapMut>;
 }
 
 /// Takes memory that is private to the process.
-struct Private;
+#[derive(Debug, Clone, Copy)]
+pub struct Private;
 
 impl HostPages for Private {
     /// Uses large pages where the host has them, since the guest's accesses are spread over far more small
@@ -159,6 +166,11 @@ impl HostPages for Private {
         #[cfg(target_os = "linux")]
         let _ = bytes.advise(memmap2::Advice::HugePage);
         Some(bytes)
+    }
+
+    /// A file that is mapped needs unsafe code, which this crate has not.
+    fn copy_of(&self, _file: &File, _offset: u64, _len: usize) -> Option<MmapMut> {
+        None
     }
 }
 
@@ -461,6 +473,17 @@ impl Memory {
     pub fn change_contents<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
         self.forget_all_code();
         change(&mut self.bytes)
+    }
+
+    /// Replaces the bytes of RAM and, behind them, those of all areas by those of `file` from `offset` on, a
+    /// multiple of [`PAGE_SIZE`], and forgets all decoded code. The host reads them when they are first
+    /// touched, so the file must stay as it is. Returns false and changes nothing if the host cannot do so.
+    pub fn take_contents_of(&mut self, file: &File, offset: u64) -> bool {
+        let Some(bytes) = self.pages.copy_of(file, offset, self.bytes.len()) else { return false };
+        self.forget_all_code();
+        self.bytes = bytes;
+        self.layout += 1;
+        true
     }
 
     fn check(&self, start: u64, len: u64) -> Result<(), MemoryError> {

@@ -16,7 +16,9 @@
 //! # Failures
 //!
 //! The file gets its name when it is complete and on disk: whatever happens before, an older file of this
-//! name stays as it is. A file that was cut or changed is refused: all parts have checksums.
+//! name stays as it is. A file that was cut is refused, and so is one whose header or index has changed. The
+//! other parts have checksums too, but memory that is mapped ([`Snapshot::give_memory`]) is not compared with
+//! them, since that would read all of it: [`Snapshot::check`] does so.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -10,16 +10,20 @@ use flate2::read::DeflateDecoder;
 use ring3_block::{Image, OpenOptions, SnapshotAct};
 use ring3_core::disk::SECTOR_SIZE;
 use ring3_vm::drives::KeptDisk;
-use ring3_vm::{Control, SavedMachine};
+use ring3_vm::{Control, SavedMachine, Vm};
 
 use crate::error::OpenError;
-use crate::format::{HEADER_LEN, Header, INDEX_MAX, Index, PART_MAX, Part, SavedDrive, VERSION};
+use crate::format::{
+    HEADER_LEN, Header, INDEX_MAX, Index, MEMORY_AT, PART_MAX, Part, SavedDrive, VERSION,
+};
 
 /// The file of a saved machine.
 #[derive(Debug)]
 pub struct Snapshot {
     path: PathBuf,
     file: File,
+    /// Its length in bytes.
+    len: u64,
     index: Index<SavedMachine>,
 }
 
@@ -76,7 +80,7 @@ impl Snapshot {
         {
             return Err(damaged("its index names parts that are not in the file"));
         }
-        Ok(Snapshot { path: path.to_owned(), file, index })
+        Ok(Snapshot { path: path.to_owned(), file, len, index })
     }
 
     /// Returns the machine, without the contents of memory.
@@ -99,6 +103,24 @@ impl Snapshot {
         let parts = &self.index.memory;
         let len = parts.iter().map(|part| u64::from(part.len)).sum();
         (len, parts.iter().any(|part| part.stored < part.len))
+    }
+
+    /// Gives `vm`, which was made from [`Snapshot::machine`], its contents of memory. If they are not
+    /// compressed, they are read and copied when the guest touches them, without a look at their checksums.
+    pub fn give_memory(&self, vm: &mut Vm) -> Result<(), OpenError> {
+        let is_given = self.memory_in_file().is_some_and(|(file, at)| {
+            self.index.memory_len == vm.memory_len() && vm.take_memory_of(file, at)
+        });
+        if is_given { Ok(()) } else { vm.fill_memory(|memory| self.fill_memory(memory)) }
+    }
+
+    /// Returns the file and the offset of the contents of memory there, if they are not compressed: from
+    /// there on all of memory can be mapped. Nobody has compared them with their checksums.
+    fn memory_in_file(&self) -> Option<(&File, u64)> {
+        let is_in_place = |part: &Part| part.stored == part.len && part.at == MEMORY_AT + part.to;
+        let Index { memory, memory_len, .. } = &self.index;
+        let is_there = self.len.checked_sub(MEMORY_AT).is_some_and(|len| len >= *memory_len);
+        (is_there && memory.iter().all(is_in_place)).then_some((&self.file, MEMORY_AT))
     }
 
     /// Fills `memory`, which is all zero, with the contents of memory.

@@ -102,13 +102,50 @@ fn a_machine_is_the_same_after_saving() {
         let snapshot = Snapshot::open(&file).unwrap();
         snapshot.check().unwrap();
         assert_eq!(snapshot.memory().1, compress);
-        let mut vm = Vm::restore(snapshot.machine(), EngineChoice::Interpreter).unwrap();
-        vm.fill_memory(|memory| snapshot.fill_memory(memory)).unwrap();
-        let memory = vm.fill_memory(|memory| memory.to_vec());
-        assert!(memory == expected && memory[0x3_0000] == 0xfc);
-        let with_contents = Vm::restore(&vm.save(), EngineChoice::Interpreter).unwrap().save();
-        assert!(with_contents == vm.save());
+        for engine in [EngineChoice::Interpreter, EngineChoice::Translator] {
+            let mut vm = Vm::restore(snapshot.machine(), engine).unwrap();
+            snapshot.give_memory(&mut vm).unwrap();
+            let memory = vm.fill_memory(|memory| memory.to_vec());
+            assert!(memory == expected && memory[0x3_0000] == 0xfc);
+            let with_contents = Vm::restore(&vm.save(), EngineChoice::Interpreter).unwrap().save();
+            assert!(with_contents == vm.save());
+        }
         assert_eq!(names(directory.path()).len(), 1 + usize::from(compress));
+    }
+}
+
+/// Memory that is mapped from the file changes for one machine alone, whoever writes to it: here the engine's
+/// code, then the guest.
+#[test]
+fn machines_from_one_file_change_only_their_own_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("saved");
+    let machine = Running::new(Vec::new()).halted();
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    let (_, mut expected) = machine.end();
+    let before = fs::read(&file).unwrap();
+    let snapshot = Snapshot::open(&file).unwrap();
+    let places: Vec<usize> =
+        (0..expected.len()).step_by(0x1_2345).chain([expected.len() - 1]).collect();
+    let flip = |memory: &mut [u8]| {
+        for place in &places {
+            memory[*place] ^= 0x5a;
+        }
+    };
+    flip(&mut expected);
+    for engine in [EngineChoice::Interpreter, EngineChoice::Translator] {
+        let mut vms = [0, 1].map(|_| {
+            let mut vm = Vm::restore(snapshot.machine(), engine).unwrap();
+            snapshot.give_memory(&mut vm).unwrap();
+            vm.fill_memory(flip);
+            vm
+        });
+        for vm in &mut vms {
+            assert!(vm.fill_memory(|memory| memory == expected));
+        }
+        drop(vms);
+        snapshot.check().unwrap();
+        assert!(fs::read(&file).unwrap() == before);
     }
 }
 

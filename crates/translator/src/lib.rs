@@ -37,7 +37,8 @@
 //!   its neighbours for groups of instructions and [`code::emitter`] to write host code; [`code::cache`]
 //!   holds the host code, [`code::block_store`] and [`code::branch_slots`] find blocks; [`code::changing`]
 //!   handles pages whose code is written to again and again;
-//! * [`memory`] has the windows and spaces, and the host's memory that is mapped there;
+//! * [`memory`] has the windows and spaces, and the host's memory that is mapped there; [`memory::absent`]
+//!   reads the memory of a saved machine when it is touched;
 //! * [`segmented`] translates code whose segments have bases and limits;
 //! * [`context`] defines the use of the host's registers and the ways into and out of translated code;
 //!   [`routines`] contains the routines that translated code calls;
@@ -111,4 +112,5 @@ mod signals;
 mod system;
 mod translator;
 
+pub use memory::host_memory::PrivateMemory;
 pub use translator::{Translator, Unavailable};

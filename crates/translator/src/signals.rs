@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
 use crate::context::{self, Context, IMAGE, reason};
+use crate::memory::absent;
 
 /// The signals that translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -125,6 +126,9 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
             ours.take_registers(registers, numeric.as_ref());
             context::leave_signal(ours);
         }
+    }
+    if signal == libc::SIGSEGV && absent::fetch_at(address.addr()) {
+        return;
     }
     // SAFETY: these are the arguments that the kernel passed.
     unsafe { do_as_before(signal, info, context) };

@@ -15,7 +15,6 @@ mod system;
 mod users;
 mod virtual_8086;
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ use crate::code::emitter::Emitter;
 use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
 use crate::map::{Map, Set};
-use crate::memory::host_memory::{GuestMemory, PAGE, Range};
+use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE, Range};
 use crate::memory::spaces::Spaces;
 use crate::mode::{Mode, Modes};
 use crate::numeric::{self, Numeric};
@@ -100,7 +99,7 @@ struct Counters {
 pub struct Translator {
     interpreter: Interpreter,
     guest_memory: Arc<GuestMemory>,
-    file: Option<Arc<File>>,
+    file: Option<Arc<GuestFile>>,
     context: Box<Context>,
     /// An address that faults, for [`Context::base_of`].
     _faulting: Range,

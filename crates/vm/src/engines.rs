@@ -1,7 +1,9 @@
 //! The choice of the engine that executes the guest's instructions.
 
+use std::sync::Arc;
+
 use ring3_core::memory::{Memory, MemoryError};
-use ring3_translator::{Translator, Unavailable};
+use ring3_translator::{PrivateMemory, Translator, Unavailable};
 use ring3_x86::engine::Engine;
 use ring3_x86::interpreter::Interpreter;
 use tracing::info;
@@ -43,7 +45,8 @@ impl EngineMaker for EngineChoice {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok((Box::new(Interpreter::new()), Memory::new(size)?))
+        let memory = Memory::with_pages(size, Arc::new(PrivateMemory))?;
+        Ok((Box::new(Interpreter::new()), memory))
     }
 }
 

@@ -106,6 +106,8 @@ fn a_machine_continues_with_the_disk_of_that_moment() {
             tell(&mut guest, "echo other >/mnt/file && umount /mnt");
             off(guest);
         }
+        // No machine has changed the file from which its memory was mapped.
+        output(ring3().args(["snapshot", "check"]).arg(&file));
         let info = output(ring3().args(["snapshot", "info"]).arg(&file));
         let info = String::from_utf8(info).unwrap();
         assert!(info.contains("memory: 64 MiB") && info.contains(disk), "{info}");
@@ -117,6 +119,31 @@ fn a_machine_continues_with_the_disk_of_that_moment() {
         let mut guest = tern(&["--hda", disk], &socket);
         assert_eq!(tell(&mut guest, "mount /dev/hda /mnt && cat /mnt/file"), "other\n");
         off(guest);
+    }
+}
+
+/// A machine whose memory is still in a file is saved under the name of that file, again and again.
+#[test]
+fn a_restored_machine_is_saved_in_its_own_file() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let mut guest = tern(&[], &socket);
+    tell(&mut guest, "seq 1 20000 >/tmp/file; cksum /tmp/file >/tmp/sum; rounds=");
+    save(&socket, &file);
+    kill(guest);
+    let monitor = format!("unix:{}", socket.display());
+    for (engine, rounds) in
+        [("translator", "x\n"), ("interpreter", "xx\n"), ("translator", "xxx\n")]
+    {
+        let mut guest = restored(&file, engine, &["--qmp", &monitor]);
+        assert_eq!(tell(&mut guest, "rounds=x$rounds; echo $rounds"), rounds);
+        save(&socket, &file);
+        assert_eq!(tell(&mut guest, "cksum /tmp/file | diff - /tmp/sum"), "");
+        kill(guest);
+        output(ring3().args(["snapshot", "check"]).arg(&file));
     }
 }
 

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{c_int, c_void, off_t};
 use memmap2::{MmapMut, MmapOptions};
-use ring3_core::memory::HostPages;
+use ring3_core::memory::{HostPages, Private};
+
+use super::absent::Absent;
 
 /// Upper bound of the bytes that are made accessible at once when they are mapped.
 const MOST_POPULATED: usize = 64 * PAGE;
@@ -35,26 +37,86 @@ pub(crate) fn memory_file(name: &std::ffi::CStr, len: usize) -> io::Result<File>
 /// gets its bytes from here.
 #[derive(Debug, Default)]
 pub(crate) struct GuestMemory {
-    current: Mutex<Option<Arc<File>>>,
+    current: Mutex<Option<Arc<GuestFile>>>,
 }
 
 impl GuestMemory {
     /// Returns the file that holds guest memory now.
-    pub(crate) fn file(&self) -> Option<Arc<File>> {
+    pub(crate) fn file(&self) -> Option<Arc<GuestFile>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    fn set(&self, file: GuestFile) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = current.replace(Arc::new(file));
+        // Its addresses may soon be those of something else.
+        if let Some(absent) = old.as_ref().and_then(|old| old.absent.as_ref()) {
+            absent.retire();
+        }
+    }
+}
+
+/// The file that holds guest memory.
+#[derive(Debug)]
+pub(crate) struct GuestFile {
+    file: File,
+    /// What is still to be copied there, if the machine was saved in a file.
+    absent: Option<Absent>,
+}
+
+impl GuestFile {
+    /// Returns whether all of the `len` bytes at `place` are here already.
+    pub(crate) fn has(&self, place: usize, len: usize) -> bool {
+        self.absent.as_ref().is_none_or(|absent| absent.has(place, len))
+    }
+
+    /// Returns the file, in which the `len` bytes at `place` are now.
+    pub(crate) fn with(&self, place: usize, len: usize) -> io::Result<&File> {
+        self.absent.as_ref().map_or(Ok(()), |absent| absent.fetch(place, len))?;
+        Ok(&self.file)
+    }
+}
+
+/// Maps `len` bytes of `file`, which holds guest memory.
+fn map_guest_memory(file: &File, len: usize) -> io::Result<MmapMut> {
+    // SAFETY: the file has no name, and only this process has its descriptor. The process also maps it
+    // elsewhere for translated code, which runs only inside of `Engine::run`. There the `Memory` that has
+    // these bytes is borrowed mutably, as `Translator::check_memory` makes sure, so no reference into them
+    // lives while translated code writes to them.
+    unsafe { MmapOptions::new().len(len).map_mut(file) }
 }
 
 impl HostPages for GuestMemory {
     fn zeroed(&self, len: usize) -> Option<MmapMut> {
-        let file = Arc::new(memory_file(c"guest memory", len).ok()?);
-        // SAFETY: the file has no name, and only this process has its descriptor. The process also maps it
-        // elsewhere for translated code, which runs only inside of `Engine::run`. There the `Memory` that has
-        // these bytes is borrowed mutably, as `Translator::check_memory` makes sure, so no reference into
-        // them lives while translated code writes to them.
-        let bytes = unsafe { MmapOptions::new().len(len).map_mut(&*file) }.ok()?;
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        let file = memory_file(c"guest memory", len).ok()?;
+        let bytes = map_guest_memory(&file, len).ok()?;
+        self.set(GuestFile { file, absent: None });
         Some(bytes)
+    }
+
+    fn copy_of(&self, source: &File, offset: u64, len: usize) -> Option<MmapMut> {
+        let file = memory_file(c"guest memory", len).ok()?;
+        let mut bytes = map_guest_memory(&file, len).ok()?;
+        let absent = Absent::new(&mut bytes, &file, source, offset).ok()?;
+        self.set(GuestFile { file, absent: Some(absent) });
+        Some(bytes)
+    }
+}
+
+/// Takes memory that is private to the process, for an engine that needs no other addresses for it.
+#[derive(Debug, Clone, Copy)]
+pub struct PrivateMemory;
+
+impl HostPages for PrivateMemory {
+    fn zeroed(&self, len: usize) -> Option<MmapMut> {
+        Private.zeroed(len)
+    }
+
+    fn copy_of(&self, file: &File, offset: u64, len: usize) -> Option<MmapMut> {
+        // SAFETY: this process does not write to the file of a saved machine, which gets its name when it is
+        // complete. Guest memory is bytes of which nothing else is assumed, so another process that changes
+        // the file changes what the guest sees. If it cuts the file, a signal ends this process.
+        unsafe { MmapOptions::new().offset(offset).len(len).map_copy(file) }.ok()
     }
 }
 

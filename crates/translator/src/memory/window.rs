@@ -6,11 +6,10 @@
 //! every access to them faults. The page that is mapped there next is often the same one; any other replaces
 //! it alone.
 
-use std::fs::File;
 use std::io;
 
 use crate::map::Map;
-use crate::memory::host_memory::{PAGE, Range};
+use crate::memory::host_memory::{GuestFile, PAGE, Range};
 
 /// Bytes that a guest can address.
 const SIZE: usize = 1 << 32;
@@ -56,7 +55,7 @@ impl Window {
         &mut self,
         linear: u32,
         len: usize,
-        file: &File,
+        file: &GuestFile,
         from: usize,
         writable: bool,
     ) -> io::Result<()> {
@@ -64,7 +63,7 @@ impl Window {
             self.protect(linear, len, writable)?;
         } else {
             let offset = self.zero + linear as usize;
-            self.range.map_file(offset, len, protection(writable), file, from)?;
+            self.range.map_file(offset, len, protection(writable), file.with(from, len)?, from)?;
         }
         self.forget_hidden(linear, len);
         Ok(())

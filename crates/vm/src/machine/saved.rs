@@ -1,5 +1,7 @@
 //! A whole machine, saved and restored.
 
+use std::fs::File;
+
 use ring3_core::clock::Clock;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,18 @@ impl Vm {
     /// them.
     pub fn fill_memory<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
         self.memory.change_contents(fill)
+    }
+
+    /// Returns the number of bytes of memory: RAM, the memory of the display and the ROMs.
+    pub fn memory_len(&self) -> u64 {
+        self.memory.all_contents().len() as u64
+    }
+
+    /// Sets the contents of memory as [`Vm::fill_memory`] does, to those that `file` has from `offset` on, a
+    /// multiple of a page. They are read when they are first touched, so the file must stay as it is for as
+    /// long as the machine exists. Returns false and changes nothing if the host cannot do so.
+    pub fn take_memory_of(&mut self, file: &File, offset: u64) -> bool {
+        self.memory.take_contents_of(file, offset)
     }
 
     fn save_with(&mut self, memory: SavedState) -> SavedMachine {

@@ -1,6 +1,5 @@
 //! Fills a window after an access has faulted there.
 
-use std::fs::File;
 use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
@@ -8,6 +7,7 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{self, PageMapping};
 
 use super::{DIRECTORY_STEP, Mapped, Space};
+use crate::memory::host_memory::GuestFile;
 
 /// Upper bound of the pages that are mapped on each side of a page that is filled.
 const NEIGHBOURS: u32 = 16;
@@ -73,7 +73,7 @@ impl Space {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        file: &File,
+        file: &GuestFile,
         PageAccess { linear, writes, to_users }: PageAccess,
     ) -> io::Result<Fill> {
         let access = if writes { paging::Access::Write } else { paging::Access::Read };
@@ -125,7 +125,9 @@ impl Space {
         let start = linear & !(mapping.size - 1);
         if mapping.size > PAGE_SIZE as u32 && !self.has_large(start, mapping.writable) {
             let address = mapping.address - u64::from(page - start);
-            if let Some(place) = memory.run_of_places(address, mapping.size.into()) {
+            // Mapping a large page would fetch all of it, so it is not mapped before it is here.
+            let place = memory.run_of_places(address, mapping.size.into());
+            if let Some(place) = place.filter(|place| file.has(*place, mapping.size as usize)) {
                 mapped = Mapped {
                     place,
                     len: mapping.size as usize,
@@ -228,7 +230,7 @@ impl Space {
     fn map_large(
         &mut self,
         memory: &Memory,
-        file: &File,
+        file: &GuestFile,
         start: u32,
         mapped: Mapped,
     ) -> io::Result<()> {

@@ -21,11 +21,14 @@ use memmap2::MmapMut;
 
 use super::host_memory::PAGE;
 
-/// Smallest chunk in bytes.
-const CHUNK_MIN: usize = 16 << 10;
-/// Upper bound of the chunks, each of which may be a mapping of its own. The host allows a process some
-/// 65,000, of which windows take 40,000 at most.
-const CHUNKS_MAX: usize = 16_384;
+/// Bytes in a chunk.
+const CHUNK: usize = 16 << 10;
+/// The number of chunks that are copied one by one, since a machine that has just started needs few of them
+/// soon.
+const SINGLE: usize = 4096;
+/// Upper bound of the groups of chunks that are copied together later. Each single chunk and each group may
+/// be a mapping of its own. The host allows a process some 65,000, of which windows take 40,000 at most.
+const GROUPS_MAX: usize = 8192;
 /// Upper bound of the machines in one process whose memory is in files.
 const MACHINES_MAX: usize = 64;
 
@@ -56,10 +59,11 @@ struct Shared {
     len: usize,
     /// The memory file, which is open for as long as this is watched.
     file: RawFd,
-    /// Bytes in a chunk, a multiple of [`CHUNK_MIN`].
-    chunk: usize,
-    /// The chunks that are in the memory file.
+    /// The chunks that are in the memory file, and their number.
     here: Box<[AtomicBool]>,
+    fetched: AtomicUsize,
+    /// Chunks in a group.
+    group: usize,
 }
 
 impl Absent {
@@ -71,11 +75,17 @@ impl Absent {
         offset: u64,
     ) -> io::Result<Absent> {
         let len = bytes.len();
-        let chunk = len.div_ceil(CHUNKS_MAX).next_multiple_of(CHUNK_MIN);
-        let here = (0..len.div_ceil(chunk)).map(|_| AtomicBool::new(false)).collect();
+        let here: Box<[_]> = (0..len.div_ceil(CHUNK)).map(|_| AtomicBool::new(false)).collect();
+        let group = here.len().div_ceil(GROUPS_MAX);
         let start = bytes.as_mut_ptr();
-        let shared =
-            Box::new(Shared { start: start.addr(), len, file: file.as_raw_fd(), chunk, here });
+        let shared = Box::new(Shared {
+            start: start.addr(),
+            len,
+            file: file.as_raw_fd(),
+            here,
+            fetched: AtomicUsize::new(0),
+            group,
+        });
         let free = |place: &&AtomicPtr<Shared>| {
             let new = (&raw const *shared).cast_mut();
             place
@@ -137,21 +147,31 @@ impl Drop for Absent {
 
 impl Shared {
     fn chunks(&self, place: usize, len: usize) -> std::ops::Range<usize> {
-        place / self.chunk..(place + len).div_ceil(self.chunk).min(self.here.len())
+        place / CHUNK..(place + len).div_ceil(CHUNK).min(self.here.len())
     }
 
     fn has(&self, chunk: usize) -> bool {
         self.here[chunk].load(Ordering::Acquire)
     }
 
-    /// Copies a chunk to the memory file, and lets `Memory` see it there. The handler of signals calls this,
-    /// so it makes only system calls.
+    /// Copies a chunk, and others with it once many have been copied, to the memory file, and lets `Memory`
+    /// see them there. The handler of signals calls this, so it makes only system calls.
     fn fetch(&self, chunk: usize) -> io::Result<()> {
         if self.has(chunk) {
             return Ok(());
         }
-        let place = chunk * self.chunk;
-        let len = self.chunk.min(self.len - place);
+        let group = if self.fetched.load(Ordering::Relaxed) < SINGLE { 1 } else { self.group };
+        let first = chunk - chunk % group;
+        let mut chunks = first..(first + group).min(self.here.len());
+        chunks.try_for_each(|chunk| self.fetch_one(chunk))
+    }
+
+    fn fetch_one(&self, chunk: usize) -> io::Result<()> {
+        if self.has(chunk) {
+            return Ok(());
+        }
+        let place = chunk * CHUNK;
+        let len = CHUNK.min(self.len - place);
         let start = ptr::with_exposed_provenance_mut::<u8>(self.start + place);
         // SAFETY: the bytes are mapped for reading, and nobody writes to them meanwhile: writes to them fault.
         self.copy(place, unsafe { slice::from_raw_parts(start, len) })?;
@@ -165,6 +185,7 @@ impl Shared {
             return Err(io::Error::last_os_error());
         }
         self.here[chunk].store(true, Ordering::Release);
+        self.fetched.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -217,7 +238,7 @@ fn fetch_watched(address: usize) -> bool {
         let Some(shared) = (unsafe { place.load(Ordering::SeqCst).as_ref() }) else { continue };
         let at = address.wrapping_sub(shared.start);
         if at < shared.len {
-            let chunk = at / shared.chunk;
+            let chunk = at / CHUNK;
             // SAFETY: the location is the thread's own.
             let errno = unsafe { *libc::__errno_location() };
             let is_fetched = !shared.has(chunk) && shared.fetch(chunk).is_ok();
@@ -227,4 +248,53 @@ fn fetch_watched(address: usize) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use ring3_core::memory::HostPages;
+
+    use super::*;
+    use crate::memory::host_memory::{GuestMemory, memory_file};
+    use crate::signals::Watch;
+
+    /// More chunks than are copied one by one, in groups of two.
+    const LEN: usize = 2 * GROUPS_MAX * CHUNK - PAGE;
+
+    #[test]
+    fn chunks_are_fetched_by_writers_and_for_windows() {
+        let _handler = Watch::new(1, 2).unwrap();
+        let source = memory_file(c"saved", PAGE + LEN).unwrap();
+        for place in [0, 5 * CHUNK + 7, LEN - 1] {
+            source.write_at(&[0xa5], (PAGE + place) as u64).unwrap();
+        }
+        let memory = GuestMemory::default();
+        let mut bytes = memory.copy_of(&source, PAGE as u64, LEN).unwrap();
+        let file = memory.file().unwrap();
+        assert_eq!((bytes[0], bytes[1], bytes[LEN - 1]), (0xa5, 0, 0xa5));
+        assert!(!file.has(0, 1));
+        bytes[1] = 0x5a;
+        assert!(file.has(0, CHUNK) && !file.has(0, CHUNK + 1));
+        let mut read = [0; 2];
+        let windows = file.with(5 * CHUNK, CHUNK).unwrap();
+        windows.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(read, [0xa5, 0x5a]);
+        windows.read_exact_at(&mut read, 5 * CHUNK as u64 + 7).unwrap();
+        assert_eq!(read, [0xa5, 0]);
+        windows.write_at(&[0x77], 5 * CHUNK as u64).unwrap();
+        assert_eq!(bytes[5 * CHUNK], 0x77);
+        // From now on, others of its group come with a chunk.
+        file.with(0, SINGLE * CHUNK).unwrap();
+        assert!(!file.has(SINGLE * CHUNK, CHUNK));
+        bytes[LEN - 1] += 1;
+        assert!(file.has(LEN + PAGE - 2 * CHUNK, 2 * CHUNK - PAGE));
+        let mut written = [0];
+        let windows = file.with(LEN - 1, 1).unwrap();
+        windows.read_exact_at(&mut written, LEN as u64 - 1).unwrap();
+        assert_eq!(written, [0xa6]);
+        source.read_exact_at(&mut written, (PAGE + LEN) as u64 - 1).unwrap();
+        assert_eq!(written, [0xa5], "the file of the saved machine stays as it is");
+    }
 }

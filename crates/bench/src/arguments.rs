@@ -19,6 +19,9 @@ pub struct BenchArguments {
 pub(crate) enum What {
     /// Boot Linux from a CD by firmware and GRUB, up to a shell's prompt, in ring3 and in QEMU
     Boot(Settings),
+    /// Save booted machines of several sizes, continue them, and continue a hundred from one file, in ring3 and,
+    /// but for the hundred, in QEMU
+    Restore(Settings),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
@@ -164,9 +167,12 @@ impl What {
             What::Cpu(arguments) => arguments.plot.as_deref(),
             What::Disk(arguments) => arguments.plot.as_deref(),
             What::Net(arguments) => arguments.plot.as_deref(),
-            What::Boot(_) | What::Work(_) | What::Exits(_) | What::Server(_) | What::Driver(_) => {
-                None
-            }
+            What::Boot(_)
+            | What::Restore(_)
+            | What::Work(_)
+            | What::Exits(_)
+            | What::Server(_)
+            | What::Driver(_) => None,
         }
     }
 }

@@ -7,8 +7,8 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `work`, `cpu`, `exits`, `disk` and `net`: a module for each
-//!   subcommand;
+//! * `arguments`: the options; `boot`, `restore`, `work`, `cpu`, `exits`, `disk` and `net`: a module for
+//!   each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -34,6 +34,7 @@ mod monitor;
 mod net;
 mod peer;
 mod plot;
+mod restore;
 mod server;
 mod statistics;
 mod suite;
@@ -81,6 +82,9 @@ pub enum BenchError {
     /// The host does not report a process's memory.
     #[error("the memory of {0} cannot be read from /proc: {1}")]
     Memory(&'static str, io::Error),
+    /// A machine cannot be saved.
+    #[error("the machine in {0} cannot be saved: {1}")]
+    Save(&'static str, io::Error),
     /// The benchmarks do not run on the host itself.
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
@@ -143,6 +147,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
     arguments.what.plot().map_or(Ok(()), check_plot)?;
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings),
+        What::Restore(settings) => restore::measure(settings),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),

@@ -186,12 +186,14 @@ impl Peer {
         Ok((before.elapsed().as_secs_f64(), shown))
     }
 
+    /// Types `text` at the system's serial port.
+    pub(super) fn type_text(&mut self, text: &str) -> Result<(), BenchError> {
+        let typed = self.keys.write_all(text.as_bytes()).and_then(|()| self.keys.flush());
+        typed.map_err(|error| BenchError::Start(self.name, error))
+    }
+
     fn run(&mut self, command: &str) -> Result<String, BenchError> {
-        let typed = format!("{command}\n");
-        self.keys
-            .write_all(typed.as_bytes())
-            .and_then(|()| self.keys.flush())
-            .map_err(|error| BenchError::Start(self.name, error))?;
+        self.type_text(&format!("{command}\n"))?;
         // The terminal echoes the line as it was typed; it has no prompt in it.
         self.wait_for("\n")?;
         self.wait_for(PROMPT)

@@ -1,6 +1,7 @@
 //! Measures how soon a saved machine runs again, and how much memory many machines from one file take.
 //!
-//! A key is pressed while the process starts. The guest's echo shows that it runs. Everything is in the host's page cache, as it is for a machine that is started often.
+//! A key is pressed while the process starts. The guest's echo shows that it runs. Everything is in the
+//! host's page cache, as it is for a machine that is started often.
 
 use std::env;
 use std::ffi::OsString;

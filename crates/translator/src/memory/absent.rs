@@ -173,7 +173,7 @@ impl Shared {
         let place = chunk * CHUNK;
         let len = CHUNK.min(self.len - place);
         let start = ptr::with_exposed_provenance_mut::<u8>(self.start + place);
-        // SAFETY: the bytes are mapped for reading, and nobody writes to them meanwhile: writes to them fault.
+        // SAFETY: the bytes are mapped for reading, and nobody writes to them meanwhile: that would fault.
         self.copy(place, unsafe { slice::from_raw_parts(start, len) })?;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);

@@ -98,6 +98,8 @@ pub(crate) mod info {
     /// The instruction changes only general registers, status flags, CR2 and memory, unless it raises an
     /// exception.
     pub(crate) const QUIET: u32 = 32;
+    /// The debugger has a breakpoint at the instruction. No instruction has both of these bits otherwise.
+    pub(crate) const BREAKPOINT: u32 = TRANSFERS | QUIET;
     /// The instruction follows a load of SS, which holds interrupts and the single-step trap back.
     pub(crate) const AFTER_SS: u32 = 64;
     /// The instruction follows one that holds interrupts back.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
+use ring3_x86::debugger::Watchpoint;
 use ring3_x86::engine::{Devices, Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
@@ -128,6 +129,12 @@ pub struct Translator {
     barred: Set<u32>,
     /// How long each of them stays with the interpreter.
     patience: Map<u32, Patience>,
+    /// The debugger's breakpoints in the translated code, in order.
+    breakpoints: Vec<u32>,
+    /// The debugger's watchpoints for which windows were made.
+    watchpoints: Vec<Watchpoint>,
+    /// The [generation](ring3_x86::debugger::Debugger::generation) of both.
+    debugger: u64,
     /// The linear addresses of instructions of supervisor code that also access memory of users.
     for_user: Set<u32>,
     /// The regions of linear addresses by which these instructions choose a window.
@@ -219,6 +226,9 @@ impl Translator {
             layout: None,
             numeric: Numeric::new(),
             barred: Set::default(),
+            breakpoints: Vec::new(),
+            watchpoints: Vec::new(),
+            debugger: 0,
             patience: Map::default(),
             for_user: Set::default(),
             regions: Regions::default(),

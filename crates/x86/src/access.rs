@@ -324,7 +324,7 @@ impl Cpu {
     ) -> Result<W, Stopped> {
         self.check_alignment::<W>(linear, by.is_user())?;
         self.note_access(linear, W::BYTES, false);
-        self.watch_data(linear, W::BYTES, false);
+        self.watch_data(linear, W::BYTES, false)?;
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, access, by)?;
             return self.read_physical(memory, address);
@@ -354,7 +354,7 @@ impl Cpu {
     ) -> Result<(), Stopped> {
         self.check_alignment::<W>(linear, by.is_user())?;
         self.note_access(linear, W::BYTES, true);
-        self.watch_data(linear, W::BYTES, true);
+        self.watch_data(linear, W::BYTES, true)?;
         if fits_in_page::<W>(linear) {
             let address = self.translate(memory, linear, Access::Write, by)?;
             return self.write_physical(memory, address, value);

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::invalidations::Invalidations;
 use crate::cpuid::{Features, Model};
+use crate::debugger::Debugger;
 use crate::decode::Op;
 use crate::device_access::DeviceAccess;
 use crate::exception::Stop;
@@ -146,6 +147,8 @@ bitflags! {
         const NMI = 1 << 9;
         /// An observer sees each instruction (see [`crate::observer`]).
         const OBSERVED = 1 << 10;
+        /// The guest must stop for the debugger (see [`crate::debugger`]).
+        const DEBUGGER = 1 << 11;
     }
 }
 
@@ -305,6 +308,8 @@ pub struct Cpu {
     jumps: Jumps,
     /// The translations that an engine other than the interpreter must drop.
     invalidations: Invalidations,
+    /// What the debugger outside has set.
+    pub(crate) debugger: Debugger,
     /// Number of page walks.
     pub(crate) page_walks: u64,
     /// Whether an observer wants to know of memory accesses.
@@ -386,6 +391,7 @@ impl Cpu {
             fetch_generation: 0,
             jumps: Jumps::default(),
             invalidations: Invalidations::everything(),
+            debugger: Debugger::default(),
             page_walks: 0,
             notes_accesses: false,
             accesses: Vec::new(),

@@ -124,19 +124,28 @@ impl Cpu {
         self.breakpoints(kind::EXECUTE, linear, 1)
     }
 
-    /// Returns whether there is a breakpoint on data in the page of `linear`.
+    /// Returns whether the guest has a breakpoint on data in the page of `linear`, or the debugger a watchpoint.
     pub(crate) fn watches_page(&self, linear: u64) -> bool {
-        self.attention.contains(Attention::BREAKPOINTS)
-            && self.breakpoints(kind::WRITE | kind::READ_OR_WRITE, linear & !0xfff, 0x1000) != 0
+        self.debugger.watches_page(linear)
+            || self.attention.contains(Attention::BREAKPOINTS)
+                && self.breakpoints(kind::WRITE | kind::READ_OR_WRITE, linear & !0xfff, 0x1000) != 0
     }
 
-    /// Notes the breakpoints on `size` bytes of data at `linear`, which are being read or written.
-    pub(crate) fn watch_data(&mut self, linear: u64, size: usize, is_write: bool) {
+    /// Notes the breakpoints on `size` bytes of data at `linear`, which are being read or written, and the
+    /// watchpoints of the debugger.
+    pub(crate) fn watch_data(
+        &mut self,
+        linear: u64,
+        size: usize,
+        is_write: bool,
+    ) -> Result<(), Stopped> {
+        self.watch_for_debugger(linear, size, is_write)?;
         if self.attention.contains(Attention::BREAKPOINTS) {
             let kinds = kind::READ_OR_WRITE | if is_write { kind::WRITE } else { 0 };
             let hits = self.breakpoints(kinds, linear, size as u64);
             self.note_debug_conditions(hits);
         }
+        Ok(())
     }
 
     /// Notes the breakpoints on `size` ports from `port` on. Such breakpoints exist only with CR4.DE.

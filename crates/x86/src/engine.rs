@@ -60,6 +60,8 @@ pub enum Exit {
     /// again after an interrupt, for which the processor waits as in HLT. The machine's circuits raise this
     /// interrupt, and pass IGNNE# on to [`Cpu::ignore_numeric_error`].
     NumericError,
+    /// The guest must stop for the debugger; [`Cpu::take_debugger_hit`] says why.
+    Debugger,
     /// An exception was raised while a double fault was delivered (triple fault).
     Shutdown,
     /// The guest needs a processor feature that is not implemented.

@@ -125,6 +125,8 @@ pub enum Stop {
     /// It is about to write to memory that holds decoded code. The engine runs it again alone, so that
     /// nothing stale is executed after it.
     WritesCode,
+    /// It has a breakpoint of the debugger, or had one when it was decoded, and has not begun.
+    Breakpoint,
     /// It is a repeated string instruction that has done some iterations and will be continued, so that
     /// interrupts and deadlines are noticed in between.
     Unfinished,

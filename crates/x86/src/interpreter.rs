@@ -38,6 +38,7 @@ use ring3_core::memory::Memory;
 
 use crate::cpu::{Attention, Cpu};
 use crate::debug;
+use crate::debugger::Hit;
 use crate::decode::Op;
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped, vector};
@@ -67,6 +68,8 @@ pub struct Interpreter {
     dropped: Option<Vec<u32>>,
     /// The error code of the last page fault that an instruction has raised, for the other engine.
     page_fault: Option<u32>,
+    /// The [generation](crate::debugger::Debugger::generation) of the breakpoints in the decoded code.
+    planted: u64,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +94,7 @@ impl Default for Interpreter {
             at_block: true,
             dropped: None,
             page_fault: None,
+            planted: 0,
         }
     }
 }
@@ -179,6 +183,10 @@ impl Interpreter {
     /// Executes one instruction and handles all special conditions before and after it.
     #[inline(never)]
     fn step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        if cpu.is_at_debugger_breakpoint() {
+            cpu.note_debugger_hit(Hit::Breakpoint);
+            return Some(Exit::Debugger);
+        }
         self.counters.single_steps += 1;
         let before = begin_alone(cpu);
         let start = cpu.ip;
@@ -194,7 +202,7 @@ impl Interpreter {
             let fault = cpu.debug_event(hits);
             return self.deliver(cpu, memory, fault);
         }
-        let op = match self.find(cpu, memory) {
+        let op = match self.find_alone(cpu, memory) {
             Ok(Next::Crossing(op)) => op,
             Ok(Next::Block(first)) => self.cache.ops[first],
             Err(Stopped) => return self.stopped(cpu, memory, start, before),
@@ -268,6 +276,16 @@ impl Interpreter {
         }
     }
 
+    /// Drops decoded code if the debugger's breakpoints are others now.
+    fn plant_breakpoints(&mut self, cpu: &mut Cpu) {
+        if self.planted != cpu.debugger.generation() {
+            self.planted = cpu.debugger.generation();
+            self.cache = Cache::default();
+            self.fetch = NOWHERE;
+            cpu.forget_jumps();
+        }
+    }
+
     /// Handles the single-step trap after an instruction that was executed alone.
     fn completed_step(
         &mut self,
@@ -304,6 +322,7 @@ impl Interpreter {
         cpu.forget_answers();
         cpu.attention -= Attention::WRITES_CODE | ONE_INSTRUCTION;
         cpu.take_debug_conditions();
+        cpu.take_debugger_hit();
         cpu.set_resume_flag();
         // This counts as an instruction, or a handler that faults at once would repeat for ever.
         cpu.instructions += 1;
@@ -358,6 +377,11 @@ impl Interpreter {
                 cpu.attention |= Attention::WRITES_CODE;
                 None
             }
+            Stop::Breakpoint => {
+                cpu.ip = start;
+                begin_again(cpu, before);
+                self.step(cpu, memory)
+            }
             Stop::Unfinished => {
                 cpu.ip = start;
                 cpu.set_resume_flag();
@@ -401,6 +425,9 @@ impl Interpreter {
             return self.deliver(cpu, memory, event);
         }
         if !cpu.attention.contains(Attention::ANSWERED) {
+            if cpu.attention.contains(Attention::DEBUGGER) {
+                return Some(Exit::Debugger);
+            }
             if cpu.attention.contains(Attention::DEBUG_TRAP)
                 && !cpu.attention.intersects(Attention::SS_LOADED | Attention::WRITES_CODE)
             {
@@ -506,6 +533,7 @@ impl Engine for Interpreter {
         cpu.deadline = cpu.instructions.saturating_add(instructions);
         cpu.set_observed(self.observer.as_deref());
         self.look_at_layout(cpu, memory);
+        self.plant_breakpoints(cpu);
         loop {
             let mut exit = self.attend(cpu, memory);
             if exit.is_none() && cpu.event.is_none() {

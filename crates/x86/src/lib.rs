@@ -40,6 +40,7 @@ pub mod access;
 pub mod cpu;
 pub mod cpuid;
 mod debug;
+pub mod debugger;
 pub mod decode;
 pub mod device_access;
 pub mod engine;

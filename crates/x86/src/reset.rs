@@ -14,6 +14,7 @@ impl Cpu {
         fresh.clock = self.clock.take();
         fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;
+        fresh.debugger = mem::take(&mut self.debugger);
         fresh.page_walks = self.page_walks;
         fresh.set_fetch_generation(self.fetch_generation + 1);
         *self = fresh;

@@ -320,6 +320,7 @@ impl BlockBuilder<'_> {
         let linear = self.mode.linear(instruction.ip32());
         let is_one = |access: DeviceAccess| access.is_to_port() || source.barred.contains(&linear);
         DeviceAccess::of(instruction, &self.mode).is_some_and(is_one)
+            && !source.has_breakpoint(linear)
             && decode::exists(instruction, source.model)
             && !last.is_some_and(walk::holds_interrupts)
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use ring3_core::memory::PAGE_SHIFT;
 
-use crate::code::block::{Block, Site};
+use crate::code::block::{Block, Second, Site};
 use crate::map::{Map, Set};
 use crate::mode::ModeNumber;
 
@@ -147,6 +147,21 @@ impl BlockStore {
             }
         }
         Some(self.targets.remove(&page).unwrap_or_default())
+    }
+
+    /// Returns the pages of guest memory whose blocks contain, or end at, an instruction at one of the
+    /// addresses `linears`.
+    pub(crate) fn pages_with(&self, linears: &[u32]) -> Set<u32> {
+        let mut found = Set::default();
+        let has_any =
+            |start: u32, len: u32| linears.iter().any(|linear| linear.wrapping_sub(start) <= len);
+        for block in &self.all {
+            let is_in_second = |second: Second| has_any(second.linear, second.len() as u32);
+            if has_any(block.linear, block.bytes.into()) || block.second.is_some_and(is_in_second) {
+                found.extend(pages(block));
+            }
+        }
+        found
     }
 
     /// Returns the block and the site that contain the host address `host`.

@@ -1,6 +1,6 @@
 //! What the engine forgets when the interpreter, devices or the machine change something.
 
-use std::io;
+use std::{io, mem};
 
 use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
@@ -58,6 +58,7 @@ impl Translator {
             self.a20 = cpu.a20();
             self.clear_spaces()?;
         }
+        self.change_points(cpu)?;
         let paging = Paging::of(cpu);
         if self.paging != paging {
             self.paging = paging;
@@ -74,6 +75,31 @@ impl Translator {
             self.protect_marked(memory)?;
         }
         self.invalidate(cpu, memory)
+    }
+
+    /// Takes over the debugger's breakpoints and watchpoints. Only the code of pages with breakpoints is
+    /// dropped; other watched memory needs windows without its pages.
+    fn change_points(&mut self, cpu: &Cpu) -> io::Result<()> {
+        let debugger = cpu.debugger();
+        if self.debugger == debugger.generation() {
+            return Ok(());
+        }
+        self.debugger = debugger.generation();
+        let before = mem::replace(&mut self.breakpoints, debugger.breakpoints().to_vec());
+        let changed = |these: &[u32], others: &[u32]| {
+            let is_new = |linear: &u32| others.binary_search(linear).is_err();
+            these.iter().copied().filter(is_new).collect::<Vec<_>>()
+        };
+        let mut linears = changed(&before, &self.breakpoints);
+        linears.extend(changed(&self.breakpoints, &before));
+        for page in self.blocks.pages_with(&linears) {
+            self.drop_page(page);
+        }
+        if self.watchpoints != debugger.watchpoints() {
+            self.watchpoints = debugger.watchpoints().to_vec();
+            self.clear_spaces()?;
+        }
+        Ok(())
     }
 
     /// Continues with paging or without it. Forgets what was made while page tables meant something else.

@@ -93,11 +93,15 @@ impl Translator {
             model: cpu.model,
             mode: (mode_number, mode),
             barred: &self.barred,
+            breakpoints: &self.breakpoints,
             for_user: &self.for_user,
             device_reads: &self.device_reads,
             numeric_errors: &self.numeric_errors,
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
+                if !self.breakpoints.is_empty() {
+                    return None;
+                }
                 let place = self.spaces.get(is_user)?.fetched(linear)?;
                 let bytes = memory.page_from(place)?;
                 (!self.changing.has_place(place)).then_some((place, bytes))

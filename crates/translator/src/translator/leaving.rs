@@ -160,6 +160,9 @@ impl Translator {
             }
             _ => {
                 cpu.instructions += executed(self);
+                if self.context.info & info::BREAKPOINT == info::BREAKPOINT {
+                    return Ok(Next::Interpret(1));
+                }
                 if self.context.info & info::REPEATS != 0 {
                     // The interpreter executes all iterations and, if the instruction ends before its count
                     // does, some instructions after it.

@@ -1,6 +1,7 @@
 //! Decoded code: blocks of instructions, by page of guest-physical memory.
 
 use crate::cpuid::Model;
+use crate::debugger;
 use crate::decode::{self, CodeMode, Op};
 use crate::exec::pair;
 use crate::table;
@@ -108,8 +109,17 @@ impl Cache {
     }
 }
 
-/// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until one ends the block
-/// or there are `most`, and appends them to `ops`. Returns the block's length in bytes, or 0 if even the
+/// Where a block ends, besides at an instruction that ends it.
+pub(super) struct Limits<F> {
+    /// The most instructions.
+    pub(super) most: usize,
+    /// Whether the debugger has a breakpoint at an offset in the page. Such an instruction has a block of its
+    /// own, which stops there.
+    pub(super) is_planted: F,
+}
+
+/// Decodes instructions from the start of `bytes`, which is at `offset` of its page, until the block ends,
+/// and appends them to `ops`. Returns the block's length in bytes, or 0 if even the
 /// first instruction is incomplete.
 pub(super) fn decode_block(
     ops: &mut Vec<Op>,
@@ -117,22 +127,26 @@ pub(super) fn decode_block(
     offset: usize,
     mode: CodeMode,
     model: Model,
-    most: usize,
+    limits: &Limits<impl Fn(usize) -> bool>,
 ) -> usize {
     let first = ops.len();
     let mut length = 0;
-    while ops.len() - first < most {
+    while ops.len() - first < limits.most {
         let Some(mut op) = decode::decode(&bytes[length..], mode, model) else {
             break;
         };
-        if op.stands_alone() && length > 0 {
+        let is_planted = (limits.is_planted)(offset + length);
+        if (op.stands_alone() || is_planted) && length > 0 {
             break;
         }
         op.offset = (offset + length) as u16;
+        if is_planted {
+            op.exec = debugger::breakpoint;
+        }
         length += usize::from(op.length);
         pair::join(ops.get_mut(first..).unwrap_or_default(), &op, mode);
         ops.push(op);
-        if op.ends_block() {
+        if is_planted || op.ends_block() {
             break;
         }
     }

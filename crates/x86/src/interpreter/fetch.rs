@@ -3,7 +3,7 @@
 use ring3_core::memory::{Memory, PAGE_SHIFT, Target};
 
 use super::Interpreter;
-use super::cache::{BLOCK_LENGTH, Cache, NO_PAGE, decode_block};
+use super::cache::{BLOCK_LENGTH, Cache, Limits, NO_PAGE, decode_block};
 use crate::cpu::Cpu;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::exception::Stopped;
@@ -70,6 +70,23 @@ impl Interpreter {
         Ok(next)
     }
 
+    /// Finds the code at CS:EIP to execute one instruction, even if the debugger has a breakpoint there.
+    pub(super) fn find_alone(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+    ) -> Result<Next, Stopped> {
+        let next = self.find(cpu, memory)?;
+        let code = cpu.segment(sreg::CS);
+        let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
+        let offset = (linear & 0xfff) as usize;
+        if matches!(next, Next::Block(_)) && cpu.debugger.is_planted(offset) {
+            let inside = bytes_inside(cpu, code.limit.into())?;
+            return self.decode_alone(cpu, memory, linear, Some(self.fetch.place + offset), inside);
+        }
+        Ok(next)
+    }
+
     /// Makes `fetch` the page of `linear`. Returns false if there is neither RAM nor ROM.
     #[inline(never)]
     fn find_page(
@@ -113,7 +130,8 @@ impl Interpreter {
             Some(_) => cpu.deadline.saturating_sub(cpu.instructions).clamp(1, BLOCK_LENGTH as u64),
             None => BLOCK_LENGTH as u64,
         };
-        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model, most as usize);
+        let limits = Limits { most: most as usize, is_planted: |at| cpu.debugger.is_planted(at) };
+        let block_bytes = decode_block(ops, bytes, offset, mode, cpu.model, &limits);
         if block_bytes == 0 {
             return self.decode_alone(cpu, memory, linear, Some(place), inside);
         }

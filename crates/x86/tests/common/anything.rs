@@ -206,7 +206,7 @@ pub(crate) fn run(
                 cpu.answer(0);
             }
             Exit::InterruptWindow | Exit::Halt => cpu.inject(random.bits() as u8),
-            Exit::Shutdown | Exit::Missing(_) => *cpu = random_cpu(random),
+            Exit::Debugger | Exit::Shutdown | Exit::Missing(_) => *cpu = random_cpu(random),
         }
     }
     survives_saving(cpu);

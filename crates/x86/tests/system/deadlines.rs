@@ -83,7 +83,7 @@ impl Program {
                     assert_eq!(self.cpu.instructions, end);
                     return true;
                 }
-                Exit::Halt | Exit::Shutdown | Exit::Missing(_) => return false,
+                Exit::Halt | Exit::Debugger | Exit::Shutdown | Exit::Missing(_) => return false,
                 Exit::NumericError => self.cpu.ignore_numeric_error(),
                 _ => self.cpu.answer(self.answers.next()),
             }

@@ -198,6 +198,7 @@ fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
         model: Model::Pentium3,
         mode: (0, mode),
         barred: &none,
+        breakpoints: &[],
         for_user: &none,
         device_reads: &none,
         numeric_errors: &none,

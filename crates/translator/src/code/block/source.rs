@@ -46,6 +46,8 @@ pub(crate) struct Source<'a> {
     pub(crate) mode: (ModeNumber, Mode),
     /// The linear addresses of barred instructions, which are left to the interpreter.
     pub(crate) barred: &'a Set<u32>,
+    /// The linear addresses at which the debugger has breakpoints, in order.
+    pub(crate) breakpoints: &'a [u32],
     /// The linear addresses of instructions of supervisor code that also access memory of users.
     pub(crate) for_user: &'a Set<u32>,
     /// The linear addresses of instructions that have read device registers for which a read has no effect on
@@ -61,6 +63,13 @@ pub(crate) struct Source<'a> {
     pub(crate) known_code: &'a dyn Fn(u32) -> Option<(usize, &'a [u8])>,
     /// Where the code is, if its page keeps changing.
     pub(crate) changing: Option<ChangingSource<'a>>,
+}
+
+impl Source<'_> {
+    /// Returns whether the debugger has a breakpoint at `linear`.
+    pub(crate) fn has_breakpoint(&self, linear: u32) -> bool {
+        self.breakpoints.binary_search(&linear).is_ok()
+    }
 }
 
 /// Where code that keeps changing is.

@@ -190,6 +190,7 @@ impl BlockBuilder<'_> {
     fn is_interpreted(&self, instruction: &Instruction, source: &Source) -> bool {
         !decode::exists(instruction, source.model)
             || source.barred.contains(&self.mode.linear(instruction.ip32()))
+            || source.has_breakpoint(self.mode.linear(instruction.ip32()))
             || source.changing.is_some() && repeats(instruction)
     }
 
@@ -231,6 +232,9 @@ impl BlockBuilder<'_> {
         let is_transfer = transfers::is_translated(instruction, self.mode.is_user);
         if !is_interpreted && is_flat && is_transfer && !source.for_user.contains(&linear) {
             return End::Transfer(*instruction, info::TRANSFERS);
+        }
+        if source.has_breakpoint(linear) {
+            return End::Interpreter(*instruction, info::BREAKPOINT, at::LEAVE_TO_STEP);
         }
         let is_barred = source.barred.contains(&linear);
         if is_barred && is_flat && divisions::is_translated(instruction) {

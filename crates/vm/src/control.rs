@@ -39,6 +39,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::cards::{NewDisk, PlugError, UnplugError};
+use crate::debug::{DebugError, Registers, Run, Waiter};
 use crate::door::Sender;
 use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
@@ -238,6 +239,16 @@ pub enum Request {
     Memory(MemoryRange, Reply<Option<Vec<u8>>>),
     /// Return the physical address for a linear one, if it is mapped.
     Physical(u64, Reply<Option<u64>>),
+    /// Return the registers of the processor.
+    Registers(Reply<Box<Registers>>),
+    /// Set the registers of the processor.
+    SetRegisters(Box<Registers>, Reply<Result<(), DebugError>>),
+    /// Write memory.
+    WriteMemory(MemoryRange, Vec<u8>, Reply<Result<(), DebugError>>),
+    /// Continue for a debugger.
+    Debug(Run, Waiter, Reply<()>),
+    /// Forget the debugger.
+    EndDebugging(Reply<()>),
     /// Describe the functions on the PCI bus.
     PciFunctions(Reply<Vec<PciFunction>>),
     /// Describe the parts of the machine.
@@ -400,6 +411,32 @@ impl Control {
     /// Returns the physical address for a linear one, if it is mapped.
     pub fn physical(&self, linear: u64) -> Result<Option<u64>, Ended> {
         self.ask(|reply| Request::Physical(linear, reply))
+    }
+
+    /// Returns the registers of the processor.
+    pub fn registers(&self) -> Result<Registers, Ended> {
+        self.ask(Request::Registers).map(|registers| *registers)
+    }
+
+    /// Sets the registers of the processor, in a machine that is paused.
+    pub fn set_registers(&self, registers: Registers) -> Result<(), DebugError> {
+        self.ask(|reply| Request::SetRegisters(Box::new(registers), reply))?
+    }
+
+    /// Writes `bytes` to memory; the length in `range` does not matter. Nothing is written if one of the
+    /// pages is not mapped.
+    pub fn write_memory(&self, range: MemoryRange, bytes: Vec<u8>) -> Result<(), DebugError> {
+        self.ask(|reply| Request::WriteMemory(range, bytes, reply))?
+    }
+
+    /// Lets the machine continue for a debugger. `waiter` is told when it stands still again.
+    pub fn debug(&self, run: Run, waiter: Waiter) -> Result<(), Ended> {
+        self.ask(|reply| Request::Debug(run, waiter, reply))
+    }
+
+    /// Removes the breakpoints and watchpoints of the debugger. The machine stays as it is, paused or not.
+    pub fn end_debugging(&self) -> Result<(), Ended> {
+        self.ask(Request::EndDebugging)
     }
 
     /// Describes the functions on the PCI bus.

@@ -7,6 +7,7 @@
 //! * [`mod@door`] takes in everything from outside, from any thread;
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens
 //!   to it;
+//! * [`debug`] is the machine as a debugger sees it;
 //! * [`inspect`] describes the machine's state for readers outside;
 //! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and return a [`Difference`];
 //! * [`event_log`] reports the events of a run, and [`recording`] is a file from which a run is repeated;
@@ -49,6 +50,7 @@ pub mod cards;
 mod checksum;
 pub mod config;
 pub mod control;
+pub mod debug;
 pub mod difference;
 pub mod door;
 pub mod drives;

@@ -35,6 +35,7 @@ use tracing::info;
 use crate::acpi;
 use crate::board::{Board, VideoParts};
 use crate::config::{Config, ConfigError, Software};
+use crate::debug::Debugging;
 use crate::drives::{Attachment, Drives, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, LoggedEvent};
@@ -180,6 +181,7 @@ pub struct Vm {
     /// Whether the guest has switched it off, and that does not end the run.
     is_off: bool,
     giving_up: GivingUp,
+    pub(crate) debugging: Debugging,
     /// A run that is being repeated: its inputs, including the answers of the drives.
     replay: Option<Replay>,
     /// All inputs so far, if they are kept.
@@ -270,6 +272,7 @@ impl Vm {
             stats: Stats::default(),
             is_off: false,
             giving_up: GivingUp::default(),
+            debugging: Debugging::default(),
             replay: None,
             recording: None,
             recorder: None,
@@ -391,6 +394,16 @@ impl Vm {
     /// Writes all inputs from now on to `recorder`, which is finished when the run ends.
     pub fn record_to(&mut self, recorder: RecordingWriter) {
         self.recorder = Some(recorder);
+    }
+
+    /// Returns whether inputs are kept, so that the run can be repeated from them.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recording.is_some() || self.recorder.is_some()
+    }
+
+    /// Returns whether the run is recorded or its events are logged.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_recorded() || self.event_log.is_some()
     }
 
     /// Logs all events from now on to `log`.

@@ -67,7 +67,7 @@ impl Stats {
             Exit::Halt => exits.halts += 1,
             Exit::NumericError => exits.numeric_errors += 1,
             // The first occurs at most once; the others end the run, which is reported.
-            Exit::ApicBase { .. } | Exit::Shutdown | Exit::Missing(_) => {}
+            Exit::ApicBase { .. } | Exit::Debugger | Exit::Shutdown | Exit::Missing(_) => {}
         }
     }
 

@@ -82,7 +82,9 @@ impl Vm {
                 (instructions / SLICE).saturating_add(1).saturating_mul(SLICE).min(stop)
             };
             loop {
-                let ended = self.run_slice(slice_end);
+                // A debugger may have paused the machine in this slice.
+                let paused = door.is_paused().then_some(self.cpu.instructions);
+                let ended = self.run_slice(paused.unwrap_or(slice_end));
                 let ending = self.finish_slice(&mut run.session, door, console)?.or(ended);
                 if ending.is_some() {
                     return Ok(ending);

@@ -10,6 +10,7 @@ use tracing::{trace, warn};
 
 use crate::board::Board;
 use crate::control::{DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request};
+use crate::debug::Stop;
 use crate::door::Door;
 use crate::drives::{Action, Drive, DriveFailure, Empty, LimitError, Limits, ResizeError};
 use crate::machine::{Console, Ending, Vm, VmError};
@@ -94,6 +95,7 @@ impl Vm {
     ) -> Result<Option<Ending>, VmError> {
         let resets = self.stats.resets;
         let ended = self.hand_out(console)?;
+        self.stop_for_debugger(door);
         self.tell_of_cards(door);
         if door.is_off() && !self.is_off {
             door.switch_on();
@@ -127,6 +129,7 @@ impl Vm {
             match request {
                 Request::Pause(reply) => {
                     door.pause();
+                    self.debugging.tell(Stop::Paused);
                     reply.answer(());
                 }
                 Request::Resume(reply) => {
@@ -155,6 +158,21 @@ impl Vm {
                 Request::Processor(reply) => reply.answer(Box::new(self.processor())),
                 Request::Memory(range, reply) => reply.answer(self.peek(range)),
                 Request::Physical(linear, reply) => reply.answer(self.physical(linear)),
+                Request::Registers(reply) => reply.answer(Box::new(self.registers())),
+                Request::SetRegisters(registers, reply) => {
+                    reply.answer(self.set_registers(&registers));
+                }
+                Request::WriteMemory(range, bytes, reply) => {
+                    reply.answer(self.poke(range, &bytes));
+                }
+                Request::Debug(run, waiter, reply) => {
+                    self.debug(door, run, waiter);
+                    reply.answer(());
+                }
+                Request::EndDebugging(reply) => {
+                    self.end_debugging();
+                    reply.answer(());
+                }
                 Request::PciFunctions(reply) => reply.answer(self.pci_functions()),
                 Request::Describe(reply) => reply.answer(Box::new(self.describe())),
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),

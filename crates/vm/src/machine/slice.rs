@@ -12,7 +12,9 @@ impl Vm {
     /// may end before, where the event log wants a checkpoint.
     pub(super) fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
         let checkpoint = self.event_log.as_ref().and_then(EventLog::next_checkpoint);
-        let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)));
+        let step = self.debugging.end().unwrap_or(u64::MAX);
+        let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)).min(step));
+        self.note_step();
         if checkpoint.is_some_and(|at| at <= self.cpu.instructions) {
             let checkpoint = self.checkpoint();
             self.tell_log(&LoggedEvent::Checkpoint(checkpoint));
@@ -32,7 +34,9 @@ impl Vm {
                 self.board.fire_timers(&mut self.memory, now);
                 self.stats.device_done(called);
             }
-            if self.board.take_nmi() {
+            // A processor that waits for an interrupt gets it.
+            let holds = self.debugging.holds_interrupts() && !self.cpu.is_halted();
+            if !holds && self.board.take_nmi() {
                 self.cpu.raise_nmi();
                 self.tell_log(&LoggedEvent::Nmi);
             }
@@ -40,7 +44,7 @@ impl Vm {
             if self.board.has_urgent_outputs() && !self.cpu.has_answers() {
                 return None;
             }
-            self.cpu.interrupt_pin = self.board.interrupt_requested();
+            self.cpu.interrupt_pin = self.board.interrupt_requested() && !holds;
             let executed = self.cpu.instructions;
             let timer = self.board.next_timer();
             let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
@@ -76,6 +80,10 @@ impl Vm {
                 | Exit::MmioRead { .. }
                 | Exit::MmioWrite { .. } => {}
                 Exit::Halt => return None,
+                Exit::Debugger => {
+                    self.note_hit();
+                    return None;
+                }
                 Exit::NumericError => {
                     let now = self.now();
                     self.board.assert_ferr(&mut self.memory, now);

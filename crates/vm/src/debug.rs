@@ -1,0 +1,299 @@
+//! The machine as a debugger sees it: its registers and memory, which it may change, and runs that stop at
+//! breakpoints and watchpoints or after one instruction.
+//!
+//! Nothing of this is part of the machine's state. A debugger that only looks does not change what a
+//! deterministic run computes: its stops lie between two instructions and take no virtual time.
+
+use std::fmt;
+use std::mem;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::debugger::Hit;
+pub use ring3_x86::debugger::{Watched, Watchpoint};
+use ring3_x86::flags::Eflags;
+use ring3_x86::segment::sreg;
+use ring3_x86::softfloat::F80;
+use thiserror::Error;
+
+use crate::control::Ended;
+use crate::door::Door;
+use crate::inspect::MemoryRange;
+use crate::machine::Vm;
+
+/// The registers of the processor. Those that the guest sees in other ways, such as the hidden parts of
+/// segment registers, cannot be changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI.
+    pub general: [u32; 8],
+    /// EIP.
+    pub eip: u32,
+    /// EFLAGS.
+    pub eflags: u32,
+    /// The selectors in ES, CS, SS, DS, FS and GS.
+    pub selectors: [u16; 6],
+    /// The bases of FS and GS.
+    pub bases: [u32; 2],
+    /// CR0, CR2, CR3 and CR4.
+    pub control: [u32; 4],
+    /// IA32_EFER.
+    pub efer: u32,
+    /// ST0 to ST7.
+    pub st: [[u8; 10]; 8],
+    /// The x87 environment as FNSTENV stores it in protected mode: control, status and tag words, and the
+    /// pointers (SDM vol. 1, figure 8-9).
+    pub environment: [u32; 7],
+    /// XMM0 to XMM7.
+    pub xmm: [u128; 8],
+    /// MXCSR.
+    pub mxcsr: u32,
+}
+
+/// IA32_EFER.NXE.
+const EFER_NXE: u32 = 1 << 11;
+
+impl Registers {
+    fn of(cpu: &Cpu) -> Registers {
+        let numbers = [0, 1, 2, 3, 4, 5, 6, 7];
+        Registers {
+            general: numbers.map(|number| cpu.gpr(number) as u32),
+            eip: cpu.ip as u32,
+            eflags: cpu.eflags().bits() | 2,
+            selectors: [sreg::ES, sreg::CS, sreg::SS, sreg::DS, sreg::FS, sreg::GS]
+                .map(|register| cpu.segment(register).selector),
+            bases: [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base as u32),
+            control: [cpu.cr0().bits(), cpu.cr2 as u32, cpu.cr3() as u32, cpu.cr4().bits()],
+            efer: if cpu.msrs.no_execute { EFER_NXE } else { 0 },
+            st: numbers.map(|number| cpu.fpu.content(number).to_bytes()),
+            environment: cpu.fpu.environment(true),
+            xmm: numbers.map(|number| cpu.sse.xmm(number)),
+            mxcsr: cpu.sse.mxcsr(),
+        }
+    }
+
+    /// Sets the registers of `cpu`.
+    fn set(&self, cpu: &mut Cpu) -> Result<(), DebugError> {
+        let now = Registers::of(cpu);
+        if self.selectors != now.selectors
+            || self.bases != now.bases
+            || self.control != now.control
+            || self.efer != now.efer
+            || cpu.has_answers()
+        {
+            return Err(DebugError::Register);
+        }
+        for (number, value) in (0..).zip(self.general) {
+            cpu.set_gpr(number, value.into());
+        }
+        cpu.ip = self.eip.into();
+        if self.eflags != now.eflags {
+            let changeable = Eflags::STATUS | Eflags::DF | Eflags::IF | Eflags::TF | Eflags::AC;
+            let flags = Eflags::from_bits_truncate(self.eflags) & changeable;
+            cpu.set_eflags((cpu.eflags() - changeable) | flags);
+        }
+        if self.st != now.st || self.environment != now.environment {
+            cpu.fpu.set_environment(self.environment, true);
+            for (number, bytes) in (0..).zip(self.st) {
+                cpu.fpu.set_st(number, F80::from_bytes(bytes));
+            }
+            // The tags say which of them are empty.
+            cpu.fpu.set_tag_word(self.environment[2] as u16);
+        }
+        for (number, value) in (0..).zip(self.xmm) {
+            cpu.sse.set_xmm(number, value);
+        }
+        cpu.sse.set_mxcsr(self.mxcsr);
+        Ok(())
+    }
+}
+
+/// The reasons why a debugger is refused something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum DebugError {
+    /// The machine has ended.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// The register cannot be changed.
+    #[error("this register cannot be changed")]
+    Register,
+    /// A page is not mapped.
+    #[error("this memory is not mapped")]
+    NotMapped,
+    /// The run is recorded, and its recording would not repeat the change.
+    #[error("the run is recorded, and the recording would not repeat this change")]
+    Recorded,
+}
+
+/// What becomes of interrupts while one instruction is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupts {
+    /// They come as always.
+    Taken,
+    /// They wait until the next instruction, unless this one waits for them. A deterministic or recorded run
+    /// takes them all the same, since it would go another way.
+    HeldBack,
+}
+
+/// How the machine continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Run {
+    /// Until a breakpoint or a watchpoint.
+    Until {
+        /// The linear addresses of instructions before which it stops. The present one does not count.
+        breakpoints: Vec<u32>,
+        /// Memory after whose accesses it stops.
+        watchpoints: Vec<Watchpoint>,
+    },
+    /// For one instruction; an iteration of a repeated one is one, too.
+    Step(Interrupts),
+}
+
+/// Why the machine stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The next instruction has a breakpoint.
+    Breakpoint,
+    /// Watched memory was accessed.
+    Watchpoint(Watchpoint),
+    /// The instruction is executed.
+    Step,
+    /// Somebody has paused it.
+    Paused,
+}
+
+/// A function that is told why the machine stands still. If it is dropped before, the machine has ended, or
+/// has continued without the debugger.
+pub struct Waiter(Box<dyn FnOnce(Stop) + Send>);
+
+impl Waiter {
+    /// Makes a waiter of `tell`, which is called by the machine's thread and must return soon.
+    pub fn new(tell: impl FnOnce(Stop) + Send + 'static) -> Waiter {
+        Waiter(Box::new(tell))
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").finish_non_exhaustive()
+    }
+}
+
+/// A debugger's run.
+#[derive(Debug, Default)]
+pub(crate) struct Debugging {
+    waiter: Option<Waiter>,
+    /// The count of instructions at which a step ends, and what becomes of interrupts until then.
+    step: Option<(u64, Interrupts)>,
+    /// Why the machine is about to stand still.
+    stop: Option<Stop>,
+}
+
+impl Debugging {
+    /// Returns the count of instructions at which the guest must stop, if there is one.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.step.map(|(end, _)| end)
+    }
+
+    /// Returns whether interrupts are held back.
+    pub(crate) fn holds_interrupts(&self) -> bool {
+        matches!(self.step, Some((_, Interrupts::HeldBack)))
+    }
+
+    /// Tells the debugger that the machine stands still, if it waits.
+    pub(crate) fn tell(&mut self, stop: Stop) {
+        self.step = None;
+        if let Some(Waiter(tell)) = self.waiter.take() {
+            tell(stop);
+        }
+    }
+}
+
+impl Vm {
+    /// Returns the registers.
+    pub(crate) fn registers(&self) -> Registers {
+        Registers::of(&self.cpu)
+    }
+
+    /// Sets the registers.
+    pub(crate) fn set_registers(&mut self, registers: &Registers) -> Result<(), DebugError> {
+        if self.is_recorded() {
+            return Err(DebugError::Recorded);
+        }
+        registers.set(&mut self.cpu)
+    }
+
+    /// Writes memory as a device does.
+    pub(crate) fn poke(&mut self, range: MemoryRange, bytes: &[u8]) -> Result<(), DebugError> {
+        if self.is_recorded() {
+            return Err(DebugError::Recorded);
+        }
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = range.address.wrapping_add(done as u64);
+            let count = (bytes.len() - done).min(0x1000 - (at & 0xfff) as usize);
+            let physical = if range.is_linear { self.physical(at) } else { Some(at) };
+            pieces.push((physical.ok_or(DebugError::NotMapped)?, done..done + count));
+            done += count;
+        }
+        let memory: &mut Memory = &mut self.memory;
+        for (physical, part) in pieces {
+            memory.write(physical, &bytes[part]);
+        }
+        Ok(())
+    }
+
+    /// Lets the machine continue for a debugger, which `waiter` tells of the end.
+    pub(crate) fn debug(&mut self, door: &mut Door, run: Run, waiter: Waiter) {
+        self.cpu.take_debugger_hit();
+        self.cpu.pass_breakpoint();
+        let debugging = &mut self.debugging;
+        debugging.waiter = Some(waiter);
+        debugging.stop = None;
+        debugging.step = None;
+        match run {
+            Run::Until { breakpoints, watchpoints } => {
+                self.cpu.set_debugger_points(breakpoints, watchpoints);
+            }
+            // The points stay, since an instruction is executed all the same, and setting them takes time.
+            Run::Step(interrupts) => {
+                let must_take = self.config.deterministic || self.is_logged();
+                let interrupts = if must_take { Interrupts::Taken } else { interrupts };
+                self.debugging.step = Some((self.cpu.instructions + 1, interrupts));
+            }
+        }
+        door.resume();
+    }
+
+    /// Forgets the debugger.
+    pub(crate) fn end_debugging(&mut self) {
+        self.debugging = Debugging::default();
+        self.cpu.take_debugger_hit();
+        self.cpu.set_debugger_points(Vec::new(), Vec::new());
+    }
+
+    /// Notes that the engine has returned for the debugger.
+    pub(crate) fn note_hit(&mut self) {
+        let stop = match self.cpu.take_debugger_hit() {
+            Some(Hit::Watchpoint(point)) => Stop::Watchpoint(point),
+            Some(Hit::Breakpoint) | None => Stop::Breakpoint,
+        };
+        self.debugging.stop = Some(stop);
+    }
+
+    /// Notes the end of a step.
+    pub(crate) fn note_step(&mut self) {
+        if self.debugging.end().is_some_and(|end| end <= self.cpu.instructions) {
+            self.debugging.stop.get_or_insert(Stop::Step);
+        }
+    }
+
+    /// Pauses if the guest has stopped for the debugger.
+    pub(crate) fn stop_for_debugger(&mut self, door: &mut Door) {
+        if let Some(stop) = mem::take(&mut self.debugging.stop) {
+            door.pause();
+            self.debugging.tell(stop);
+        }
+    }
+}

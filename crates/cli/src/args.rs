@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ring3_bench::BenchArguments;
 use ring3_display::escape;
+use ring3_gdb::Place;
 use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
@@ -125,6 +126,7 @@ by that signal."
 /// The options of `ring3 run`.
 #[derive(Debug, Args)]
 #[command(after_help = run_help())]
+#[command(group(ArgGroup::new("driver").args(["qmp", "gdb"]).multiple(true)))]
 pub(crate) struct RunArguments {
     /// Files to boot: disks, discs, diskettes, or a kernel and its initial RAM disk. ring3 recognizes each by
     /// its contents; options such as --hda say it instead, and how the file is used
@@ -209,8 +211,13 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "WHERE")]
     pub(crate) qmp: Option<QmpTarget>,
 
-    /// Wait before the first instruction until a tool sends "cont"
-    #[arg(long, requires = "qmp")]
+    /// Let GDB debug the guest, by its "target remote": at unix:PATH, a socket to create, tcp:HOST:PORT or
+    /// tcp::PORT on this host, or by stdio
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) gdb: Option<Place>,
+
+    /// Wait before the first instruction until a tool sends "cont", or a debugger "continue"
+    #[arg(long, requires = "driver")]
     pub(crate) paused: bool,
 
     /// The display adapter: std, or none
@@ -280,7 +287,7 @@ pub(crate) struct RepetitionArguments {
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
-        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
+        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "gdb", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
     pub(crate) replay: Option<PathBuf>,
 
@@ -467,6 +474,15 @@ impl RunArguments {
                 "only one serial port can use standard input and output: --serial stdio is given twice",
             );
         }
+        if self.gdb == Some(Place::Stdio) && (taken || self.qmp == Some(QmpTarget::Stdio)) {
+            return conflict(
+                "--gdb stdio needs standard input and output for itself; \
+                send the serial port elsewhere with --serial, and --debugcon and --qmp",
+            );
+        }
+        if self.gdb.is_some() && self.repetition.verify {
+            return conflict("--verify compares engines and cannot stop for --gdb: leave one out");
+        }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
             return conflict(
                 "--qmp stdio needs standard input and output for itself; \
@@ -490,8 +506,8 @@ impl RunArguments {
                 add --record FILE, and repeat the run with --replay FILE",
             );
         }
-        if self.display == DisplayTarget::Terminal && (taken || self.qmp == Some(QmpTarget::Stdio))
-        {
+        let stdio = self.qmp == Some(QmpTarget::Stdio) || self.gdb == Some(Place::Stdio);
+        if self.display == DisplayTarget::Terminal && (taken || stdio) {
             return conflict(
                 "--display terminal needs the terminal for itself; \
                 send the serial port, --debugcon and --qmp elsewhere",

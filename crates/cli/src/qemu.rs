@@ -288,8 +288,8 @@ impl Translation {
         {
             impossible("-initrd and -append", "these need a kernel; name one with -kernel");
         }
-        if self.run.paused && !characters::has_monitor(&self) {
-            impossible("-S", "without -qmp or -monitor nobody could resume the machine");
+        if self.run.paused && self.run.gdb.is_none() && !characters::has_monitor(&self) {
+            impossible("-S", "without -qmp, -monitor or -gdb nobody could resume the machine");
         }
         if let Some(debugcon) = self.debugcon.take() {
             if self.debugcon_at_402 {

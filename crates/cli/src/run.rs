@@ -96,6 +96,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     QmpSocket(ListenError),
     #[error(transparent)]
+    Gdb(ListenError),
+    #[error(transparent)]
     Characters(#[from] CharacterError),
     #[error(transparent)]
     PidFile(#[from] PidFileError),
@@ -208,7 +210,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     arguments.nics.attach(&mut vm, &sender)?;
     let mut output = Outputs { serial, debug };
 
-    if qmp.is_none() {
+    if !arguments.has_monitor() {
         try_again(sender.control()).map_err(RunError::Thread)?;
     }
     let display = Display::start(&arguments.display, &sender.control())?;
@@ -492,17 +494,17 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
     Ok(Some((path, image)))
 }
 
-/// Opens the ways by which people and tools drive the machine. The monitors of `ring3 qemu` are opened later.
+/// Opens the ways by which people, tools and debuggers drive the machine. The monitors of `ring3 qemu` are opened later.
 fn serve_qmp(
     control: &Control,
     arguments: &RunArguments,
     terminals: &Terminals,
 ) -> Result<Option<Server>, RunError> {
-    if !arguments.has_monitor() {
+    if !arguments.has_monitor() && arguments.gdb.is_none() {
         return Ok(None);
     }
     let facts = characters::facts(arguments, terminals);
-    Ok(Some(match &arguments.qmp {
+    let server = match &arguments.qmp {
         Some(QmpTarget::Socket(path)) => {
             Server::on_socket(control, path, facts).map_err(RunError::QmpSocket)?
         }
@@ -510,7 +512,11 @@ fn serve_qmp(
             .and_then(|output| Server::on_streams(control, io::stdin(), output, facts))
             .map_err(RunError::QmpStreams)?,
         None => Server::new(control, facts).map_err(RunError::QmpStreams)?,
-    }))
+    };
+    if let Some(place) = &arguments.gdb {
+        server.debug_at(control, place).map_err(RunError::Gdb)?;
+    }
+    Ok(Some(server))
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
@@ -13,6 +13,7 @@ use ring3_vm::drives::{Cache, DetectZeroes, Limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::debuggers::Debuggers;
 use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
@@ -182,6 +183,7 @@ pub(crate) struct Machine {
     pointer: Mutex<Pointer>,
     asked: Asked,
     nodes: Mutex<Nodes>,
+    debuggers: Arc<Debuggers>,
 }
 
 impl Machine {
@@ -194,6 +196,7 @@ impl Machine {
             pointer: Mutex::default(),
             asked: Asked::default(),
             nodes: Mutex::default(),
+            debuggers: Arc::default(),
         })
     }
 
@@ -206,6 +209,11 @@ impl Machine {
             let description = format!("The command {name} has not been found");
             Err(Failure::command_not_found(description))
         }
+    }
+
+    /// Returns the server for debuggers.
+    pub(crate) fn debuggers(&self) -> &Arc<Debuggers> {
+        &self.debuggers
     }
 
     /// Returns the block nodes of clients.

@@ -40,6 +40,7 @@
 mod block_stats;
 mod cards;
 mod commands;
+mod debuggers;
 mod devices;
 mod framing;
 mod limits;

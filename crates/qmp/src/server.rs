@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use ring3_gdb::Place;
 use ring3_host::listener::{ListenError, Listener};
 use ring3_host::socket::{SocketError, SocketFile};
 use ring3_host::stream::hang_up;
@@ -28,6 +29,7 @@ use serde_json::Value;
 use tracing::{debug, warn};
 
 use crate::commands::{Facts, Machine};
+use crate::debuggers::Debuggers;
 use crate::framing::Framer;
 use crate::monitor;
 use crate::protocol;
@@ -57,6 +59,7 @@ pub struct Server {
     /// The clients. They belong to their threads: ending the server must not wait for a node to flush its
     /// data to a server that is gone.
     clients: Weak<Clients>,
+    debuggers: Arc<Debuggers>,
     /// Disconnected when all clients have received the event that the machine has ended.
     told: Receiver<()>,
     /// Closed at the same time.
@@ -72,6 +75,11 @@ impl Server {
         let machine = Machine::new(control.clone(), facts)?;
         let clients =
             Arc::new(Clients { machine, state: Mutex::default(), turn: Mutex::default() });
+        let debuggers = clients.machine.debuggers().clone();
+        let executing = Arc::downgrade(&clients);
+        debuggers.set_monitor(Arc::new(move |line: &str| {
+            executing.upgrade().map_or_else(String::new, |clients| clients.execute(line))
+        }));
         let events = control.subscribe();
         let (telling, told) = mpsc::channel();
         let teller = clients;
@@ -86,7 +94,13 @@ impl Server {
             teller.end();
             let _: (UnixStream, Sender<()>) = (stop, telling);
         })?;
-        Ok(Server { clients, told, stopped: Arc::new(stopped), sockets: Mutex::default() })
+        Ok(Server {
+            clients,
+            debuggers,
+            told,
+            stopped: Arc::new(stopped),
+            sockets: Mutex::default(),
+        })
     }
 
     /// Serves the tools that connect to a new Unix socket at `path`. The socket is removed with the server.
@@ -135,6 +149,14 @@ impl Server {
         self.handle().talk(input, output, protocol)
     }
 
+    /// Serves debuggers at `place`.
+    ///
+    /// # Errors
+    /// If the place cannot be used.
+    pub fn debug_at(&self, control: &Control, place: &Place) -> Result<(), ListenError> {
+        self.debuggers.serve(control, place)
+    }
+
     /// Returns a handle that adds clients later.
     pub fn handle(&self) -> Handle {
         Handle(self.clients.clone())
@@ -145,6 +167,7 @@ impl Server {
     pub fn finish(self) {
         // Nothing is sent on this channel: it is disconnected, or the wait times out.
         let _ = self.told.recv_timeout(PARTING);
+        self.debuggers.stop();
     }
 }
 
@@ -251,6 +274,12 @@ impl Clients {
         lock(&self.state).clients.retain(|other| !Arc::ptr_eq(other, &client));
     }
 
+    /// Executes a line of a person, and returns the answer.
+    fn execute(&self, line: &str) -> String {
+        let _turn = lock(&self.turn);
+        monitor::execute(&self.machine, line)
+    }
+
     /// Answers messages until the input ends.
     fn converse(&self, input: &mut impl Read, client: &Mutex<Client>) -> io::Result<()> {
         let mut framer = Framer::default();
@@ -302,10 +331,7 @@ impl Clients {
                 let mut client = lock(client);
                 client.send(&echo);
                 if let Some(line) = line {
-                    let text = {
-                        let _turn = lock(&self.turn);
-                        monitor::execute(&self.machine, &line)
-                    };
+                    let text = self.execute(&line);
                     client.send(text.replace('\n', "\r\n").as_bytes());
                     client.send(monitor::PROMPT.as_bytes());
                 }

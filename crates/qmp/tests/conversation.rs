@@ -155,7 +155,12 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 Request::PlugDisk(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
-                | Request::Keep(..) => {}
+                | Request::Keep(..)
+                | Request::Registers(_)
+                | Request::SetRegisters(..)
+                | Request::WriteMemory(..)
+                | Request::Debug(..)
+                | Request::EndDebugging(_) => {}
             }
         }
         while let Some(input) = door.take(|_| true) {

@@ -3,11 +3,11 @@
 /// Options of other programs, without their hyphens, and what to do instead.
 pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     (&["smp", "cpus", "vcpus", "cores"], "a machine has only one processor: leave it out"),
+    (&["s", "debug", "debugger"], "give --gdb tcp::1234, or --gdb unix:PATH, and connect with gdb"),
     (
-        &["gdb", "s", "debug", "debugger"],
-        "there is no stub for a debugger; --event-log FILE and --log debug show what happens",
+        &["S", "stopped", "start-paused"],
+        "give --paused, and --qmp unix:PATH or --gdb unix:PATH to resume the machine",
     ),
-    (&["S", "stopped", "start-paused"], "give --paused, and --qmp unix:PATH to resume the machine"),
     (
         &["nographic", "no-graphic", "headless", "nogui", "no-gui"],
         "leave it out: without --display there is no window, and the serial port is on this terminal",

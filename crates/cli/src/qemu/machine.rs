@@ -1,5 +1,7 @@
 //! Options of the machine itself: its kind, its memory, its time, and its reaction to what the guest does.
 
+use ring3_gdb::{BadPlace, Place};
+
 use crate::args::{Engine, MemorySize, RepetitionArguments};
 use crate::rtc::RtcBase;
 
@@ -249,6 +251,23 @@ pub(super) fn run_with(_: &mut Translation, value: &str) -> Result<(), Reason> {
         "async-teardown" => Ok(()),
         _ => Err(format!("{key}: start ring3 itself with the intended rights")),
     })
+}
+
+/// `-gdb`.
+pub(super) fn gdb(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let (place, options) = value.split_once(',').unwrap_or((value, ""));
+    let is_known = |option: &str| {
+        let name = option.split('=').next();
+        matches!(name, Some("" | "server" | "nowait" | "wait" | "nodelay"))
+    };
+    if let Some(option) = options.split(',').find(|option| !is_known(option)) {
+        return Err(format!("there is no option {option} here"));
+    }
+    all.run.gdb = match place {
+        "none" => None,
+        place => Some(place.parse::<Place>().map_err(|error: BadPlace| error.to_string())?),
+    };
+    Ok(())
 }
 
 /// `-global`: a property of a device that every machine has.

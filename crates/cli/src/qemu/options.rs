@@ -56,8 +56,6 @@ const NO_XEN: &str = "there is no Xen: leave it out";
 const NO_SCSI: &str = "there is no such drive: give -drive with if=ide, if=virtio or if=floppy";
 const NO_STATES: &str =
     "QEMU's saved machines cannot be loaded; \"ring3 run --restore\" continues one of ring3";
-const NO_GDB: &str =
-    "there is no server for gdb; the monitor shows registers and memory (-monitor stdio)";
 const NOT_WHOLE: &str = "start ring3 itself with the intended rights";
 
 /// Options that the program passes to itself, and options of its tests, which are not for people.
@@ -122,7 +120,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
         Ok(())
     }),
     other("g", Some("WxH"), Kind::Warned("the guest chooses the resolution itself")),
-    other("gdb", Some("WHERE"), Kind::Warned(NO_GDB)),
+    option("gdb", "tcp:[HOST]:PORT|unix:PATH|stdio|none", machine::gdb),
     option("global", "DRIVER.PROPERTY=VALUE", machine::global),
     option("hda", "FILE", |all, value| drives::short(all, value, |run| &mut run.drives.hda)),
     option("hdb", "FILE", |all, value| drives::short(all, value, |run| &mut run.drives.hdb)),
@@ -219,7 +217,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     option("run-with", "async-teardown=on", machine::run_with),
     other("runas", Some("USER"), Kind::Missing(NOT_WHOLE)),
     flag("S", |all, _| set(&mut all.run.paused, true)),
-    other("s", None, Kind::Warned(NO_GDB)),
+    flag("s", |all, _| machine::gdb(all, "tcp::1234")),
     other("sandbox", Some("on[,…]"), Kind::Warned("ring3 adds no sandbox to that of its process")),
     other("sd", Some("FILE"), Kind::Missing(NO_SCSI)),
     other("sdl", None, Kind::Warned(NO_WINDOW)),

@@ -322,7 +322,7 @@ fn unsupported_options_are_refused_by_name() {
         ("-name a,b=c", "no property b"),
         ("-uuid 1-2", "a UUID looks like"),
         ("-rtc base=tomorrow", "base=utc"),
-        ("-S", "without -qmp or -monitor"),
+        ("-S", "without -qmp, -monitor or -gdb"),
         ("-append x", "name one with -kernel"),
         ("-debugcon stdio", "port 402h"),
         ("-vga voodoo", "std"),
@@ -383,7 +383,7 @@ fn ignored_options_are_reported_once() {
         ("-device qemu-xhci", "no such controller"),
         ("-global nothing.x=1", "no device here has this property"),
         ("-sandbox on", "sandbox"),
-        ("-d int -s", "RING3_LOG"),
+        ("-d int", "RING3_LOG"),
         ("qemu-system-x86_64 -hda d", "no 64-bit mode"),
     ] {
         let (_, warnings) = with_warnings(line);

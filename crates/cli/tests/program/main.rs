@@ -16,6 +16,7 @@ mod firmware;
 mod first_mistakes;
 mod for_64_bits;
 mod full_disk;
+mod gdb;
 mod hotplug;
 mod img;
 mod img_interrupted;

@@ -1,12 +1,36 @@
 //! The commands of the monitor.
 
 use ring3_core::input::MouseMove;
+use ring3_gdb::{BadPlace, Place};
 use serde_json::{Map, Value, json};
 
 use super::{info, memory, qmp};
 use crate::commands::Machine;
 use crate::protocol::Failure;
 use crate::typist::Step;
+
+/// Starts or ends the server for debuggers.
+fn gdbserver(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
+    let place = match arguments {
+        [] => "tcp::1234",
+        ["none"] => {
+            machine.debuggers().stop();
+            return Ok("Disabled gdbserver".to_owned());
+        }
+        [place] => place,
+        _ => return Err(usage("gdbserver [unix:PATH|tcp::PORT|none]")),
+    };
+    let read: Place =
+        place.parse().map_err(|error: BadPlace| Failure::generic(error.to_string()))?;
+    if read == Place::Stdio {
+        return Err(Failure::generic(
+            "standard input and output are not free while the machine runs",
+        ));
+    }
+    let served = machine.debuggers().serve(&machine.control, &read);
+    served.map_err(|error| Failure::generic(error.to_string()))?;
+    Ok(format!("Waiting for gdb connection on device '{place}'"))
+}
 
 /// The function of a command. It takes the arguments and returns the text to show.
 type Handler = fn(&Machine, &[&str]) -> Result<String, Failure>;
@@ -81,6 +105,12 @@ const COMMANDS: &[Command] = &[
         };
         quiet(machine, "eject", json!({"device": device, "force": force}))
     }),
+    command(
+        "gdbserver",
+        "[unix:PATH|tcp::PORT|none]",
+        "let debuggers connect, at tcp::1234 if nothing is said",
+        gdbserver,
+    ),
     command("gva2gpa", "address", "translate an address of the code that runs", memory::translate),
     command("help|?", "[command]", "this list", |_, arguments| Ok(help(arguments))),
     command("info", "subject", "tell of the machine", info::execute),

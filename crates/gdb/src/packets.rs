@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn packets_are_cut_out_of_the_stream() {
         assert_eq!(frames(b"+$g#67\x03$?#3f$cut"), [&b"+"[..], b"$g#67", b"\x03", b"$?#3f"]);
-        assert_eq!(frames(b"$##1$"), [b"$##1$"]);
+        assert_eq!(frames(b"$##1$"), [b"$##1"]);
         let mut framer = Framer::default();
         framer.push(b'$').unwrap();
         let mut taken = (1..).map(|count| (count, framer.push(b'a')));

@@ -152,6 +152,8 @@ int main(int argc, char *argv[])
         return compile(argv[2], argv[3]);
     if (argc >= 4 && strcmp(argv[1], LINK_COMMAND) == 0)
         return link_objects(argv[2], argv + 3);
+    if (argc >= 4 && argc <= 5 && strcmp(argv[1], TICKS_COMMAND) == 0)
+        return measure_ticks(argv[2], argv[3], argv[4]);
     int status = other_command(argc, argv);
     if (status != NO_COMMAND)
         return status;

@@ -99,6 +99,12 @@ int line_text(char text[LINE_BYTES], uint32_t i);
 /* Ends the program unless the last of COUNT lines are on the screen of the terminal PATH. */
 void look_at_screen(const char *path, uint32_t count);
 
+/* --ticks CYCLES HZ [SOURCE], by what each system has: its clock is set to HZ ticks a second, and they are counted. */
+#define TICKS_COMMAND "--ticks"
+int measure_ticks(const char *cycles, const char *hz, const char *source);
+void set_ticks(uint32_t hz, const char *source);
+uint32_t ticks_so_far(void);
+
 /* Words that only one system knows. Gives the exit status, or NO_COMMAND if it is none of these. */
 #define NO_COMMAND (-1)
 int other_command(int argc, char *argv[]);

@@ -2,8 +2,13 @@
  * The counterparts in Tern of what linux.c has. Its only trap for calls sends messages (INT 30h), so it is the
  * receiver that differs: the kernel, or a server, to which there are two switches of the address space.
  */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <tern/device.h>
 #include <tern/lib.h>
 #include <tern/pm.h>
+#include <unistd.h>
 
 #include "suite.h"
 
@@ -41,6 +46,25 @@ void look_at_screen(const char *path, uint32_t count)
 {
     (void)path;
     (void)count;
+}
+
+/* The local APIC's timer, or counter 0 of the 8254 if SOURCE is "pit". With 0 Hz there is no periodic tick at all. */
+void set_ticks(uint32_t hz, const char *source)
+{
+    uint32_t timer = source != NULL && strcmp(source, "pit") == 0 ? CLOCK_PIT : CLOCK_APIC;
+    struct clock_setting setting = {hz == 0 ? CLOCK_TICKLESS : timer, hz};
+    int clock = open("/dev/clock", O_RDWR);
+    if (clock < 0 || ioctl(clock, CLIOCSETHZ, &setting) != 0)
+        fail("/dev/clock");
+    close(clock);
+}
+
+uint32_t ticks_so_far(void)
+{
+    struct times times;
+    if (sys_times(&times) != 0)
+        fail("SYS_TIMES");
+    return times.ticks;
 }
 
 int other_command(int argc, char *argv[])

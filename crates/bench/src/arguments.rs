@@ -30,6 +30,9 @@ pub(crate) enum What {
     /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
     /// registers, privileged instructions, far transfers, interrupts and exceptions
     Exits(ExitsArguments),
+    /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
+    /// ring3 and in QEMU, and on the host
+    Hz(HzArguments),
     /// Read and write disks, by IDE, virtio and vblock, with raw and qcow2 images, in ring3 and in QEMU
     Disk(DiskArguments),
     /// Send streams and packets between two guests, in ring3 and in QEMU
@@ -147,6 +150,39 @@ pub(crate) struct ExitsArguments {
     pub(crate) all: bool,
 }
 
+/// The arguments of `ring3 bench hz`.
+#[derive(Debug, Args)]
+pub(crate) struct HzArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// The guest whose ticks are measured
+    #[arg(long, value_name = "NAME", value_enum, default_value = "both")]
+    pub(crate) guest: Guests,
+
+    /// Measure this number of ticks a second only; may be given several times. Linux has powers of two
+    #[arg(long, value_name = "TIMES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) hz: Vec<u32>,
+
+    /// How long to count at each frequency
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub(crate) time: u32,
+
+    /// Let counter 0 of the 8254 tick in Tern, not the local APIC's timer
+    #[arg(long)]
+    pub(crate) pit: bool,
+
+    /// Measure the interpreter as well
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Write a plot of the results to this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
 /// The arguments of all measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
@@ -165,6 +201,7 @@ impl What {
     pub(crate) fn plot(&self) -> Option<&Path> {
         match self {
             What::Cpu(arguments) => arguments.plot.as_deref(),
+            What::Hz(arguments) => arguments.plot.as_deref(),
             What::Disk(arguments) => arguments.plot.as_deref(),
             What::Net(arguments) => arguments.plot.as_deref(),
             What::Boot(_)

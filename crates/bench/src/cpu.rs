@@ -104,7 +104,7 @@ fn boot(arguments: &CpuArguments, directory: &Path) -> Result<Vec<System>, Bench
         // The discs that Bochs boots have Linux.
         for kind in kinds.iter().filter(|kind| **kind != Kind::Bochs || *guest == Guest::Linux) {
             let disk = make_disk(directory, &systems.len().to_string())?;
-            let peer = guest.boot(*kind, &arguments.settings, &disk, directory)?;
+            let peer = guest.boot(*kind, &arguments.settings, &disk, &[], directory)?;
             systems.push(System { column: Column { guest: *guest, kind: *kind }, peer });
         }
     }

@@ -52,12 +52,14 @@ impl Guest {
         }
     }
 
-    /// Boots it with the IDE disk `disk`, and makes it ready. Temporary files are in `directory`.
+    /// Boots it with the IDE disk `disk` and the additional `options`, which Bochs does not know, and makes it
+    /// ready. Temporary files are in `directory`.
     pub(super) fn boot(
         self,
         kind: Kind,
         settings: &Settings,
         disk: &Path,
+        options: &[OsString],
         directory: &Path,
     ) -> Result<Peer, BenchError> {
         let mut peer = if kind == Kind::Bochs {
@@ -66,8 +68,9 @@ impl Guest {
             let (kernel, initrd) = self.files(settings, directory)?;
             let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
             drive.push(disk);
-            let options = ["-vga".into(), "std".into(), "-drive".into(), drive];
-            kind.boot_kernel(&kernel, &initrd, &options)?
+            let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), drive];
+            all.extend_from_slice(options);
+            kind.boot_kernel(&kernel, &initrd, &all)?
         };
         let (prompt, preparation) = match self {
             Guest::Linux => (PROMPT, suite::PREPARATION),

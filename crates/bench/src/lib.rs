@@ -7,8 +7,8 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `restore`, `work`, `cpu`, `exits`, `disk` and `net`: a module for
-//!   each subcommand;
+//! * `arguments`: the options; `boot`, `restore`, `work`, `cpu`, `exits`, `hz`, `disk` and `net`: a module
+//!   for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -30,6 +30,7 @@ mod disk;
 mod driver;
 mod exits;
 mod guest;
+mod hz;
 mod monitor;
 mod net;
 mod peer;
@@ -52,7 +53,8 @@ use thiserror::Error;
 
 pub use arguments::BenchArguments;
 use arguments::{
-    CpuArguments, DiskArguments, ExitsArguments, NetArguments, Settings, What, WorkArguments,
+    CpuArguments, DiskArguments, ExitsArguments, HzArguments, NetArguments, Settings, What,
+    WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -151,6 +153,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
+        What::Hz(arguments) => hz::measure(arguments),
         What::Disk(arguments) => disk::measure(arguments),
         What::Net(arguments) => net::measure(arguments),
         What::Server(arguments) => server::serve(arguments),

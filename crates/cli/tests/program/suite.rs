@@ -69,6 +69,18 @@ impl Drop for Server {
 const NETWORK: &str = "modprobe virtio_pci; modprobe virtio_net; ip link set eth0 up; \
                        ip addr add 10.0.2.15/24 dev eth0";
 
+/// Asserts that the clock of the system that has shown `shown` ticked `hz` times a second. A tick at either end may
+/// count or not.
+#[track_caller]
+fn assert_ticks(shown: &str, hz: u64) {
+    let line = shown.lines().find(|line| line.starts_with("ticks ")).expect("a result");
+    let numbers: Vec<u64> =
+        line.split_whitespace().skip(1).map(|word| word.parse().expect("a number")).collect();
+    let [_, iterations, cycles, time, ticks] = numbers[..] else { panic!("{line}") };
+    assert!(iterations > 0 && cycles > 0 && time > 0, "{line}");
+    assert!(ticks.abs_diff(hz * time / 1_000_000) <= 2, "{line}");
+}
+
 /// Runs each benchmark for a thousandth of its usual time, and with nothing to do, in a guest of the engine.
 fn compare(engine: &str) {
     let directory = Directory::new();
@@ -108,6 +120,9 @@ fn compare(engine: &str) {
             assert_eq!(checksum(&shown, &name), Some(expected), "{name} {count}: {shown}");
         }
     }
+    // /dev/rtc0 ticks: none is lost in a tenth of a second or a few.
+    let shown = guest.command("suite --ticks 100000000 1024");
+    assert_ticks(&shown, 1024);
     let written = std::fs::read(&the_guests).expect("it is there");
     assert!(written == image, "nothing else is written than what was there");
     assert_eq!(guest.power_off(), Some(0));
@@ -144,6 +159,45 @@ fn the_suite_is_measured_in_tern() {
     // The host, three systems with a ratio each, and how much more time QEMU takes.
     assert_eq!(row.len(), 1 + 1 + 3 * 2 + 1, "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("(count 0, median)")), "{lines:#?}");
+}
+
+/// In a deterministic run no tick is early or late, so all of them come.
+#[test]
+fn tern_s_clock_ticks_as_often_as_it_is_told() {
+    if !has_tern() {
+        return;
+    }
+    for engine in ["translator", "interpreter"] {
+        let mut guest = Guest::start(|command| {
+            command.args(["--tern", "--deterministic", "--engine", engine]);
+        });
+        guest.wait_for("/ # ");
+        guest.type_line("PS1=ring3':~# '");
+        guest.wait_for(PROMPT);
+        for (hz, source) in [(1, ""), (100, ""), (1024, "pit"), (10_000, ""), (10_000, "pit")] {
+            let shown = guest.command(&format!("suite --ticks 50000000 {hz} {source}"));
+            assert_ticks(&shown, hz);
+        }
+        assert_eq!(guest.power_off(), Some(0));
+    }
+}
+
+#[test]
+fn the_ticks_of_tern_are_measured() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let plot = directory.path("plot.svg");
+    let mut command = ring3();
+    command.args(["bench", "hz", "--guest", "tern", "--runs", "1", "--time", "20"]);
+    command.args(["--hz", "1000", "--hz", "10000", "--plot"]).arg(&plot);
+    let text = String::from_utf8(output(&mut command)).expect("it speaks UTF-8");
+    for begin in ["  1000", " 10000", "Tern, ring3: ", "Tern, QEMU (TCG): ", "MINIX 3 on its own"] {
+        assert!(text.lines().any(|line| line.starts_with(begin)), "{begin}: {text}");
+    }
+    assert!(text.contains("instructions a tick"), "{text}");
+    assert!(std::fs::read_to_string(plot).expect("the plot").contains("Tern, ring3"));
 }
 
 #[test]

@@ -137,3 +137,24 @@ fn a_driver_of_tern_reaches_ports_in_four_ways() {
     let Some(text) = tern_with_disk("/tests/ways.sh ata /dev/hda") else { return };
     assert!(text.contains("ata: right in all ways"), "{text}");
 }
+
+/// All four ways obey the same rights. The cycles are those of deterministic time, so they are the same anywhere: a
+/// direct call, with its check of the port, takes at most 43 % of a message's, as in Table 1 of Pessolani et al.
+#[test]
+fn each_way_to_ports_obeys_the_rights_of_a_driver() {
+    for engine in ["translator", "interpreter"] {
+        let arguments = ["--deterministic", "--engine", engine];
+        let Some(text) = tern("sh /tests/hal.sh", &arguments) else { return };
+        assert!(text.contains("hal: each way obeys the rights"), "{engine}: {text}");
+        for access in ["in 8", "in 16", "in 32", "out 8", "out 16", "out 32"] {
+            let cycles = |way| {
+                let start = format!("hal: {way}, {access}: ");
+                let line = text.lines().find_map(|line| line.strip_prefix(&start));
+                let median = line.and_then(|line| line.split(' ').nth(1)?.parse::<u32>().ok());
+                median.unwrap_or_else(|| panic!("{engine}: no {start:?} in {text}"))
+            };
+            let (direct, message) = (cycles("direct"), cycles("message"));
+            assert!(direct * 100 <= message * 43, "{engine}, {access}: {direct}, {message}");
+        }
+    }
+}

@@ -165,8 +165,8 @@ pub(crate) struct HzArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) hz: Vec<u32>,
 
-    /// How long to count at each frequency
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
+    /// How long to count in each run
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=60_000))]
     pub(crate) time: u32,
 

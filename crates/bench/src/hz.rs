@@ -53,6 +53,9 @@ const BEYOND: [u32; 2] = [5000, 10_000];
 const LINUX: std::ops::RangeInclusive<u32> = 4..=13;
 /// Instructions of an iteration.
 const ITERATION: f64 = 5.0;
+/// How often each pair of runs, with ticks and without, is measured in a turn. A host that others share is now
+/// quicker and now slower, by more than ticks take; many short pairs are the remedy.
+const PAIRS: u32 = 4;
 /// The cycles by which the frequency of a time-stamp counter is found.
 const TRIAL: u64 = 50_000_000;
 
@@ -96,8 +99,8 @@ struct System {
     frequency: f64,
     /// The argument that chooses a timer.
     source: &'static str,
-    /// A run in which the loop ends at once, in the present turn: what starting costs.
-    start: Option<Run>,
+    /// Runs in which the loop ends at once: what starting costs.
+    starts: Vec<Run>,
     pairs: Pairs,
 }
 
@@ -188,8 +191,8 @@ fn boot(
 impl System {
     /// Makes a system ready: finds the frequency of its time-stamp counter.
     fn new(name: String, place: Place, source: &'static str) -> Result<System, BenchError> {
-        let mut system =
-            System { name, place, frequency: 0.0, source, start: None, pairs: Vec::new() };
+        let (starts, pairs) = (Vec::new(), Vec::new());
+        let mut system = System { name, place, frequency: 0.0, source, starts, pairs };
         let Counted { cycles, time, .. } = system.run(0, TRIAL)?.counted;
         system.frequency = cycles / time.max(1e-6);
         Ok(system)
@@ -199,19 +202,18 @@ impl System {
     /// milliseconds.
     fn take_turn(&mut self, frequencies: &[u32], time: u32) -> Result<(), BenchError> {
         let cycles = (self.frequency * f64::from(time) / 1000.0) as u64;
-        self.start = None;
-        self.start = Some(self.run(0, 0)?);
         for hz in frequencies {
-            let pair = (self.run(0, cycles)?, self.run(*hz, cycles)?);
-            self.pairs.push(pair);
+            let start = self.run(0, 0)?;
+            self.starts.push(start);
+            for _ in 0..PAIRS {
+                let pair = (self.run(0, cycles)?, self.run(*hz, cycles)?);
+                self.pairs.push(pair);
+            }
         }
         Ok(())
     }
 
     fn run(&mut self, hz: u32, cycles: u64) -> Result<Run, BenchError> {
-        let start = self
-            .start
-            .map_or((0.0, 0.0), |run| (run.seconds, run.instructions.unwrap_or_default()));
         let command = format!("suite --ticks {cycles} {hz} {}", self.source);
         let (seconds, shown, instructions) = match &mut self.place {
             Place::Host(program) => (None, output(program, &command)?, None),
@@ -232,17 +234,22 @@ impl System {
             "a measured system",
             shown.clone(),
         ))?;
-        Ok(Run {
-            counted,
-            seconds: seconds.map_or(counted.time, |seconds| seconds - start.0),
-            instructions: instructions.map(|all| all - start.1),
-        })
+        Ok(Run { counted, seconds: seconds.unwrap_or(counted.time), instructions })
+    }
+
+    /// Returns the processor time of starting, in seconds, which a run on the host does not contain.
+    fn start(&self) -> f64 {
+        match self.place {
+            Place::Host(_) => 0.0,
+            Place::Guest(..) => median(self.starts.iter().map(|run| run.seconds)),
+        }
     }
 
     /// Returns the overhead at `hz` ticks a second, in per cent.
     fn overhead(&self, hz: u32) -> Option<Figure> {
+        let start = self.start();
         let at = self.pairs.iter().filter(|(_, with)| with.counted.hz == hz);
-        Figure::of(at.map(|(without, with)| 100.0 * overhead(without, with)))
+        Figure::of(at.map(|(without, with)| 100.0 * overhead(without, with, start)))
     }
 
     fn curve(&self) -> Curve {
@@ -271,19 +278,19 @@ fn conclusion(name: &str, points: &[(f64, f64)]) -> String {
     // A per cent for each Hz is 10,000 microseconds a tick.
     let cost = Line::through(points).map_or_else(
         || "one frequency says nothing of a single tick".into(),
-        |Line { intercept, slope, determination }| {
+        |Line { intercept, slope, error, determination }| {
+            let (slope, error) = (slope * 1e4, error * 1e4);
             format!(
-                "{:.2} us a tick, and {intercept:.3} % besides (R² {determination:.3})",
-                slope * 1e4
+                "{slope:.2} ±{error:.2} us a tick, and {intercept:.3} % besides (R² {determination:.3})"
             )
         },
     );
     format!("{name}: {cost}")
 }
 
-/// Returns the share of the processor that ticks have taken in the run `with` them.
-fn overhead(without: &Run, with: &Run) -> f64 {
-    let each = |run: &Run| run.seconds / f64::from(run.counted.iterations.max(1));
+/// Returns the share of the processor that ticks have taken in the run `with` them. Starting takes `start` seconds.
+fn overhead(without: &Run, with: &Run, start: f64) -> f64 {
+    let each = |run: &Run| (run.seconds - start) / f64::from(run.counted.iterations.max(1));
     1.0 - each(without) / each(with)
 }
 
@@ -378,7 +385,10 @@ mod tests {
     #[test]
     fn ticks_take_iterations_away() {
         let (without, with) = (run(0, 1000, 1.0, 6e3), run(100, 980, 1.0, 25.9e3));
-        assert!((overhead(&without, &with) - 0.02).abs() < 1e-9);
+        assert!((overhead(&without, &with, 0.0) - 0.02).abs() < 1e-9);
+        let longer = Run { seconds: 1.5, ..with };
+        let start = Run { seconds: 1.5, ..without };
+        assert!((overhead(&start, &longer, 0.5) - 0.02).abs() < 1e-9);
         // 1000 instructions are neither the loop's nor those of ticks.
         let each = instructions_per_tick(&vec![(without, with)]).unwrap();
         assert!((each - 200.0).abs() < 1e-9, "{each}");
@@ -394,7 +404,7 @@ mod tests {
     fn conclusions_have_the_cost_of_a_tick() {
         let points = [(100.0, 0.02), (1000.0, 0.11)];
         let said = conclusion("Tern", &points);
-        assert_eq!(said, "Tern: 1.00 us a tick, and 0.010 % besides (R² 1.000)");
+        assert_eq!(said, "Tern: 1.00 ±0.00 us a tick, and 0.010 % besides (R² 1.000)");
         assert!(conclusion("Tern", &points[..1]).contains("says nothing"));
     }
 }

@@ -7,6 +7,8 @@ pub(super) struct Line {
     pub(super) intercept: f64,
     /// How much the value grows from one to the next.
     pub(super) slope: f64,
+    /// The standard error of the slope; 0 if there are only two points.
+    pub(super) error: f64,
     /// The share of the values' variance that the line explains: 1 if all points are on it.
     pub(super) determination: f64,
 }
@@ -26,7 +28,9 @@ impl Line {
         }
         let slope = xy / xx;
         let determination = if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 };
-        Some(Line { intercept: mean_y - slope * mean_x, slope, determination })
+        let rest = (yy - slope * xy).max(0.0);
+        let error = if points.len() > 2 { (rest / (count - 2.0) / xx).sqrt() } else { 0.0 };
+        Some(Line { intercept: mean_y - slope * mean_x, slope, error, determination })
     }
 }
 
@@ -39,7 +43,20 @@ mod tests {
     fn points_on_a_line() {
         let line = Line::through(&[(1.0, 5.0), (3.0, 9.0), (10.0, 23.0)]).unwrap();
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 3.0).abs() < 1e-12);
-        assert!((line.determination - 1.0).abs() < 1e-12, "{line:?}");
+        assert!((line.determination - 1.0).abs() < 1e-12 && line.error < 1e-6, "{line:?}");
+    }
+
+    /// Anscombe's first set (The American Statistician 27, 1973): y = 3 + 0.5 x, with the standard error 0.1179 of
+    /// the slope, and R² 0.667.
+    #[test]
+    fn points_beside_a_line() {
+        let ys = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68];
+        let xs = [10.0, 8.0, 13.0, 9.0, 11.0, 14.0, 6.0, 4.0, 12.0, 7.0, 5.0];
+        let points: Vec<_> = xs.into_iter().zip(ys).collect();
+        let line = Line::through(&points).unwrap();
+        assert!((line.slope - 0.5001).abs() < 1e-3 && (line.intercept - 3.0001).abs() < 1e-3);
+        assert!((line.error - 0.1179).abs() < 1e-4, "{line:?}");
+        assert!((line.determination - 0.667).abs() < 1e-3, "{line:?}");
     }
 
     #[test]

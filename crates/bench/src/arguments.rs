@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use crate::figures::Which;
 use crate::guest::Guests;
 use crate::{BenchError, net};
 
@@ -33,6 +34,8 @@ pub(crate) enum What {
     /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
     /// ring3 and in QEMU, and on the host
     Hz(HzArguments),
+    /// Draw a figure from the measurements of "ring3 bench cpu --data"
+    Plot(PlotArguments),
     /// Read and write disks, by IDE, virtio and vblock, with raw and qcow2 images, in ring3 and in QEMU
     Disk(DiskArguments),
     /// Send streams and packets between two guests, in ring3 and in QEMU
@@ -129,6 +132,30 @@ pub(crate) struct CpuArguments {
     /// Write a plot of the ratios to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+
+    /// Write each run to this file, from which "ring3 bench plot" draws figures (a JSON object a line)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// The arguments of `ring3 bench plot`.
+#[derive(Debug, Args)]
+pub(crate) struct PlotArguments {
+    /// What is compared
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub(crate) figure: Which,
+
+    /// The measurements ("ring3 bench cpu --data")
+    #[arg(value_name = "FILE")]
+    pub(crate) data: PathBuf,
+
+    /// The measurements of another host, which "--figure hosts" compares with the first
+    #[arg(value_name = "OTHER")]
+    pub(crate) other: Option<PathBuf>,
+
+    /// The picture (SVG)
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
 }
 
 /// The arguments of `ring3 bench exits`.
@@ -197,20 +224,22 @@ pub(crate) struct Settings {
 }
 
 impl What {
-    /// Returns the path for the plot, if one is wanted.
-    pub(crate) fn plot(&self) -> Option<&Path> {
-        match self {
-            What::Cpu(arguments) => arguments.plot.as_deref(),
-            What::Hz(arguments) => arguments.plot.as_deref(),
-            What::Disk(arguments) => arguments.plot.as_deref(),
-            What::Net(arguments) => arguments.plot.as_deref(),
+    /// Returns the paths of the files that the measurement is to write.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let files = match self {
+            What::Cpu(arguments) => [arguments.plot.as_deref(), arguments.data.as_deref()],
+            What::Hz(arguments) => [arguments.plot.as_deref(), None],
+            What::Disk(arguments) => [arguments.plot.as_deref(), None],
+            What::Net(arguments) => [arguments.plot.as_deref(), None],
             What::Boot(_)
             | What::Restore(_)
             | What::Work(_)
             | What::Exits(_)
+            | What::Plot(_)
             | What::Server(_)
-            | What::Driver(_) => None,
-        }
+            | What::Driver(_) => [None, None],
+        };
+        files.into_iter().flatten().collect()
     }
 }
 

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::data::{Data, HOST, Log, Measurement, NATIVE};
 use super::guest::{Guest, Guests};
 use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Run, Series};
 use super::suite::{self, Benchmark, Native, Needs};
 use super::table::{self, Column, Layout, Row};
-use super::{BenchError, CpuArguments, plot, show};
+use super::{BenchError, CpuArguments, figures, plot, show};
 
 /// The divisor of the work of the interpreters, which would otherwise take tens of minutes.
 const SLOW_SHARE: u32 = 10;
@@ -32,6 +33,8 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     for line in layout.header() {
         show(&line)?;
     }
+    let mut log = arguments.data.as_deref().map(Log::begin).transpose()?;
+    let mut data = Data::default();
     let mut rows = Vec::new();
     let mut starts = Vec::new();
     for benchmark in &chosen {
@@ -39,11 +42,16 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         let row = runs.row(benchmark, |runs| Series::of_work(runs, benchmark.count));
         show(&layout.line(&row))?;
         rows.push(row);
+        let measurements = runs.measurements(benchmark, &columns);
+        if let Some(log) = &mut log {
+            log.add(&measurements)?;
+        }
+        data.extend(measurements);
         starts.push(runs.row(benchmark, Series::of_starts));
     }
     show_summary(layout.as_ref(), &rows, &starts)?;
     match &arguments.plot {
-        Some(path) => plot::write(path, &names(&columns), &rows)
+        Some(path) => plot::write(path, &figures::slowdown(&data))
             .map_err(|error| BenchError::Plot(path.clone(), error)),
         None => Ok(()),
     }
@@ -72,16 +80,6 @@ fn show_summary(layout: &dyn Layout, rows: &[Row], starts: &[Row]) -> Result<(),
         show(&line)?;
     }
     show(&layout.line(&median_row(starts)))
-}
-
-/// Returns the names of the columns.
-fn names(columns: &[Column]) -> Vec<String> {
-    let only = columns.iter().all(|column| column.guest == columns[0].guest);
-    let name = |column: &Column| match (column.kind.name(), column.guest.name()) {
-        (kind, _) if only => kind.to_owned(),
-        (kind, guest) => format!("{guest}, {kind}"),
-    };
-    columns.iter().map(name).collect()
 }
 
 /// Makes the disk of a system in `directory`.
@@ -169,6 +167,28 @@ impl Runs {
             native: series(&self.native),
             times: self.systems.iter().map(|runs| series(runs)).collect(),
         }
+    }
+
+    /// Returns all runs, for the file of raw data.
+    fn measurements(&self, benchmark: &Benchmark, columns: &[Column]) -> Vec<Measurement> {
+        let of = |system: &'static str, guest: &'static str, runs: &[Run]| {
+            let measurement = |run: &Run| Measurement {
+                system: system.into(),
+                guest: guest.into(),
+                benchmark: benchmark.name.clone(),
+                group: benchmark.group.clone(),
+                work: benchmark.count,
+                turn: run.turn,
+                count: run.count,
+                seconds: run.seconds,
+            };
+            runs.iter().map(measurement).collect::<Vec<_>>()
+        };
+        let mut all = of(NATIVE, HOST, &self.native);
+        for (Column { guest, kind }, runs) in columns.iter().zip(&self.systems) {
+            all.extend(of(kind.name(), guest.name(), runs));
+        }
+        all
     }
 }
 

@@ -13,7 +13,8 @@
 //!   ways of their own;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
 //! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
-//! * `statistics`: several measurements of the same thing; `table`, `comparison`, `plot` and [`chart`]:
+//! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from it;
+//!   `table`, `comparison`, `plot` and [`chart`]:
 //!   results as text and as pictures;
 //! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.
 #![forbid(unsafe_code)]
@@ -26,9 +27,11 @@ mod boot;
 pub mod chart;
 mod comparison;
 mod cpu;
+mod data;
 mod disk;
 mod driver;
 mod exits;
+mod figures;
 mod guest;
 mod hz;
 mod monitor;
@@ -53,8 +56,8 @@ use thiserror::Error;
 
 pub use arguments::BenchArguments;
 use arguments::{
-    CpuArguments, DiskArguments, ExitsArguments, HzArguments, NetArguments, Settings, What,
-    WorkArguments,
+    CpuArguments, DiskArguments, ExitsArguments, HzArguments, NetArguments, PlotArguments,
+    Settings, What, WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -128,7 +131,16 @@ pub enum BenchError {
     /// Some runs of `ring3 bench driver` have failed.
     #[error("{0} of {1} runs have failed")]
     Runs(usize, usize),
-    /// A picture cannot be written.
+    /// A file is not one of measurements, or has not those that a figure needs.
+    #[error("{0} has no measurements for this figure: {1}; make it with `ring3 bench cpu --data`")]
+    Data(PathBuf, String),
+    /// The figure needs a second file.
+    #[error("--figure hosts compares two files: give that of the other host, too")]
+    OneHost,
+    /// The figure needs no second file.
+    #[error("only --figure hosts compares two files")]
+    TwoHosts,
+    /// A picture, or a file of measurements, cannot be written.
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
     /// Standard output cannot be written.
@@ -137,7 +149,7 @@ pub enum BenchError {
 }
 
 /// Rejects a file that cannot be written before minutes of measuring. Leaves its contents as they are.
-fn check_plot(path: &Path) -> Result<(), BenchError> {
+fn check_file(path: &Path) -> Result<(), BenchError> {
     let is_new = !path.exists();
     let opened = File::options().create(true).append(true).open(path);
     let checked = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
@@ -146,7 +158,7 @@ fn check_plot(path: &Path) -> Result<(), BenchError> {
 
 /// Measures, and writes the results to standard output.
 pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
-    arguments.what.plot().map_or(Ok(()), check_plot)?;
+    arguments.what.files().into_iter().try_for_each(check_file)?;
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings),
         What::Restore(settings) => restore::measure(settings),
@@ -154,6 +166,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Cpu(arguments) => cpu::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
         What::Hz(arguments) => hz::measure(arguments),
+        What::Plot(arguments) => figures::draw(arguments),
         What::Disk(arguments) => disk::measure(arguments),
         What::Net(arguments) => net::measure(arguments),
         What::Server(arguments) => server::serve(arguments),

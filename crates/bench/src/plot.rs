@@ -1,12 +1,12 @@
-//! Draws the results of `ring3 bench cpu`: for each benchmark and each column a bar, whose length is the
-//! logarithm of the ratio to the host's own time.
+//! Draws ratios: for each benchmark and each comparison a bar, whose length is the logarithm of the ratio, and a
+//! line from quartile to quartile.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::table::{CALIBRATION, Row};
+use super::statistics::Figure;
 
 /// Sizes in the picture's units. Between the bars of two benchmarks there is space for one bar.
 const WIDTH: u32 = 900;
@@ -14,23 +14,28 @@ const BAR: u32 = 8;
 const MARGINS: u32 = 110;
 const NAMES: u32 = 190;
 
-/// Writes the ratios of `rows` to an SVG file, except for calibrations and rows without ratios. Errors are
-/// texts for people.
-pub(super) fn write(path: &Path, names: &[String], rows: &[Row]) -> Result<(), String> {
-    let has_bars = |row: &&Row| {
-        row.group != CALIBRATION && (0..names.len()).any(|column| row.ratio(column).is_some())
-    };
-    let shown: Vec<_> = rows.iter().filter(has_bars).cloned().collect();
-    let picture = draw(names, &shown)?;
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Bars {
+    pub(super) title: &'static str,
+    /// What is compared.
+    pub(super) names: Vec<String>,
+    /// The benchmarks, with a ratio for each comparison that there is.
+    pub(super) rows: Vec<(String, Vec<Option<Figure>>)>,
+}
+
+/// Writes the bars to an SVG file. Errors are texts for people.
+pub(super) fn write(path: &Path, bars: &Bars) -> Result<(), String> {
+    let picture = draw(bars)?;
     std::fs::write(path, picture).map_err(|error| error.to_string())
 }
 
-fn draw(names: &[String], rows: &[Row]) -> Result<String, String> {
+fn draw(bars: &Bars) -> Result<String, String> {
     let mut picture = String::new();
-    let height = MARGINS + BAR * (rows.len() * (names.len() + 1)) as u32;
+    let height = MARGINS + BAR * (bars.rows.len() * (bars.names.len() + 1)) as u32;
     {
         let root = SVGBackend::with_string(&mut picture, (WIDTH, height)).into_drawing_area();
-        draw_bars(&root, names, rows).map_err(|error| error.to_string())?;
+        draw_bars(&root, bars).map_err(|error| error.to_string())?;
         root.present().map_err(|error| error.to_string())?;
     }
     Ok(picture)
@@ -39,7 +44,8 @@ fn draw(names: &[String], rows: &[Row]) -> Result<String, String> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawError = Box<dyn std::error::Error>;
 
-fn draw_bars(root: &Area<'_>, names: &[String], rows: &[Row]) -> Result<(), DrawError> {
+fn draw_bars(root: &Area<'_>, bars: &Bars) -> Result<(), DrawError> {
+    let Bars { title, names, rows } = bars;
     root.fill(&WHITE)?;
     let (least, most) = range(rows);
     // The vertical axis counts bars upwards; the first benchmark is at the top.
@@ -47,7 +53,7 @@ fn draw_bars(root: &Area<'_>, names: &[String], rows: &[Row]) -> Result<(), Draw
     let top = rows.len() as i32 * bars_of_one;
     let top_of = |row: usize| top - row as i32 * bars_of_one;
     let mut chart = ChartBuilder::on(root)
-        .caption("Processor time as a multiple of the host's own", ("sans-serif", 18))
+        .caption(title, ("sans-serif", 18))
         .margin(10)
         .margin_right(30)
         .x_label_area_size(30)
@@ -60,21 +66,29 @@ fn draw_bars(root: &Area<'_>, names: &[String], rows: &[Row]) -> Result<(), Draw
         .x_label_formatter(&|ratio| format!("{ratio}"))
         .draw()?;
     let name = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Right, VPos::Center));
-    for (at, row) in rows.iter().enumerate() {
+    for (at, (benchmark, _)) in rows.iter().enumerate() {
         let place = EmptyElement::at((least, top_of(at) - bars_of_one / 2));
-        chart.draw_series([place + Text::new(row.name.clone(), (-6, 0), name.clone())])?;
+        chart.draw_series([place + Text::new(benchmark.clone(), (-6, 0), name.clone())])?;
     }
     for (index, name) in names.iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
-        let bars = rows.iter().enumerate().filter_map(|(at, row)| {
-            let ratio = row.ratio(index)?.median;
-            let top = top_of(at) - index as i32;
-            Some(Rectangle::new([(1.0, top), (ratio, top - 1)], colour.filled()))
-        });
+        let at = |row: usize| top_of(row) - index as i32;
+        let ratios =
+            || rows.iter().enumerate().filter_map(|(row, all)| Some((at(row), all.1[index]?)));
+        let bar = |(top, ratio): (i32, Figure)| {
+            Rectangle::new([(1.0, top), (ratio.median, top - 1)], colour.filled())
+        };
         chart
-            .draw_series(bars)?
+            .draw_series(ratios().map(bar))?
             .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], colour.filled()));
+        // A line has no half units to be in the middle of its bar, so it is at the upper edge.
+        let spread = |(top, ratio): (i32, Figure)| {
+            let half = ratio.median * ratio.spread.filter(|spread| *spread < 1.0)?;
+            let ends = [(ratio.median - half, top), (ratio.median + half, top)];
+            Some(PathElement::new(ends, BLACK.stroke_width(1)))
+        };
+        chart.draw_series(ratios().filter_map(spread))?;
     }
     chart.draw_series([PathElement::new([(1.0, 0), (1.0, top)], BLACK)])?;
     chart
@@ -86,41 +100,60 @@ fn draw_bars(root: &Area<'_>, names: &[String], rows: &[Row]) -> Result<(), Draw
     Ok(())
 }
 
-/// Returns the powers of ten around all ratios and 1.
-fn range(rows: &[Row]) -> (f64, f64) {
-    let ratios =
-        rows.iter().flat_map(|row| (0..row.times.len()).filter_map(|column| row.ratio(column)));
-    let (least, most) = ratios.fold((1.0f64, 10.0f64), |(least, most), ratio| {
+/// Returns the numbers of the axis around all ratios and 1: 1, 2 or 5 times a power of ten.
+fn range(rows: &[(String, Vec<Option<Figure>>)]) -> (f64, f64) {
+    let ratios = rows.iter().flat_map(|(_, ratios)| ratios.iter().flatten());
+    let (least, most) = ratios.fold((1.0f64, 1.0f64), |(least, most), ratio| {
         (least.min(ratio.median), most.max(ratio.median))
     });
-    (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()))
+    let below = [5.0, 2.0].into_iter().map(|step| step * power_below(least));
+    let above = [2.0, 5.0].into_iter().map(|step| step * power_below(most));
+    let least_number = below.into_iter().find(|number| *number <= least);
+    let most_number = above.into_iter().find(|number| *number > most);
+    let least = least_number.unwrap_or(power_below(least));
+    (least, most_number.unwrap_or(10.0 * power_below(most)))
+}
+
+fn power_below(value: f64) -> f64 {
+    10f64.powf(value.log10().floor())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(name: &str, times: [Option<f64>; 2]) -> Row {
-        let series = |time: Option<f64>| time.map(|time| (0, time)).into_iter().collect();
-        let times = times.map(series).to_vec();
-        Row { name: name.into(), group: "cpu".into(), native: series(Some(0.01)), times }
+    fn row(name: &str, ratios: [Option<f64>; 2]) -> (String, Vec<Option<Figure>>) {
+        (name.into(), ratios.map(|ratio| ratio.map(Figure::single)).to_vec())
+    }
+
+    fn bars(rows: Vec<(String, Vec<Option<Figure>>)>) -> Bars {
+        let names = ["ring3", "QEMU (TCG)"].map(String::from).to_vec();
+        Bars { title: "Time", names, rows }
     }
 
     #[test]
     fn the_axis_has_all_ratios() {
-        let rows = [row("a", [Some(0.004), Some(0.5)]), row("b", [Some(1.2), None])];
-        let (least, most) = range(&rows);
-        assert!((least - 0.1).abs() < 1e-9 && (most - 1000.0).abs() < 1e-9, "{least} to {most}");
+        let near = |rows: &[_], least: f64, most: f64| {
+            let found = range(rows);
+            assert!((found.0 - least).abs() < 1e-9 && (found.1 - most).abs() < 1e-9, "{found:?}");
+        };
+        near(&[row("a", [Some(0.4), Some(50.0)]), row("b", [Some(120.0), None])], 0.2, 200.0);
+        near(&[row("a", [Some(0.97), Some(1.3)])], 0.5, 2.0);
+        near(&[row("a", [Some(1.2), Some(7.0)])], 1.0, 10.0);
+        near(&[], 1.0, 2.0);
     }
 
     #[test]
-    fn pictures_have_a_bar_for_each_ratio() {
-        let names = ["ring3", "QEMU (TCG)"].map(String::from);
-        let empty = draw(&names, &[row("alpha", [None, None])]).unwrap();
-        let full = draw(&names, &[row("alpha", [Some(0.02), Some(0.4)])]).unwrap();
-        let bars = |picture: &str| picture.matches("<rect").count();
-        assert_eq!(bars(&full), bars(&empty) + 2);
-        for word in ["alpha", "ring3", "QEMU (TCG)"] {
+    fn pictures_have_a_bar_for_each_ratio_and_a_line_for_each_spread() {
+        let empty = draw(&bars(vec![row("alpha", [None, None])])).unwrap();
+        let mut full = bars(vec![row("alpha", [Some(2.0), Some(40.0)])]);
+        let bare = draw(&full).unwrap();
+        full.rows[0].1[0] = Some(Figure { median: 2.0, spread: Some(0.1) });
+        let full = draw(&full).unwrap();
+        let count = |picture: &str, element: &str| picture.matches(element).count();
+        assert_eq!(count(&full, "<rect"), count(&empty, "<rect") + 2);
+        assert_eq!(count(&full, "<polyline"), count(&bare, "<polyline") + 1);
+        for word in ["alpha", "ring3", "QEMU (TCG)", "Time"] {
             assert!(full.contains(word), "{word}");
         }
     }

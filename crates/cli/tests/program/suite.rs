@@ -153,12 +153,32 @@ fn the_suite_is_measured_in_tern() {
     if !has_tern() {
         return;
     }
-    let lines = bench(&["--guest", "tern", "--only", "flow_taskswitch"]);
+    let directory = Directory::new();
+    let (data, picture) = (directory.path("data"), directory.path("picture.svg"));
+    let file = data.to_str().expect("a name in UTF-8");
+    let lines = bench(&["--guest", "tern", "--only", "flow_taskswitch", "--data", file]);
     let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();
     let row = lines.iter().map(words).find(|words| words[0] == "flow_taskswitch").expect("a row");
     // The host, three systems with a ratio each, and how much more time QEMU takes.
     assert_eq!(row.len(), 1 + 1 + 3 * 2 + 1, "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("(count 0, median)")), "{lines:#?}");
+    // The host and three systems, each with all of the work and with none.
+    let runs = std::fs::read_to_string(&data).expect("the measurements");
+    assert_eq!(runs.lines().count(), 4 * 2, "{runs}");
+    let plot = |figure: &str| {
+        let mut command = ring3();
+        command.args(["bench", "plot", "--figure", figure, file, "--output"]).arg(&picture);
+        command.output().expect("the program starts")
+    };
+    assert!(plot("slowdown").status.success());
+    let drawn = std::fs::read_to_string(&picture).expect("the picture");
+    assert!(drawn.contains("flow_taskswitch") && drawn.contains("QEMU (TCG)"), "{drawn}");
+    for (figure, reason) in [("guests", "--guest both"), ("hosts", "the other host")] {
+        let refused = plot(figure);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && said.contains(reason), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 /// In a deterministic run no tick is early or late, so all of them come.

@@ -11,9 +11,10 @@
 
 use std::mem;
 
-use crate::cpu::{Attention, Cpu};
+use crate::cpu::{Attention, Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Stop, Stopped};
+use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
 use ring3_core::memory::Memory;
 
@@ -64,9 +65,25 @@ pub struct Debugger {
     watchpoints: Vec<Watchpoint>,
     /// Grows with each change.
     generation: u64,
-    /// The count of instructions at which the breakpoint of the next instruction does not count.
-    passes_at: Option<u64>,
+    pass: Option<Pass>,
+    /// The count of instructions at which an interrupt was delivered last.
+    interrupted_at: Option<u64>,
+    /// Whether NMIs wait.
+    pub(crate) holds_nmi: bool,
     hit: Option<Hit>,
+}
+
+/// The instruction whose breakpoint does not count, since the guest continues from it.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    linear: u32,
+    /// ESP, by which the instruction is told from the same one in another task or a deeper call.
+    stack: u32,
+    /// The count of instructions before it.
+    instructions: u64,
+    /// Whether an event came first, after whose handler it begins again. The processor has RF for the same
+    /// purpose (SDM vol. 3, 19.3.1.1).
+    begins_again: bool,
 }
 
 impl Debugger {
@@ -131,7 +148,40 @@ impl Cpu {
 
     /// Lets the next instruction be executed even if it has a breakpoint of the debugger.
     pub fn pass_breakpoint(&mut self) {
-        self.debugger.passes_at = Some(self.instructions);
+        let linear = self.linear_of_next();
+        if self.debugger.breakpoints.binary_search(&linear).is_ok() {
+            let (stack, instructions) = (self.gpr(reg::SP) as u32, self.instructions);
+            self.debugger.pass = Some(Pass { linear, stack, instructions, begins_again: false });
+        }
+    }
+
+    /// Lets NMIs wait, or no longer.
+    pub fn hold_nmi(&mut self, holds: bool) {
+        self.debugger.holds_nmi = holds;
+    }
+
+    /// Returns whether an interrupt was delivered, and no instruction executed since.
+    pub fn has_just_interrupted(&self) -> bool {
+        self.debugger.interrupted_at == Some(self.instructions)
+    }
+
+    /// Notes that `event` is delivered before the next instruction or because of it.
+    pub(crate) fn note_event_for_debugger(&mut self, event: &Event) {
+        if event.source == Source::External {
+            self.debugger.interrupted_at = Some(self.instructions);
+        }
+        if let Some(mut pass) = self.debugger.pass
+            && pass.linear == self.linear_of_next()
+            // An instruction that faults counts.
+            && self.instructions - pass.instructions <= 1
+        {
+            pass.begins_again = true;
+            self.debugger.pass = Some(pass);
+        }
+    }
+
+    fn linear_of_next(&self) -> u32 {
+        self.segment(sreg::CS).base.wrapping_add(self.ip) as u32
     }
 
     /// Returns why the guest was stopped for the debugger, once.
@@ -142,16 +192,26 @@ impl Cpu {
 
     /// Returns whether the next instruction has a breakpoint of the debugger that counts. One that has begun
     /// and waits for a device goes on.
-    pub(crate) fn is_at_debugger_breakpoint(&self) -> bool {
-        let debugger = &self.debugger;
-        if debugger.breakpoints.is_empty()
-            || debugger.passes_at == Some(self.instructions)
-            || self.has_answers()
-        {
+    pub(crate) fn is_at_debugger_breakpoint(&mut self) -> bool {
+        if self.debugger.breakpoints.is_empty() || self.has_answers() {
             return false;
         }
-        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) as u32;
-        debugger.breakpoints.binary_search(&linear).is_ok()
+        let linear = self.linear_of_next();
+        if self.debugger.breakpoints.binary_search(&linear).is_err() {
+            return false;
+        }
+        let (stack, instructions) = (self.gpr(reg::SP) as u32, self.instructions);
+        match &mut self.debugger.pass {
+            Some(pass)
+                if pass.linear == linear
+                    && pass.stack == stack
+                    && (pass.begins_again || pass.instructions == instructions) =>
+            {
+                (pass.instructions, pass.begins_again) = (instructions, false);
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Makes the engine return for the debugger.

@@ -433,7 +433,9 @@ impl Interpreter {
             {
                 return self.debug_trap(cpu, memory);
             }
-            if cpu.attention.contains(Attention::NMI) && !cpu.attention.contains(Attention::SHADOW)
+            if cpu.attention.contains(Attention::NMI)
+                && !cpu.attention.contains(Attention::SHADOW)
+                && !cpu.debugger.holds_nmi
             {
                 let event = cpu.take_nmi();
                 return self.deliver(cpu, memory, event);

@@ -84,6 +84,7 @@ impl Cpu {
     /// This may repeat without end: an alignment check that cannot be delivered because the stack is not
     /// aligned raises itself for ever, on real processors too. So each delivery is a call of its own.
     pub(crate) fn deliver_event(&mut self, memory: &mut Memory, event: Event) -> Delivery {
+        self.note_event_for_debugger(&event);
         self.halted = false;
         self.event = Some(event);
         if self.deliver(memory, event).is_ok() {

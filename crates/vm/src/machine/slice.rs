@@ -36,7 +36,8 @@ impl Vm {
             }
             // A processor that waits for an interrupt gets it.
             let holds = self.debugging.holds_interrupts() && !self.cpu.is_halted();
-            if !holds && self.board.take_nmi() {
+            self.cpu.hold_nmi(holds);
+            if self.board.take_nmi() {
                 self.cpu.raise_nmi();
                 self.tell_log(&LoggedEvent::Nmi);
             }

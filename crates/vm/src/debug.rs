@@ -187,6 +187,9 @@ pub(crate) struct Debugging {
     step: Option<(u64, Interrupts)>,
     /// Why the machine is about to stand still.
     stop: Option<Stop>,
+    /// The count of instructions at which the guest has stopped between the delivery of an interrupt and the
+    /// first instruction of its handler.
+    after_delivery: Option<u64>,
 }
 
 impl Debugging {
@@ -268,7 +271,8 @@ impl Vm {
 
     /// Forgets the debugger.
     pub(crate) fn end_debugging(&mut self) {
-        self.debugging = Debugging::default();
+        let after_delivery = self.debugging.after_delivery;
+        self.debugging = Debugging { after_delivery, ..Debugging::default() };
         self.cpu.take_debugger_hit();
         self.cpu.set_debugger_points(Vec::new(), Vec::new());
     }
@@ -280,6 +284,16 @@ impl Vm {
             Some(Hit::Breakpoint) | None => Stop::Breakpoint,
         };
         self.debugging.stop = Some(stop);
+        let instructions = self.cpu.instructions;
+        self.debugging.after_delivery = self.cpu.has_just_interrupted().then_some(instructions);
+    }
+
+    /// Returns whether inputs can be taken now, so that the run can be repeated. A replay takes them before
+    /// the interrupts that are due, and another interrupt might come first: they wait where the debugger has
+    /// stopped the guest after such an interrupt.
+    pub(crate) fn takes_inputs(&self) -> bool {
+        self.debugging.after_delivery != Some(self.cpu.instructions)
+            || !(self.config.deterministic || self.is_recorded())
     }
 
     /// Notes the end of a step.

@@ -18,7 +18,7 @@ use ring3_core::input::Input;
 use ring3_x86::cpu::Cpu;
 
 use crate::door::Door;
-use crate::machine::session::{Session, accepts};
+use crate::machine::session::Session;
 use crate::machine::{Console, Ending, Vm, VmError};
 
 /// The time of an instruction in a deterministic run, in picoseconds: about the time in a normal one.
@@ -98,7 +98,7 @@ impl Vm {
             }
             if door.is_paused() {
                 console.flush()?;
-                door.wait_with(None, &self.drives, |input| accepts(&self.board, input));
+                self.stand_still(door);
             } else if self.is_idle() {
                 console.flush()?;
                 if let Some(ending) = self.notice_stuck(&mut run.session) {
@@ -126,7 +126,7 @@ impl Vm {
         door.fetch();
         let takes_script = self.cpu.instructions.is_multiple_of(SLICE) || self.is_idle();
         while !self.has_due_timer() {
-            let accepts = |input: &Input| accepts(&self.board, input);
+            let accepts = |input: &Input| self.accepts(input);
             let input = match door.take(accepts) {
                 None if takes_script => door.take_scripted(accepts),
                 input => input,
@@ -145,7 +145,7 @@ impl Vm {
     /// Lets the guest wait: advances time to the next timer, or to an input from outside, and lets the host
     /// sleep as long.
     fn wait(&mut self, run: &mut Deterministic, door: &mut Door) {
-        if door.has_scripted(|input| accepts(&self.board, input)) {
+        if door.has_scripted(|input| self.accepts(input)) {
             return;
         }
         let now = self.now();
@@ -161,7 +161,7 @@ impl Vm {
         }
         let until = owed.map(|owed| door.host_time().plus_nanos(owed.unsigned_abs()));
         let slept = i64_of(self.sleep(door, until));
-        if door.has_input(|input| accepts(&self.board, input)) {
+        if door.has_input(|input| self.accepts(input)) {
             // Time that was owed before has passed already.
             let passed = u64::try_from(slept.saturating_sub(run.owed)).unwrap_or(0);
             let time = now.plus_nanos(passed);

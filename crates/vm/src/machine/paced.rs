@@ -3,7 +3,7 @@
 use ring3_core::input::{DeviceInput, Input};
 
 use crate::door::Door;
-use crate::machine::session::{Session, accepts};
+use crate::machine::session::Session;
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Pace;
 
@@ -21,19 +21,24 @@ impl Vm {
         loop {
             self.answer_requests(door);
             let paused = door.is_paused();
-            let look = if paused {
-                self.stand_still()
-            } else {
-                let tick = self.board.next_tick();
-                pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
-            };
-            let mut ending = self.take_input(look);
+            let mut ending = None;
+            if self.takes_inputs() {
+                let look = if paused {
+                    self.look_again()
+                } else {
+                    let tick = self.board.next_tick();
+                    pace.look(&self.clock, door.host_time(), self.cpu.instructions, tick)
+                };
+                ending = self.take_input(look);
+            }
             door.fetch();
-            while let Some(input) = door.take(|input| accepts(&self.board, input)) {
+            while let Some(input) = door.take(|input| self.accepts(input)) {
                 session.note(door, &input);
                 ending = ending.or(self.take_input(input));
             }
-            while let Some((device, answer)) = self.drives.take_answer() {
+            while self.takes_inputs()
+                && let Some((device, answer)) = self.drives.take_answer()
+            {
                 let input = Input::Device { device, input: DeviceInput::Disk(answer) };
                 ending = ending.or(self.take_input(input));
             }
@@ -52,7 +57,7 @@ impl Vm {
             }
             if door.is_paused() {
                 console.flush()?;
-                door.wait_with(None, &self.drives, |input| accepts(&self.board, input));
+                self.stand_still(door);
             } else if self.is_idle() {
                 self.drives.guest_waits();
                 console.flush()?;
@@ -72,7 +77,7 @@ impl Vm {
 
     /// Returns the input that replaces a look at the host's clock while the machine is paused: it says that
     /// the machine is as late as it was. A replay then ends a slice where this run did.
-    fn stand_still(&self) -> Input {
+    fn look_again(&self) -> Input {
         let picos_per_instruction = self.clock.picos_per_instruction();
         Input::HostTime { time: self.now(), picos_per_instruction }
     }

@@ -8,7 +8,6 @@ use ring3_core::disk::{DiskError, DriveId};
 use ring3_core::input::{DeviceInput, Input};
 use tracing::{trace, warn};
 
-use crate::board::Board;
 use crate::control::{DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request};
 use crate::debug::Stop;
 use crate::door::Door;
@@ -116,11 +115,29 @@ impl Vm {
         let slept_from = door.host_time();
         trace!(instructions = self.cpu.instructions, ?until, "idle");
         self.stats.sleeps += 1;
-        let board = &self.board;
-        door.wait_with(until, &self.drives, |input| accepts(board, input));
+        door.wait_with(until, &self.drives, |input| self.accepts(input));
         let slept = door.host_time().nanos_since(slept_from);
         self.stats.asleep_nanos += slept;
         slept
+    }
+
+    /// Sleeps until there is an input, a drive's answer or a request.
+    pub(super) fn stand_still(&self, door: &mut Door) {
+        if self.takes_inputs() {
+            door.wait_with(None, &self.drives, |input| self.accepts(input));
+        } else {
+            door.wait(None, |input| self.accepts(input));
+        }
+    }
+
+    /// Returns whether `input` can be taken now.
+    pub(super) fn accepts(&self, input: &Input) -> bool {
+        match input {
+            Input::Quit => true,
+            _ if !self.takes_inputs() => false,
+            Input::Device { device, .. } => self.board.takes_input(*device),
+            Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi => true,
+        }
     }
 
     /// Answers the requests to the machine, which do not change the guest.
@@ -281,15 +298,5 @@ impl Vm {
         // An input of a device never ends the run.
         self.take_input(Input::Device { device, input });
         if held { Err(MediumHeld) } else { Ok(()) }
-    }
-}
-
-/// Returns whether `input` can be taken now.
-pub(super) fn accepts(board: &Board, input: &Input) -> bool {
-    match input {
-        Input::Device { device, .. } => board.takes_input(*device),
-        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
-            true
-        }
     }
 }

@@ -1,3 +1,4 @@
+mod debugger;
 mod deterministic;
 mod drives;
 #[path = "../../tests/whole/support/file.rs"]

@@ -294,16 +294,15 @@ fn overhead(without: &Run, with: &Run, start: f64) -> f64 {
     1.0 - each(without) / each(with)
 }
 
-/// Returns the instructions of a tick: those that are not the loop's.
+/// Returns the instructions of a tick, by a line through those that are not the loop's in each run: starting, and the
+/// switch to a clock that ticks, take as many in each.
 fn instructions_per_tick(pairs: &Pairs) -> Option<f64> {
-    let others = |run: &Run| -> Option<f64> {
-        Some(run.instructions? - ITERATION * f64::from(run.counted.iterations))
+    let point = |(_, with): &(Run, Run)| {
+        let others = with.instructions? - ITERATION * f64::from(with.counted.iterations);
+        Some((f64::from(with.counted.ticks), others))
     };
-    let none = median(pairs.iter().filter_map(|(without, _)| others(without)));
-    let all: f64 = pairs.iter().filter_map(|(_, with)| Some(others(with)? - none)).sum();
-    let ticks: f64 = pairs.iter().map(|(_, with)| f64::from(with.counted.ticks)).sum();
-    let is_known = pairs.iter().any(|(_, with)| with.instructions.is_some());
-    (is_known && ticks > 0.0).then(|| all / ticks)
+    let points: Vec<_> = pairs.iter().filter_map(point).collect();
+    Line::through(&points).map(|line| line.slope)
 }
 
 /// Returns the lines of the table. Tern stands beside the paper's system, which is like it.
@@ -390,8 +389,10 @@ mod tests {
         let start = Run { seconds: 1.5, ..without };
         assert!((overhead(&start, &longer, 0.5) - 0.02).abs() < 1e-9);
         // 1000 instructions are neither the loop's nor those of ticks.
-        let each = instructions_per_tick(&vec![(without, with)]).unwrap();
+        let pairs = vec![(without, with), (without, run(10, 990, 1.0, 7950.0))];
+        let each = instructions_per_tick(&pairs).unwrap();
         assert!((each - 200.0).abs() < 1e-9, "{each}");
+        assert_eq!(instructions_per_tick(&vec![(without, with)]), None);
     }
 
     #[test]

@@ -194,7 +194,9 @@ fn tern_s_clock_ticks_as_often_as_it_is_told() {
         guest.wait_for("/ # ");
         guest.type_line("PS1=ring3':~# '");
         guest.wait_for(PROMPT);
-        for (hz, source) in [(1, ""), (100, ""), (1024, "pit"), (10_000, ""), (10_000, "pit")] {
+        for (hz, source) in
+            [(1, ""), (100, ""), (1024, "pit"), (2400, ""), (10_000, ""), (10_000, "pit")]
+        {
             let shown = guest.command(&format!("suite --ticks 50000000 {hz} {source}"));
             assert_ticks(&shown, hz);
         }

@@ -9,10 +9,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::statistics::Figure;
 
 /// Sizes in the picture's units. Between the bars of two benchmarks there is space for one bar.
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 1000;
 const BAR: u32 = 8;
 const MARGINS: u32 = 110;
 const NAMES: u32 = 190;
+const LEGEND: u32 = 180;
+const LINE: u32 = 16;
 
 /// What is drawn.
 #[derive(Debug)]
@@ -32,7 +34,8 @@ pub(super) fn write(path: &Path, bars: &Bars) -> Result<(), String> {
 
 fn draw(bars: &Bars) -> Result<String, String> {
     let mut picture = String::new();
-    let height = MARGINS + BAR * (bars.rows.len() * (bars.names.len() + 1)) as u32;
+    let (rows, names) = (bars.rows.len() as u32, bars.names.len() as u32);
+    let height = MARGINS + (BAR * rows * (names + 1)).max(LINE * names);
     {
         let root = SVGBackend::with_string(&mut picture, (WIDTH, height)).into_drawing_area();
         draw_bars(&root, bars).map_err(|error| error.to_string())?;
@@ -49,16 +52,17 @@ fn draw_bars(root: &Area<'_>, bars: &Bars) -> Result<(), DrawError> {
     root.fill(&WHITE)?;
     let (least, most) = range(rows);
     // The vertical axis counts bars upwards; the first benchmark is at the top.
-    let bars_of_one = names.len() as i32 + 1;
-    let top = rows.len() as i32 * bars_of_one;
-    let top_of = |row: usize| top - row as i32 * bars_of_one;
+    let bars_of_one = names.len() as u32 + 1;
+    let top = f64::from(rows.len() as u32 * bars_of_one);
+    let top_of = |row: usize| top - f64::from(row as u32 * bars_of_one);
+    let axis = (least..most).log_scale().with_key_points(numbers(least, most));
     let mut chart = ChartBuilder::on(root)
         .caption(title, ("sans-serif", 18))
         .margin(10)
-        .margin_right(30)
+        .margin_right(LEGEND)
         .x_label_area_size(30)
         .y_label_area_size(NAMES)
-        .build_cartesian_2d((least..most).log_scale(), 0..top)?;
+        .build_cartesian_2d(axis, 0.0..top)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -67,40 +71,33 @@ fn draw_bars(root: &Area<'_>, bars: &Bars) -> Result<(), DrawError> {
         .draw()?;
     let name = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Right, VPos::Center));
     for (at, (benchmark, _)) in rows.iter().enumerate() {
-        let place = EmptyElement::at((least, top_of(at) - bars_of_one / 2));
+        let place = EmptyElement::at((least, top_of(at) - f64::from(bars_of_one - 1) / 2.0));
         chart.draw_series([place + Text::new(benchmark.clone(), (-6, 0), name.clone())])?;
     }
     for (index, name) in names.iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
-        let at = |row: usize| top_of(row) - index as i32;
+        let at = |row: usize| top_of(row) - f64::from(index as u32);
         let ratios =
             || rows.iter().enumerate().filter_map(|(row, all)| Some((at(row), all.1[index]?)));
-        let bar = |(top, ratio): (i32, Figure)| {
-            Rectangle::new([(1.0, top), (ratio.median, top - 1)], colour.filled())
+        let bar = |(top, ratio): (f64, Figure)| {
+            Rectangle::new([(1.0, top), (ratio.median, top - 1.0)], colour.filled())
         };
-        chart
-            .draw_series(ratios().map(bar))?
-            .label(name)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], colour.filled()));
-        // A line has no half units to be in the middle of its bar, so it is at the upper edge.
-        let spread = |(top, ratio): (i32, Figure)| {
+        chart.draw_series(ratios().map(bar))?;
+        let spread = |(top, ratio): (f64, Figure)| {
             let half = ratio.median * ratio.spread.filter(|spread| *spread < 1.0)?;
-            let ends = [(ratio.median - half, top), (ratio.median + half, top)];
-            Some(PathElement::new(ends, BLACK.stroke_width(1)))
+            let ends = [(ratio.median - half, top - 0.5), (ratio.median + half, top - 0.5)];
+            Some(PathElement::new(ends, BLACK))
         };
         chart.draw_series(ratios().filter_map(spread))?;
+        let (x, y) = ((WIDTH - LEGEND + LINE) as i32, (40 + LINE * index as u32) as i32);
+        root.draw(&Rectangle::new([(x, y), (x + 14, y + 8)], colour.filled()))?;
+        root.draw(&Text::new(name.as_str(), (x + 20, y), ("sans-serif", 13)))?;
     }
-    chart.draw_series([PathElement::new([(1.0, 0), (1.0, top)], BLACK)])?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
+    chart.draw_series([PathElement::new([(1.0, 0.0), (1.0, top)], BLACK)])?;
     Ok(())
 }
 
-/// Returns the numbers of the axis around all ratios and 1: 1, 2 or 5 times a power of ten.
+/// Returns the ends of the axis around all ratios and 1: 1, 2 or 5 times a power of ten.
 fn range(rows: &[(String, Vec<Option<Figure>>)]) -> (f64, f64) {
     let ratios = rows.iter().flat_map(|(_, ratios)| ratios.iter().flatten());
     let (least, most) = ratios.fold((1.0f64, 1.0f64), |(least, most), ratio| {
@@ -112,6 +109,17 @@ fn range(rows: &[(String, Vec<Option<Figure>>)]) -> (f64, f64) {
     let most_number = above.into_iter().find(|number| *number > most);
     let least = least_number.unwrap_or(power_below(least));
     (least, most_number.unwrap_or(10.0 * power_below(most)))
+}
+
+/// Returns the numbers of an axis with these ends: 1, 2 and 5 times each power of ten, or only the powers themselves
+/// if those are many.
+fn numbers(least: f64, most: f64) -> Vec<f64> {
+    let exponent = |end: f64| end.log10().floor() as i32;
+    let steps: &[f64] =
+        if exponent(most) - exponent(least) > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let of_power = |exponent| steps.iter().map(move |step| step * 10f64.powi(exponent));
+    let all = (exponent(least)..=exponent(most)).flat_map(of_power);
+    all.filter(|number| (least..=most).contains(number)).collect()
 }
 
 fn power_below(value: f64) -> f64 {
@@ -141,6 +149,20 @@ mod tests {
         near(&[row("a", [Some(0.97), Some(1.3)])], 0.5, 2.0);
         near(&[row("a", [Some(1.2), Some(7.0)])], 1.0, 10.0);
         near(&[], 1.0, 2.0);
+    }
+
+    #[test]
+    fn an_axis_has_numbers_that_can_be_told_apart() {
+        let close = |found: &[f64], expected: &[f64]| {
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            assert!(
+                found.iter().zip(expected).all(|(f, e)| (f / e - 1.0).abs() < 1e-9),
+                "{found:?}"
+            );
+        };
+        close(&numbers(0.5, 2.0), &[0.5, 1.0, 2.0]);
+        close(&numbers(1.0, 10.0), &[1.0, 2.0, 5.0, 10.0]);
+        close(&numbers(0.01, 5000.0), &[0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]);
     }
 
     #[test]

@@ -37,7 +37,14 @@ fn draw(curves: &[Curve]) -> Result<String, Box<dyn std::error::Error>> {
             .x_label_area_size(40)
             .y_label_area_size(60)
             .build_cartesian_2d(0.0..most_x * 1.02, least * 1.05..most_y * 1.05)?;
-        context.configure_mesh().x_desc("ticks a second").y_desc("per cent").draw()?;
+        context
+            .configure_mesh()
+            .x_desc("ticks a second")
+            .y_desc("per cent")
+            .x_label_formatter(&|hz| format!("{hz:.0}"))
+            .y_label_formatter(&|overhead| format!("{overhead:.0}"))
+            .max_light_lines(0)
+            .draw()?;
         for (number, curve) in curves.iter().enumerate() {
             let colour = Palette99::pick(number).to_rgba();
             let marks = curve.points.iter().map(|point| Circle::new(*point, 3, colour.filled()));

@@ -132,10 +132,6 @@ pub(crate) struct CpuArguments {
     /// Write a plot of the ratios to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-
-    /// Write each run to this file, from which "ring3 bench plot" draws figures (a JSON object a line)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data: Option<PathBuf>,
 }
 
 /// The arguments of `ring3 bench plot`.
@@ -221,25 +217,26 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIMES", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
+
+    /// Write each measurement to this file (a JSON object a line)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
 }
 
 impl What {
     /// Returns the paths of the files that the measurement is to write.
     pub(crate) fn files(&self) -> Vec<&Path> {
-        let files = match self {
-            What::Cpu(arguments) => [arguments.plot.as_deref(), arguments.data.as_deref()],
-            What::Hz(arguments) => [arguments.plot.as_deref(), None],
-            What::Disk(arguments) => [arguments.plot.as_deref(), None],
-            What::Net(arguments) => [arguments.plot.as_deref(), None],
-            What::Boot(_)
-            | What::Restore(_)
-            | What::Work(_)
-            | What::Exits(_)
-            | What::Plot(_)
-            | What::Server(_)
-            | What::Driver(_) => [None, None],
+        let (settings, plot) = match self {
+            What::Boot(settings) | What::Restore(settings) => (settings, &None),
+            What::Work(arguments) => (&arguments.settings, &None),
+            What::Exits(arguments) => (&arguments.settings, &None),
+            What::Cpu(arguments) => (&arguments.settings, &arguments.plot),
+            What::Hz(arguments) => (&arguments.settings, &arguments.plot),
+            What::Disk(arguments) => (&arguments.settings, &arguments.plot),
+            What::Net(arguments) => (&arguments.settings, &arguments.plot),
+            What::Plot(_) | What::Server(_) | What::Driver(_) => return Vec::new(),
         };
-        files.into_iter().flatten().collect()
+        [&settings.data, plot].into_iter().flatten().map(PathBuf::as_path).collect()
     }
 }
 

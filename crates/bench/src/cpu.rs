@@ -33,7 +33,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     for line in layout.header() {
         show(&line)?;
     }
-    let mut log = arguments.data.as_deref().map(Log::begin).transpose()?;
+    let mut log = Log::begin(&arguments.settings)?;
     let mut data = Data::default();
     let mut rows = Vec::new();
     let mut starts = Vec::new();
@@ -43,9 +43,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         show(&layout.line(&row))?;
         rows.push(row);
         let measurements = runs.measurements(benchmark, &columns);
-        if let Some(log) = &mut log {
-            log.add(&measurements)?;
-        }
+        log.add(&measurements)?;
         data.extend(measurements);
         starts.push(runs.row(benchmark, Series::of_starts));
     }

@@ -1,4 +1,4 @@
-//! The raw measurements of `ring3 bench cpu` in a file: a JSON object for each run, one a line.
+//! Raw measurements in a file: a JSON object for each, one a line. Those of `ring3 bench cpu` can be read again.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::BenchError;
 use super::statistics::{Run, Series, Turn};
+use super::{BenchError, Settings};
 
 /// The guest and the system of a run on the host itself.
 pub(super) const HOST: &str = "host";
@@ -98,29 +98,56 @@ impl Data {
     }
 }
 
-/// A file to which measurements are added as they are made, so that none is lost if a later one fails.
-#[derive(Debug)]
-pub(super) struct Log {
-    path: PathBuf,
-    file: File,
+/// One value that another command than `ring3 bench cpu` has measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Sample<'a> {
+    /// What is measured, as the table names it.
+    pub(super) system: &'a str,
+    /// What it does.
+    pub(super) work: &'a str,
+    /// What the value is, with its unit.
+    pub(super) quantity: &'a str,
+    /// All systems are measured once in a turn.
+    pub(super) turn: Turn,
+    pub(super) value: f64,
 }
 
+/// The file to which measurements are added as they are made, so that none is lost if a later one fails. There is
+/// none if the user wants none.
+#[derive(Debug)]
+pub(super) struct Log(Option<(PathBuf, File)>);
+
 impl Log {
-    /// Begins a file anew.
-    pub(super) fn begin(path: &Path) -> Result<Log, BenchError> {
-        let file = File::create(path)
-            .map_err(|error| BenchError::Plot(path.to_owned(), error.to_string()))?;
-        Ok(Log { path: path.to_owned(), file })
+    /// Begins the file anew.
+    pub(super) fn begin(settings: &Settings) -> Result<Log, BenchError> {
+        let create = |path: &PathBuf| match File::create(path) {
+            Ok(file) => Ok((path.clone(), file)),
+            Err(error) => Err(BenchError::Plot(path.clone(), error.to_string())),
+        };
+        Ok(Log(settings.data.as_ref().map(create).transpose()?))
     }
 
-    pub(super) fn add(&mut self, measurements: &[Measurement]) -> Result<(), BenchError> {
+    pub(super) fn add(&mut self, measurements: &[impl Serialize]) -> Result<(), BenchError> {
+        let Some((path, file)) = &mut self.0 else { return Ok(()) };
+        let wrong = |error: std::io::Error| BenchError::Plot(path.clone(), error.to_string());
         let mut lines = Vec::new();
-        let wrong = |error: std::io::Error| BenchError::Plot(self.path.clone(), error.to_string());
         for measurement in measurements {
             serde_json::to_writer(&mut lines, measurement).map_err(|error| wrong(error.into()))?;
             lines.push(b'\n');
         }
-        self.file.write_all(&lines).map_err(wrong)
+        file.write_all(&lines).map_err(wrong)
+    }
+
+    /// Adds all values of a series, in the order of their turns.
+    pub(super) fn add_series(
+        &mut self,
+        system: &str,
+        work: &str,
+        quantity: &str,
+        series: &Series,
+    ) -> Result<(), BenchError> {
+        let sample = |(turn, value)| Sample { system, work, quantity, turn, value };
+        self.add(&series.turns().map(sample).collect::<Vec<_>>())
     }
 }
 
@@ -149,6 +176,31 @@ pub(super) fn measured(
 mod tests {
     use super::*;
 
+    fn settings(data: Option<PathBuf>) -> Settings {
+        Settings { guests: "guests".into(), runs: 5, data }
+    }
+
+    #[test]
+    fn values_of_other_commands_are_written_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let series = Series::from_iter([(1, 0.5), (0, 0.25)]);
+        let add = |settings: &Settings| {
+            let mut log = Log::begin(settings).unwrap();
+            log.add_series("ring3", "boot", "elapsed_seconds", &series).unwrap();
+        };
+        add(&settings(None));
+        assert!(!path.exists());
+        add(&settings(Some(path.clone())));
+        let line = |turn: u32, value: f64| {
+            format!(
+                "{{\"system\":\"ring3\",\"work\":\"boot\",\"quantity\":\"elapsed_seconds\",\
+                 \"turn\":{turn},\"value\":{value}}}\n"
+            )
+        };
+        assert_eq!(fs::read_to_string(&path).unwrap(), line(0, 0.25) + &line(1, 0.5));
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
@@ -157,7 +209,7 @@ mod tests {
             Measurement { count: 1, seconds: 0.375, ..measured(NATIVE, HOST, "loop", 0, 0.0) };
         let start = Measurement { count: 0, seconds: 0.125, ..tenth.clone() };
         let other = measured("ring3", "Tern", "hash", 1, 3.0);
-        let mut log = Log::begin(&path).unwrap();
+        let mut log = Log::begin(&settings(Some(path.clone()))).unwrap();
         log.add(&[tenth.clone(), start.clone()]).unwrap();
         log.add(std::slice::from_ref(&other)).unwrap();
         let data = Data::read(&path).unwrap();

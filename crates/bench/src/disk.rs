@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer};
-use super::statistics::median;
+use super::statistics::{SPREAD, Series, cell};
 use super::{BenchError, DiskArguments, Settings, show, suite};
 use crate::chart::{self, Chart};
 
@@ -76,7 +77,9 @@ impl Requests {
         let Requests { writes, is_random, bytes, depth, .. } = self;
         let what = if *writes { "write" } else { "read" };
         let order = if *is_random { "at random" } else { "in order" };
-        format!("{what} {} KiB {order}, {depth} at a time", bytes >> 10)
+        let size =
+            if *bytes < 1024 { format!("{bytes} bytes") } else { format!("{} KiB", bytes >> 10) };
+        format!("{what} {size} {order}, {depth} at a time")
     }
 }
 
@@ -170,6 +173,11 @@ impl System {
         format!("{}, {}", self.interface.name, self.format)
     }
 
+    /// Returns the name of the machine and its disk.
+    fn full_name(&self) -> String {
+        format!("{}, {}", self.kind.name(), self.name())
+    }
+
     fn boot(
         settings: &Settings,
         kind: Kind,
@@ -226,29 +234,28 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
             }
         }
     }
-    show("Elapsed time for a request, in microseconds by the host's clock (medians). The images")?;
-    show("are in the host's page cache.")?;
-    let names: Vec<_> =
-        kinds.iter().map(|kind| format!("{:>12}{:>10}", kind.name(), "MB/s")).collect();
-    show(&format!("{:<38}{:<15}{}{:>12}", "", "", names.concat(), "QEMU/ring3"))?;
+    show("Elapsed time for a request, in microseconds by the host's clock (medians; ± half the")?;
+    show("distance between the quartiles). The images are in the host's page cache.")?;
+    let name = |kind: &Kind| format!("{:>TIME$}{:SPREAD$}{:>RATE$}", kind.name(), "", "MB/s");
+    let names: Vec<_> = kinds.iter().map(name).collect();
+    show(&format!("{:<38}{:<15}{}{:>GAIN$}", "", "", names.concat(), "QEMU/ring3"))?;
+    let mut log = Log::begin(settings)?;
     for requests in &TABLE {
-        let times = measure_all(settings.runs, &mut systems, requests)?;
+        let times = measure_all(settings.runs, &mut systems, requests, &mut log)?;
         for (systems, times) in systems.chunks(kinds.len()).zip(times.chunks(kinds.len())) {
-            show(&line(requests, &systems[0].name(), times))?;
+            show(line(requests, &systems[0].name(), times).trim_end())?;
         }
     }
     let Some(path) = &arguments.plot else { return Ok(()) };
     let mut charts = Vec::new();
     for writes in [false, true] {
-        let mut curves: Vec<_> = systems
-            .iter()
-            .map(|system| (format!("{}, {}", system.kind.name(), system.name()), Vec::new()))
-            .collect();
+        let mut curves: Vec<_> =
+            systems.iter().map(|system| (system.full_name(), Vec::new())).collect();
         for bytes in sizes() {
             let requests = requests(writes, true, bytes, 1, 500);
-            let times = measure_all(settings.runs, &mut systems, &requests)?;
+            let times = measure_all(settings.runs, &mut systems, &requests, &mut log)?;
             for ((_, points), time) in curves.iter_mut().zip(times) {
-                points.push((f64::from(bytes), time * 1e6));
+                points.extend(time.figure().map(|time| (f64::from(bytes), time.median * 1e6)));
             }
         }
         let title = if writes { "Writes" } else { "Reads" };
@@ -258,34 +265,43 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
         .map_err(|error| BenchError::Plot(path.clone(), error))
 }
 
-/// Returns the medians of all systems.
+/// The columns of a time, of a rate and of a ratio, without their spreads.
+const TIME: usize = 11;
+const RATE: usize = 8;
+const GAIN: usize = 11;
+
+/// Measures all systems in turns. Returns the seconds that a request takes in each.
 fn measure_all(
     runs: u32,
     systems: &mut [System],
     requests: &Requests,
-) -> Result<Vec<f64>, BenchError> {
-    let mut times = vec![Vec::new(); systems.len()];
-    for _ in 0..runs {
+    log: &mut Log,
+) -> Result<Vec<Series>, BenchError> {
+    let mut times = vec![Series::default(); systems.len()];
+    for turn in 0..runs {
         for (system, times) in systems.iter_mut().zip(&mut times) {
-            times.push(system.measure(requests)?);
+            times.add(turn, system.measure(requests)?);
         }
     }
-    Ok(times.into_iter().map(median).collect())
+    for (system, times) in systems.iter().zip(&times) {
+        log.add_series(&system.full_name(), &requests.name(), "elapsed_seconds", times)?;
+    }
+    Ok(times)
 }
 
-fn line(requests: &Requests, name: &str, times: &[f64]) -> String {
-    let cells: Vec<_> = times
-        .iter()
-        .map(|time| {
-            let rate = f64::from(requests.bytes) / time / 1e6;
-            format!("{:>12.1}{rate:>10.0}", time * 1e6)
-        })
-        .collect();
+fn line(requests: &Requests, name: &str, times: &[Series]) -> String {
+    let both = |time: &Series| {
+        let figure = time.figure();
+        let rate = figure.map(|time| f64::from(requests.bytes) / time.median / 1e6);
+        let rate = rate.map_or("-".into(), |rate| format!("{rate:.0}"));
+        format!("{}{rate:>RATE$}", cell(figure.map(|time| time.times(1e6)), TIME, 1, ""))
+    };
     let gain = match times {
-        [ours, qemu] => format!("{:>11.2}x", qemu / ours),
+        [ours, qemu] => cell(qemu.ratio(ours), GAIN, 2, "x"),
         _ => String::new(),
     };
-    format!("{:<38}{name:<15}{}{gain}", requests.name(), cells.concat())
+    let cells = times.iter().map(both).collect::<String>();
+    format!("{:<38}{name:<15}{cells}{gain}", requests.name())
 }
 
 /// Makes an image of format `format` in which every byte has been written.
@@ -315,7 +331,8 @@ mod tests {
 
     #[test]
     fn lines_have_times_and_rates() {
-        let text = line(&TABLE[4], "IDE, raw", &[100e-6, 200e-6]);
+        let times = [100e-6, 200e-6].map(|time| Series::from_iter([(0, time)]));
+        let text = line(&TABLE[4], "IDE, raw", &times);
         let words: Vec<_> = text.split_whitespace().collect();
         assert_eq!(words[words.len() - 5..], ["100.0", "655", "200.0", "328", "2.00x"]);
         assert!(text.starts_with("read 64 KiB in order, 1 at a time"));

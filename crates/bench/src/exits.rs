@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::data::Log;
 use super::monitor::Monitor;
 use super::peer::{Kind, PROMPT, Peer};
-use super::statistics::median;
+use super::statistics::{Run, SPREAD, Series, Turn, cell};
 use super::{BenchError, ExitsArguments, show};
 
 /// The divisor of the work of the interpreters, which would otherwise take minutes.
@@ -38,12 +39,26 @@ struct Counted {
 }
 
 /// The cost of one operation in one system.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 struct Taken {
-    /// Processor time in nanoseconds.
-    nanos: f64,
-    leavings: f64,
-    signals: f64,
+    /// Processor time of each turn, in seconds.
+    runs: Vec<Run>,
+    /// How often the operation was performed.
+    operations: f64,
+    /// What the machine counted meanwhile.
+    counted: Counted,
+}
+
+impl Taken {
+    /// Returns the processor time of one operation, in seconds.
+    fn time(&self) -> Series {
+        Series::of_work(&self.runs, 1)
+    }
+
+    /// Returns a counter's value for one operation.
+    fn each(&self, counter: u64) -> f64 {
+        f64::from(u32::try_from(counter).unwrap_or(u32::MAX)) / self.operations
+    }
 }
 
 /// Measures the systems in turns, and shows the medians.
@@ -63,22 +78,42 @@ pub(super) fn measure(arguments: &ExitsArguments) -> Result<(), BenchError> {
         systems.push(System::boot(*kind, &kernel, &directory.path().join(number.to_string()))?);
     }
     let rows = choose(&systems[0].rows, &arguments.only)?;
-    show("Processor time of each operation in nanoseconds, with the loop around it. The last")?;
-    show("columns show how often each makes the translator leave its code, and how many signals")?;
-    show("of the host it causes.")?;
-    let names: Vec<_> = kinds.iter().map(|kind| format!("{:>15}", kind.name())).collect();
-    let compared = if kinds.contains(&Kind::Qemu) { "   QEMU/ring3" } else { "" };
+    show(
+        "Processor time of each operation in nanoseconds, with the loop around it (medians; ± half",
+    )?;
+    show("the distance between the quartiles). The last columns show how often each makes the")?;
+    show("translator leave its code, and how many signals of the host it causes.")?;
+    let wide = TIME + SPREAD;
+    let names: Vec<_> = kinds.iter().map(|kind| format!("{:>wide$}", kind.name())).collect();
+    let gain = GAIN + SPREAD;
+    let compared = if kinds.contains(&Kind::Qemu) {
+        format!("{:>gain$}", "QEMU/ring3")
+    } else {
+        String::new()
+    };
     show(&format!("{:<27}{}{compared}  leaves  signals", "", names.concat()))?;
+    let mut log = Log::begin(settings)?;
     for row in &rows {
-        let mut taken = Vec::new();
-        for system in &mut systems {
-            let has_row = system.rows.iter().any(|own| own.name == row.name);
-            taken.push(if has_row { Some(system.measure(row, settings.runs)?) } else { None });
+        let mut taken = vec![None; systems.len()];
+        for turn in 0..settings.runs {
+            for (system, taken) in systems.iter_mut().zip(&mut taken) {
+                if system.rows.iter().any(|own| own.name == row.name) {
+                    system.measure(row, turn, taken.get_or_insert_default())?;
+                }
+            }
         }
         show(&line(&kinds, row, &taken))?;
+        for (kind, taken) in kinds.iter().zip(&taken) {
+            let time = taken.as_ref().map(Taken::time).unwrap_or_default();
+            log.add_series(kind.name(), &row.name, "processor_seconds", &time)?;
+        }
     }
     Ok(())
 }
+
+/// The columns of a time and of a ratio, without their spreads.
+const TIME: usize = 10;
+const GAIN: usize = 9;
 
 /// Returns the rows that were asked for, or all if none was.
 fn choose(all: &[Row], only: &[String]) -> Result<Vec<Row>, BenchError> {
@@ -94,18 +129,20 @@ fn choose(all: &[Row], only: &[String]) -> Result<Vec<Row>, BenchError> {
 /// Returns the line of a row. A system that lacks a device that the row needs has a dash.
 fn line(kinds: &[Kind], row: &Row, taken: &[Option<Taken>]) -> String {
     let mut cells = vec![format!("{:<27}", row.name)];
-    let nanos = |taken: &Option<Taken>| taken.map(|taken| taken.nanos);
-    cells.extend(taken.iter().map(|taken| number(nanos(taken), 15, 1)));
-    let of = |wanted| {
-        kinds.iter().zip(taken).find(|(kind, _)| **kind == wanted).and_then(|(_, taken)| *taken)
-    };
-    let ours = of(Kind::Translator);
-    if kinds.contains(&Kind::Qemu) {
-        let gain = of(Kind::Qemu).zip(ours).map(|(theirs, ours)| theirs.nanos / ours.nanos);
-        cells.push(number(gain, 12, 2) + "x");
+    let times: Vec<_> =
+        taken.iter().map(|taken| taken.as_ref().map(Taken::time).unwrap_or_default()).collect();
+    let nanoseconds =
+        |time: &Series| cell(time.figure().map(|figure| figure.times(1e9)), TIME, 1, "");
+    cells.extend(times.iter().map(nanoseconds));
+    let place = |wanted| kinds.iter().position(|kind| *kind == wanted);
+    let ours = place(Kind::Translator);
+    if let Some(theirs) = place(Kind::Qemu) {
+        let gain = ours.and_then(|ours| times[theirs].ratio(&times[ours]));
+        cells.push(cell(gain, GAIN, 2, "x"));
     }
-    cells.push(number(ours.map(|ours| ours.leavings), 8, 3));
-    cells.push(number(ours.map(|ours| ours.signals), 9, 3));
+    let ours = ours.and_then(|ours| taken[ours].as_ref());
+    cells.push(number(ours.map(|ours| ours.each(ours.counted.leavings)), 8, 3));
+    cells.push(number(ours.map(|ours| ours.each(ours.counted.signals)), 9, 3));
     cells.concat()
 }
 
@@ -130,28 +167,20 @@ impl System {
         Ok(System { kind, peer, monitor, rows: listed.lines().filter_map(parse).collect() })
     }
 
-    /// Measures `row`; the results are medians of `runs` runs.
-    fn measure(&mut self, row: &Row, runs: u32) -> Result<Taken, BenchError> {
-        let count = match self.kind {
+    /// Performs the operation of `row` in a turn, and adds the results to `taken`.
+    fn measure(&mut self, row: &Row, turn: Turn, taken: &mut Taken) -> Result<(), BenchError> {
+        let all = match self.kind {
             Kind::Interpreter | Kind::Bochs => (row.count / SLOW_SHARE).max(1),
             _ => row.count,
         };
-        let (mut nanos, mut none) = (Vec::new(), Vec::new());
-        let mut counted = Counted::default();
-        for _ in 0..runs {
-            none.push(self.run(row, 0)?);
-            let before = self.counted()?;
-            nanos.push(self.run(row, count)?);
-            let after = self.counted()?;
-            counted.leavings += after.leavings - before.leavings;
-            counted.signals += after.signals - before.signals;
-        }
-        let each = |counted: u64| {
-            let counted = u32::try_from(counted).unwrap_or(u32::MAX);
-            f64::from(counted) / (f64::from(count) * f64::from(runs))
-        };
-        let nanos = (median(nanos) - median(none)).max(0.0) * 1e9 / f64::from(count);
-        Ok(Taken { nanos, leavings: each(counted.leavings), signals: each(counted.signals) })
+        taken.runs.push(Run { turn, count: 0, seconds: self.run(row, 0)? });
+        let before = self.counted()?;
+        taken.runs.push(Run { turn, count: all, seconds: self.run(row, all)? });
+        let after = self.counted()?;
+        taken.operations += f64::from(all);
+        taken.counted.leavings += after.leavings - before.leavings;
+        taken.counted.signals += after.signals - before.signals;
+        Ok(())
     }
 
     /// Performs the operation `count` times, and returns the processor time on the host in seconds.
@@ -199,15 +228,18 @@ mod tests {
     #[test]
     fn a_row_that_a_system_does_not_have_is_a_dash() {
         let row = Row { name: "hpet".into(), count: 1 };
-        let taken = Taken { nanos: 40.0, leavings: 1.0, signals: 0.0 };
+        let of = |seconds: f64| Taken {
+            runs: vec![Run { turn: 0, count: 10, seconds }],
+            operations: 10.0,
+            counted: Counted { leavings: 10, signals: 0 },
+        };
         let kinds = [Kind::Translator, Kind::Qemu];
         let words = |taken: &[Option<Taken>]| {
             line(&kinds, &row, taken).split_whitespace().map(String::from).collect::<Vec<_>>()
         };
-        assert_eq!(words(&[None, Some(taken)]), ["hpet", "-", "40.0", "-x", "-", "-"]);
-        let half = Taken { nanos: 20.0, ..taken };
+        assert_eq!(words(&[None, Some(of(4e-7))]), ["hpet", "-", "40.0", "-", "-", "-"]);
         assert_eq!(
-            words(&[Some(half), Some(taken)]),
+            words(&[Some(of(2e-7)), Some(of(4e-7))]),
             ["hpet", "20.0", "40.0", "2.00x", "1.000", "0.000"]
         );
     }

@@ -11,10 +11,13 @@ mod picture;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::Serialize;
+
+use super::data::Log;
 use super::guest::Guest;
 use super::monitor::Monitor;
 use super::peer::{Kind, Peer};
-use super::statistics::{Figure, median};
+use super::statistics::{Figure, Turn, median};
 use super::{BenchError, HzArguments, show};
 use fit::Line;
 use picture::Curve;
@@ -80,6 +83,25 @@ struct Run {
     instructions: Option<f64>,
 }
 
+/// A run in the file of raw data.
+#[derive(Debug, Serialize)]
+struct Measurement<'a> {
+    system: &'a str,
+    turn: Turn,
+    /// Ticks a second that were asked for, and all ticks that came. The loop of a run of 0 Hz without
+    /// `iterations` ends at once.
+    hz: u32,
+    ticks: u32,
+    iterations: u32,
+    cycles: f64,
+    /// By the system's own clock.
+    clock_seconds: f64,
+    /// Processor time; of the host itself, the time that has passed.
+    seconds: f64,
+    /// None if the system does not count them.
+    instructions: Option<f64>,
+}
+
 /// The runs with ticks, and each run without them just before.
 type Pairs = Vec<(Run, Run)>;
 
@@ -112,14 +134,16 @@ pub(super) fn measure(arguments: &HzArguments) -> Result<(), BenchError> {
     show(
         "quartiles), by the time of an iteration of a loop with ticks and of one without, just before.",
     )?;
+    let mut log = Log::begin(&arguments.settings)?;
     let mut curves = Vec::new();
     let mut ends = Vec::new();
     for guest in arguments.guest.all() {
         let mut systems = boot(*guest, arguments, directory.path())?;
         let frequencies = frequencies(*guest, &arguments.hz);
-        for _ in 0..arguments.settings.runs {
+        for turn in 0..arguments.settings.runs {
             for system in &mut systems {
-                system.take_turn(&frequencies, arguments.time)?;
+                let runs = system.take_turn(&frequencies, arguments.time)?;
+                log.add(&runs.iter().map(|run| system.measurement(turn, run)).collect::<Vec<_>>())?;
             }
         }
         let is_tern = *guest == Guest::Tern;
@@ -199,18 +223,38 @@ impl System {
     }
 
     /// Runs the loop with each number of ticks a second, and without ticks before each of them, for `time`
-    /// milliseconds.
-    fn take_turn(&mut self, frequencies: &[u32], time: u32) -> Result<(), BenchError> {
+    /// milliseconds. Returns all runs.
+    fn take_turn(&mut self, frequencies: &[u32], time: u32) -> Result<Vec<Run>, BenchError> {
+        let mut all = Vec::new();
         let cycles = (self.frequency * f64::from(time) / 1000.0) as u64;
         for hz in frequencies {
             let start = self.run(0, 0)?;
             self.starts.push(start);
+            all.push(start);
             for _ in 0..PAIRS {
                 let pair = (self.run(0, cycles)?, self.run(*hz, cycles)?);
                 self.pairs.push(pair);
+                all.extend([pair.0, pair.1]);
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    fn measurement(&self, turn: Turn, run: &Run) -> Measurement<'_> {
+        let Run { counted, seconds, instructions } = *run;
+        let Counted { hz, iterations, cycles, time, ticks } = counted;
+        let system = &self.name;
+        Measurement {
+            system,
+            turn,
+            hz,
+            ticks,
+            iterations,
+            cycles,
+            clock_seconds: time,
+            seconds,
+            instructions,
+        }
     }
 
     fn run(&mut self, hz: u32, cycles: u64) -> Result<Run, BenchError> {

@@ -12,14 +12,14 @@ mod model;
 mod pair;
 mod traffic;
 
+use super::data::Log;
 use super::peer::Kind;
-use super::statistics::median;
 use super::{BenchError, NetArguments, Settings, show};
 use crate::chart;
 use card::CARDS;
 pub(super) use card::{Card, named};
-use pair::{Pair, WAYS};
-use traffic::{BY_SIZE, Measured, TABLE, Traffic};
+use pair::{Pair, WAYS, Way};
+use traffic::{BY_SIZE, FIRST, Measured, OTHERS, TABLE, Traffic};
 
 /// Measures the pairs in turns, and shows the medians.
 pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
@@ -31,10 +31,19 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let installed = Kind::installed();
     let ways: Vec<_> = WAYS.into_iter().filter(|way| installed.contains(&way.kind)).collect();
-    show("Two guests, joined by a socket or by a switch (medians). A factor is the time in its")?;
-    show("column, divided by the time in the first column.")?;
-    let names: Vec<_> = ways.iter().map(|way| format!("{:>22}", way.name())).collect();
-    show(&format!("{:<36}{:<14}{}", "", "", names.concat()))?;
+    show(
+        "Two guests, joined by a socket or by a switch (medians; ± half the distance between the",
+    )?;
+    show(
+        "quartiles). A factor is the time in its column, divided by the time in the first column.",
+    )?;
+    let name = |(index, way): (usize, &Way)| {
+        let width = if index == 0 { FIRST } else { OTHERS };
+        format!("{:>width$}", way.name())
+    };
+    let names = ways.iter().enumerate().map(name).collect::<String>();
+    show(&format!("{:<36}{:<14}{names}", "", ""))?;
+    let mut log = Log::begin(settings)?;
     let mut charts = figures::empty();
     for card in CARDS.iter().filter(|card| arguments.measures(card)) {
         let mut pairs = Vec::new();
@@ -43,15 +52,15 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
             pairs.push(Pair::boot(settings, *way, card, &socket)?);
         }
         for traffic in &TABLE {
-            let measured = measure_all(settings.runs, &mut pairs, traffic)?;
-            show(&traffic.line(card.name, &measured))?;
+            let measured = measure_all(settings.runs, &mut pairs, traffic, &mut log)?;
+            show(traffic.line(card.name, &measured).trim_end())?;
             if let Some(losses) = traffic.losses(card.name, &measured) {
-                show(&losses)?;
+                show(losses.trim_end())?;
             }
         }
-        measure_sizes(settings, card, &mut pairs)?;
+        measure_sizes(settings, card, &mut pairs, &mut log)?;
         if arguments.plot.is_some() {
-            figures::measure(settings, &mut pairs, &mut charts)?;
+            figures::measure(settings, &mut pairs, &mut charts, &mut log)?;
         }
     }
     let Some(path) = &arguments.plot else { return Ok(()) };
@@ -60,12 +69,17 @@ pub(super) fn measure(arguments: &NetArguments) -> Result<(), BenchError> {
 
 /// Measures packets of each size that `card` can be set to, if there are several, and restores the size of an
 /// ordinary frame.
-fn measure_sizes(settings: &Settings, card: &Card, pairs: &mut [Pair]) -> Result<(), BenchError> {
+fn measure_sizes(
+    settings: &Settings,
+    card: &Card,
+    pairs: &mut [Pair],
+    log: &mut Log,
+) -> Result<(), BenchError> {
     for bytes in card.sizes {
         set_packet_size(pairs, *bytes)?;
         for traffic in &BY_SIZE {
-            let measured = measure_all(settings.runs, pairs, traffic)?;
-            show(&traffic.line(&format!("{}/{bytes}", card.name), &measured))?;
+            let measured = measure_all(settings.runs, pairs, traffic, log)?;
+            show(traffic.line(&format!("{}/{bytes}", card.name), &measured).trim_end())?;
         }
     }
     card.sizes.first().map_or(Ok(()), |ordinary| set_packet_size(pairs, *ordinary))
@@ -100,21 +114,26 @@ impl NetArguments {
     }
 }
 
-/// Returns the medians of all pairs.
+/// Measures all pairs in turns.
 fn measure_all(
     runs: u32,
     pairs: &mut [Pair],
     traffic: &Traffic,
+    log: &mut Log,
 ) -> Result<Vec<Measured>, BenchError> {
-    let mut all = vec![Vec::new(); pairs.len()];
-    for _ in 0..runs {
-        for (pair, all) in pairs.iter_mut().zip(&mut all) {
-            all.push(pair.measure(traffic)?);
+    let mut all = vec![Measured::default(); pairs.len()];
+    for turn in 0..runs {
+        for (pair, measured) in pairs.iter_mut().zip(&mut all) {
+            let (time, lost) = pair.measure(traffic)?;
+            measured.add(turn, time, lost);
         }
     }
-    let of = |all: Vec<Measured>| Measured {
-        time: median(all.iter().map(|one| one.time)),
-        lost: median(all.iter().map(|one| one.lost)),
-    };
-    Ok(all.into_iter().map(of).collect())
+    for (pair, Measured { time, lost }) in pairs.iter().zip(&all) {
+        let work = format!("{} {}, {}", traffic.kind.word(), traffic.bytes, pair.card_name);
+        log.add_series(&pair.way.name(), &work, "elapsed_seconds", time)?;
+        if traffic.may_lose() {
+            log.add_series(&pair.way.name(), &work, "lost_share", lost)?;
+        }
+    }
+    Ok(all)
 }

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer, QEMU};
-use super::statistics::{Figure, cell};
+use super::statistics::{Series, cell};
 use super::{BenchError, Settings, show};
 
 /// The memory of the guests, in MiB.
@@ -50,6 +51,7 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     )?;
     show("shell answers.")?;
     show("                             booted        runs     answers       file")?;
+    let mut log = Log::begin(settings)?;
     for memory in SIZES {
         for kind in Kind::installed() {
             // The interpreter continues what the translator has saved: the file is the same for both.
@@ -58,25 +60,29 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
                 maker.save()?;
             }
             let machine = make(kind, memory)?;
-            let (mut booted, mut runs, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-            for _ in 0..settings.runs {
+            let [mut booted, mut runs, mut answers] = <[Series; 3]>::default();
+            for turn in 0..settings.runs {
                 if kind != Kind::Interpreter {
                     let begin = Instant::now();
                     machine.boot()?.wait_for(PROMPT)?;
-                    booted.push(begin.elapsed().as_secs_f64());
+                    booted.add(turn, begin.elapsed().as_secs_f64());
                 }
                 let begin = Instant::now();
                 let mut peer = machine.restore()?;
                 peer.wait_for("\n")?;
-                runs.push(begin.elapsed().as_secs_f64());
+                runs.add(turn, begin.elapsed().as_secs_f64());
                 peer.wait_for(PROMPT)?;
-                answers.push(begin.elapsed().as_secs_f64());
+                answers.add(turn, begin.elapsed().as_secs_f64());
+            }
+            let name = kind.name();
+            for (what, series) in [("boot", &booted), ("echo", &runs), ("answer", &answers)] {
+                let work = format!("{what}, {memory} MiB");
+                log.add_series(name, &work, "elapsed_seconds", series)?;
             }
             let milliseconds =
-                |seconds| cell(Figure::of(seconds).map(|figure| figure.times(1000.0)), 6, 0, "");
+                |series: Series| cell(series.figure().map(|figure| figure.times(1000.0)), 6, 0, "");
             let [booted, runs, answers] = [booted, runs, answers].map(milliseconds);
             let file = machine.file_len().map_err(BenchError::Disk)? >> 20;
-            let name = kind.name();
             show(&format!("{name:<11} {memory:>4} MiB {booted}{runs}{answers} {file:>6} MiB"))?;
         }
     }

@@ -90,7 +90,7 @@ pub(super) struct Run {
     pub(super) seconds: f64,
 }
 
-/// The time of the same work in each turn.
+/// The time, or another quantity, of the same work in each turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Series(BTreeMap<Turn, f64>);
 
@@ -116,9 +116,24 @@ impl Series {
         none.map(|run| (run.turn, run.seconds)).collect()
     }
 
+    /// Returns the time in each turn.
+    pub(super) fn turns(&self) -> impl Iterator<Item = (Turn, f64)> {
+        self.0.iter().map(|(turn, time)| (*turn, *time))
+    }
+
+    /// Returns the times without their turns.
+    pub(super) fn values(&self) -> impl Iterator<Item = f64> {
+        self.0.values().copied()
+    }
+
+    /// Adds the time in a turn.
+    pub(super) fn add(&mut self, turn: Turn, time: f64) {
+        self.0.insert(turn, time);
+    }
+
     /// Returns the time, or None if it does not stand out from that of starting.
     pub(super) fn figure(&self) -> Option<Figure> {
-        Figure::of(self.0.values().copied()).filter(|figure| figure.median > 0.0)
+        Figure::of(self.values()).filter(|figure| figure.median > 0.0)
     }
 
     /// Returns the time as a multiple of that of `other` in the same turns.

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer};
-use super::statistics::median;
+use super::statistics::{Figure, SPREAD, Series, cell, geometric_mean};
 use super::{BenchError, WorkArguments, bochs, show, uml, v86};
 
 /// The command that makes the input of the others: 10,000 lines of text.
@@ -90,57 +91,82 @@ pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
             Err(error) => return Err(error),
         }
     }
-    show("Processor time in milliseconds, and its ratio to the same work's time on the host:")?;
+    show(
+        "Processor time in milliseconds, and its ratio to the same work's time on the host (medians;",
+    )?;
+    show("± half the distance between the quartiles):")?;
+    let wide = TIME + RATIO + 2 * SPREAD;
     let names: Vec<_> =
-        workers.iter().map(|worker| format!("{:>20}", worker.kind.name())).collect();
-    show(&format!("{:<8}{:>9}{}", "", "host", names.concat()))?;
-    let mut products = vec![1.0; workers.len()];
+        workers.iter().map(|worker| format!("{:>wide$}", worker.kind.name())).collect();
+    show(&format!("{:<NAME$}{:>TIME$}{:SPREAD$}{}", "", "host", "", names.concat()))?;
+    let mut log = Log::begin(settings)?;
+    let mut ratios = vec![Vec::new(); workers.len()];
     for (name, command) in WORK {
-        let (native, times) = measure_one(settings.runs, &host, &mut workers, command)?;
-        let mut line = vec![format!("{name:<8}{:9.2}", native * 1e3)];
-        for (time, product) in times.iter().zip(&mut products) {
-            *product *= time.ratio;
-            line.push(format!("{:12.1} {:6.1}x", time.seconds * 1e3, time.ratio));
+        let measured = measure_one(settings.runs, &host, &mut workers, command)?;
+        let milliseconds =
+            |time: &Series| cell(time.figure().map(|time| time.times(1e3)), TIME, 2, "");
+        log.add_series("host", name, SECONDS, &measured.host)?;
+        let mut line = vec![format!("{name:<NAME$}{}", milliseconds(&measured.host))];
+        for ((worker, own), ratios) in workers.iter().zip(&measured.workers).zip(&mut ratios) {
+            log.add_series(worker.kind.name(), name, SECONDS, &own.time)?;
+            let ratio = own.time.ratio(own.host.as_ref().unwrap_or(&measured.host));
+            ratios.extend(ratio.map(|ratio| ratio.median));
+            line.extend([milliseconds(&own.time), cell(ratio, RATIO, 1, "x")]);
         }
-        show(&line.concat())?;
+        show(line.concat().trim_end())?;
     }
-    let root = 1.0 / f64::from(WORK.len() as u32);
-    let means: Vec<_> = products.iter().map(|p| format!("{:19.1}x", p.powf(root))).collect();
-    show(&format!("{:<17}{}", "geometric mean", means.concat()))
+    let mean = |ratios: Vec<f64>| {
+        let mean = geometric_mean(ratios.into_iter()).map(Figure::single);
+        format!("{:1$}{2}", "", TIME + SPREAD, cell(mean, RATIO, 1, "x"))
+    };
+    let means: Vec<_> = ratios.into_iter().map(mean).collect();
+    let title = NAME + TIME + SPREAD;
+    show(format!("{:<title$}{}", "geometric mean", means.concat()).trim_end())
 }
 
-/// The cost of a command in a system.
+/// The columns of a name, of a time and of a ratio, the last two without their spreads.
+const NAME: usize = 8;
+const TIME: usize = 9;
+const RATIO: usize = 8;
+/// The quantity in the file of raw data.
+const SECONDS: &str = "processor_seconds";
+
+/// The processor times of a command, in seconds.
 struct Measured {
-    seconds: f64,
-    /// The cost as a multiple of the host's own.
-    ratio: f64,
+    host: Series,
+    workers: Vec<OnWorker>,
 }
 
-/// Returns the medians of one command: on the host, and in each system.
+/// The processor time of a command in one system.
+#[derive(Default)]
+struct OnWorker {
+    time: Series,
+    /// That of the system's own programs on the host, if they are others.
+    host: Option<Series>,
+}
+
+/// Measures one command in turns: on the host, and in each system.
 fn measure_one(
     runs: u32,
     host: &Host,
     workers: &mut [Worker<'_>],
     command: &str,
-) -> Result<(f64, Vec<Measured>), BenchError> {
-    let mut native = Vec::new();
-    let mut times = vec![(Vec::new(), Vec::new()); workers.len()];
-    for _ in 0..runs {
-        let on_host = host.time_of(command)?;
-        native.push(on_host);
-        for (Worker { peer, native, .. }, (own, hosts)) in workers.iter_mut().zip(&mut times) {
-            let time = peer.work(&repeated(command, REPEATED_IN_GUEST))?.0;
-            let nothing = peer.work(&repeated(command, 0))?.0;
-            own.push((time - nothing) / f64::from(REPEATED_IN_GUEST));
-            let is_same = std::ptr::eq(*native, host);
-            hosts.push(if is_same { on_host } else { native.time_of(command)? });
+) -> Result<Measured, BenchError> {
+    let mut native = Series::default();
+    let mut all: Vec<OnWorker> = workers.iter().map(|_| OnWorker::default()).collect();
+    for turn in 0..runs {
+        native.add(turn, host.time_of(command)?);
+        for (worker, own) in workers.iter_mut().zip(&mut all) {
+            let time = worker.peer.work(&repeated(command, REPEATED_IN_GUEST))?.0;
+            let nothing = worker.peer.work(&repeated(command, 0))?.0;
+            own.time.add(turn, (time - nothing) / f64::from(REPEATED_IN_GUEST));
+            if !std::ptr::eq(worker.native, host) {
+                let time = worker.native.time_of(command)?;
+                own.host.get_or_insert_default().add(turn, time);
+            }
         }
     }
-    let measured = times.into_iter().map(|(own, hosts)| {
-        let seconds = median(own);
-        Measured { seconds, ratio: seconds / median(hosts) }
-    });
-    Ok((median(native), measured.collect()))
+    Ok(Measured { host: native, workers: all })
 }
 
 /// The guest's programs, installed on the host in a directory of their own.

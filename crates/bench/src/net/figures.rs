@@ -1,18 +1,21 @@
 //! Four charts by size of packets, like figures 5.1 to 5.4 of Richter (2009).
 
+use super::super::data::Log;
+use super::super::statistics::Figure;
 use super::super::{BenchError, Settings};
 use super::measure_all;
 use super::pair::Pair;
-use super::traffic::{Kind, Measured, Traffic};
+use super::traffic::{Kind, Traffic};
 use crate::chart::Chart;
 
 /// One of the charts.
-struct Figure {
+struct ChartOf {
     kind: Kind,
     title: &'static str,
     /// The label of the vertical axis.
     unit: &'static str,
-    value: fn(&Traffic, Measured) -> f64,
+    /// The value for a time of so many seconds.
+    value: fn(&Traffic, f64) -> f64,
     sizes: &'static [u32],
     /// How many packets of each size a quick card sends; [`BYTES`] is another limit.
     count: u32,
@@ -27,20 +30,20 @@ const RECORDS: [u32; 7] = [64, 256, 1024, 1448, 4096, 16384, 65536];
 const PACKETS: [u32; 6] = [64, 128, 256, 512, 1024, 1480];
 
 /// Returns the microseconds for a packet to go there and back.
-fn microseconds(_: &Traffic, measured: Measured) -> f64 {
-    measured.time * 1e6
+fn microseconds(_: &Traffic, time: f64) -> f64 {
+    time * 1e6
 }
 
-const FIGURES: [Figure; 4] = [
-    Figure {
+const CHARTS: [ChartOf; 4] = [
+    ChartOf {
         kind: Kind::Stream,
         title: "TCP: bandwidth by size of records (figure 5.1)",
         unit: "MB/s",
-        value: |traffic, measured| traffic.rate(measured.time),
+        value: Traffic::rate,
         sizes: &RECORDS,
         count: 10_000,
     },
-    Figure {
+    ChartOf {
         kind: Kind::StreamEcho,
         title: "TCP: round-trip time by size (figure 5.2)",
         unit: "microseconds",
@@ -48,7 +51,7 @@ const FIGURES: [Figure; 4] = [
         sizes: &PACKETS,
         count: 500,
     },
-    Figure {
+    ChartOf {
         kind: Kind::Ping,
         title: "Ping by size (figure 5.3)",
         unit: "microseconds",
@@ -56,7 +59,7 @@ const FIGURES: [Figure; 4] = [
         sizes: &PACKETS,
         count: 500,
     },
-    Figure {
+    ChartOf {
         kind: Kind::Flood,
         title: "Flood ping: time for each echo by size (figure 5.4)",
         unit: "microseconds",
@@ -69,8 +72,8 @@ const FIGURES: [Figure; 4] = [
 /// Returns the charts without curves.
 pub(super) fn empty() -> Vec<Chart> {
     let chart =
-        |figure: &Figure| Chart { title: figure.title, unit: figure.unit, curves: Vec::new() };
-    FIGURES.iter().map(chart).collect()
+        |figure: &ChartOf| Chart { title: figure.title, unit: figure.unit, curves: Vec::new() };
+    CHARTS.iter().map(chart).collect()
 }
 
 /// Measures the values that the charts show, and adds a curve for each pair to each of `charts`.
@@ -78,15 +81,17 @@ pub(super) fn measure(
     settings: &Settings,
     pairs: &mut [Pair],
     charts: &mut [Chart],
+    log: &mut Log,
 ) -> Result<(), BenchError> {
-    for (chart, figure) in charts.iter_mut().zip(&FIGURES) {
+    for (chart, figure) in charts.iter_mut().zip(&CHARTS) {
         let name = |pair: &Pair| format!("{}, {}", pair.way.name(), pair.card.name);
         let mut curves: Vec<_> = pairs.iter().map(|pair| (name(pair), Vec::new())).collect();
         for bytes in figure.sizes {
             let traffic = Traffic::new(figure.kind, *bytes, figure.count.min(BYTES / bytes));
-            let all = measure_all(settings.runs, pairs, &traffic)?;
+            let all = measure_all(settings.runs, pairs, &traffic, log)?;
             for ((_, points), measured) in curves.iter_mut().zip(all) {
-                points.push((f64::from(*bytes), (figure.value)(&traffic, measured)));
+                let value = |time: Figure| (figure.value)(&traffic, time.median);
+                points.extend(measured.time.figure().map(|time| (f64::from(*bytes), value(time))));
             }
         }
         chart.curves.append(&mut curves);

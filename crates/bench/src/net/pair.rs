@@ -12,7 +12,7 @@ use super::super::monitor::Monitor;
 use super::super::peer::{Kind, PROMPT, Peer, processor_time, wake_ups};
 use super::super::{BenchError, Settings};
 use super::card::{Card, SHARES};
-use super::traffic::{Measured, SERVER, Traffic};
+use super::traffic::{SERVER, Traffic};
 
 /// A way of joining two guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,8 @@ impl Drop for Switch {
 pub(super) struct Pair {
     pub(super) way: Way,
     pub(super) card: &'static Card,
+    /// The card's name, with the size of packets if that has been set.
+    pub(super) card_name: String,
     /// The machines; the client is the first one.
     pub(super) machines: [Machine; 2],
     switch: Option<Switch>,
@@ -124,7 +126,7 @@ impl Pair {
         let mut client = boot(2)?;
         // After this the machines have found each other, and their drivers have settled.
         client.peer.work(&format!("ping -c 3 {SERVER}"))?;
-        Ok(Pair { way, card, machines: [client, server], switch })
+        Ok(Pair { way, card, card_name: card.name.into(), machines: [client, server], switch })
     }
 
     /// Makes both guests send packets of up to `bytes` bytes from now on.
@@ -132,6 +134,7 @@ impl Pair {
         for machine in &mut self.machines {
             machine.peer.work(&format!("ip link set eth0 mtu {bytes}"))?;
         }
+        self.card_name = format!("{}/{bytes}", self.card.name);
         Ok(())
     }
 
@@ -148,16 +151,13 @@ impl Pair {
         both().map_err(|error| BenchError::Time("ring3 switch", error))
     }
 
-    /// Measures one packet or record of `traffic`.
-    pub(super) fn measure(&mut self, traffic: &Traffic) -> Result<Measured, BenchError> {
+    /// Sends `traffic`. Returns the seconds for a packet or record, and the share of packets that were lost.
+    pub(super) fn measure(&mut self, traffic: &Traffic) -> Result<(f64, f64), BenchError> {
         let count = self.count(traffic);
         let (none, _) = self.send(traffic, 0)?;
         let (time, lost) = self.send(traffic, count)?;
         let done = f64::from(count.saturating_sub(lost).max(1));
-        Ok(Measured {
-            time: (time - none).max(0.0) / done,
-            lost: f64::from(lost) / f64::from(count),
-        })
+        Ok(((time - none).max(0.0) / done, f64::from(lost) / f64::from(count)))
     }
 
     /// Sends `count` packets or records. Returns the seconds that pass, and how many are lost.

@@ -121,6 +121,16 @@ pub(crate) struct CpuArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<String>,
 
+    /// Repeat each benchmark for about this time in each system. The count of its work is chosen so that a run
+    /// takes a quarter of a second
+    #[arg(long, value_name = "SECONDS", conflicts_with = "runs")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: Option<u32>,
+
+    /// Run the benchmarks of van der Kouwe (2009), table 7, only, and show the paper's slow-downs beside ours
+    #[arg(long)]
+    pub(crate) paper: bool,
+
     /// Measure a deterministic run as well ("ring3 run --deterministic")
     #[arg(long)]
     pub(crate) deterministic: bool,

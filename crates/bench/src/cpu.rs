@@ -1,7 +1,10 @@
 //! Measures the benchmark suite in guests and on the host.
 
+mod extent;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::data::{Data, HOST, Log, Measurement, NATIVE};
 use super::guest::{Guest, Guests};
@@ -9,10 +12,8 @@ use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Run, Series};
 use super::suite::{self, Benchmark, Native, Needs};
 use super::table::{self, Column, Layout, Row};
-use super::{BenchError, CpuArguments, figures, plot, show};
-
-/// The divisor of the work of the interpreters, which would otherwise take tens of minutes.
-const SLOW_SHARE: u32 = 10;
+use super::{BenchError, CpuArguments, figures, paper, plot, show};
+use extent::Extent;
 
 /// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
@@ -23,11 +24,15 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let mut all = native.list()?;
     // The guests have no network here.
     all.retain(|benchmark| benchmark.needs != Needs::Server);
+    if arguments.paper && arguments.only.is_empty() {
+        all.retain(|benchmark| paper::has(&benchmark.name));
+    }
     let chosen = choose(all, &arguments.only)?;
+    let extent = Extent::of(arguments);
     let mut systems = boot(arguments, directory.path())?;
     let columns: Vec<_> = systems.iter().map(|system| system.column).collect();
     let layout = table::layout(&columns);
-    for line in explanation(arguments.guest) {
+    for line in explanation(arguments.guest, extent) {
         show(&line)?;
     }
     for line in layout.header() {
@@ -38,7 +43,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     let mut starts = Vec::new();
     for benchmark in &chosen {
-        let runs = measure_one(arguments.settings.runs, benchmark, &native, &mut systems)?;
+        let runs = measure_one(extent, benchmark, &native, &mut systems)?;
         let row = runs.row(benchmark, |runs| Series::of_work(runs, benchmark.count));
         show(&layout.line(&row))?;
         rows.push(row);
@@ -48,6 +53,9 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         starts.push(runs.row(benchmark, Series::of_starts));
     }
     show_summary(layout.as_ref(), &rows, &starts)?;
+    if arguments.paper {
+        show_paper(&columns, &rows)?;
+    }
     match &arguments.plot {
         Some(path) => plot::write(path, &figures::slowdown(&data))
             .map_err(|error| BenchError::Plot(path.clone(), error)),
@@ -56,7 +64,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
 }
 
 /// Returns the lines that explain the table.
-fn explanation(guests: Guests) -> Vec<String> {
+fn explanation(guests: Guests, extent: Extent) -> Vec<String> {
     let mut lines = vec![
         "Processor time in milliseconds (medians; ± half the distance between the quartiles). The".into(),
         "time of the same program with nothing to do (count 0), which the last line shows, has been".into(),
@@ -66,10 +74,22 @@ fn explanation(guests: Guests) -> Vec<String> {
         Guests::Both => "A ratio is the time in Tern as a multiple of the time in Linux.".into(),
         _ => "A ratio is the time as a multiple of the host's own.".into(),
     });
-    lines.push(format!(
-        "Interpreters do 1/{SLOW_SHARE} of the work; their times are multiplied by {SLOW_SHARE}."
-    ));
+    lines.push(extent.explanation());
     lines
+}
+
+/// Compares our machines' slow-downs with the paper's, for each guest.
+fn show_paper(columns: &[Column], rows: &[Row]) -> Result<(), BenchError> {
+    for (place, column) in columns.iter().enumerate() {
+        if column.kind == Kind::Translator {
+            let ours: Vec<_> =
+                rows.iter().map(|row| (row.name.as_str(), row.ratio(place))).collect();
+            for line in paper::lines(column.guest, &ours) {
+                show(line.trim_end())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Shows what is below the table: means, and the cost of starting.
@@ -126,23 +146,20 @@ struct System {
 }
 
 impl System {
-    /// Returns how often the system does the work of `benchmark`.
-    fn count(&self, benchmark: &Benchmark) -> u32 {
-        match self.column.kind {
-            Kind::Interpreter | Kind::Bochs => (benchmark.count / SLOW_SHARE).max(1),
-            _ => benchmark.count,
-        }
-    }
-
     /// Runs `benchmark`, and returns the processor time that it took on the host, in seconds. Its checksum
-    /// must be `expected`.
-    fn run(&mut self, benchmark: &Benchmark, count: u32, expected: u32) -> Result<f64, BenchError> {
+    /// must be `expected`, if that is known.
+    fn run(
+        &mut self,
+        benchmark: &Benchmark,
+        count: u32,
+        expected: Option<u32>,
+    ) -> Result<f64, BenchError> {
         let (time, text) =
             self.peer.work(&suite::guest_command(self.column.guest, benchmark, count))?;
         let name = || benchmark.name.clone();
         let outcome = suite::outcome(&text, &benchmark.name)
             .ok_or_else(|| BenchError::NotRun(name(), self.column.kind.name(), text))?;
-        if outcome.checksum != expected {
+        if let Some(expected) = expected.filter(|expected| *expected != outcome.checksum) {
             let found = outcome.checksum;
             return Err(BenchError::Differs(name(), found, self.column.kind.name(), expected));
         }
@@ -192,26 +209,34 @@ impl Runs {
 
 /// Measures one benchmark: its work, and starting it.
 fn measure_one(
-    turns: u32,
+    extent: Extent,
     benchmark: &Benchmark,
     native: &Native,
     systems: &mut [System],
 ) -> Result<Runs, BenchError> {
     let mut runs = Runs { native: Vec::new(), systems: vec![Vec::new(); systems.len()] };
     let idle = checksum(benchmark, native, 0)?;
-    let mut expected = Vec::new();
-    for system in systems.iter() {
-        expected.push(checksum(benchmark, native, system.count(benchmark))?);
+    let on_host = extent.count(benchmark, None, |count| {
+        Ok(native.run(benchmark, count)?.map(|outcome| outcome.time))
+    })?;
+    let mut counts = Vec::new();
+    for system in systems.iter_mut() {
+        let kind = system.column.kind;
+        let count = extent
+            .count(benchmark, Some(kind), |count| system.run(benchmark, count, None).map(Some))?;
+        counts.push((count, checksum(benchmark, native, count)?));
     }
-    for turn in 0..turns {
-        for count in [benchmark.count, 0] {
+    let places = systems.len() as u32 + 1;
+    let began = Instant::now();
+    for turn in (0..).take_while(|turn| extent.goes_on(*turn, places, began.elapsed())) {
+        for count in [on_host, 0] {
             let outcome = native.run(benchmark, count)?;
             let run = |outcome: suite::Outcome| Run { turn, count, seconds: outcome.time };
             runs.native.extend(outcome.map(run));
         }
-        for ((system, runs), expected) in systems.iter_mut().zip(&mut runs.systems).zip(&expected) {
-            for (count, expected) in [(system.count(benchmark), *expected), (0, idle)] {
-                let seconds = system.run(benchmark, count, expected)?;
+        for ((system, runs), work) in systems.iter_mut().zip(&mut runs.systems).zip(&counts) {
+            for (count, expected) in [*work, (0, idle)] {
+                let seconds = system.run(benchmark, count, Some(expected))?;
                 runs.push(Run { turn, count, seconds });
             }
         }

@@ -14,7 +14,7 @@
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
 //! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
 //! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from it;
-//!   `table`, `comparison`, `plot` and [`chart`]: results as text and as pictures;
+//!   `table`, `comparison`, `paper`, `plot` and [`chart`]: results as text and as pictures;
 //! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.
 #![forbid(unsafe_code)]
 // The doc comment of an option is its help, and brackets in it mark optional parts.
@@ -35,6 +35,7 @@ mod guest;
 mod hz;
 mod monitor;
 mod net;
+mod paper;
 mod peer;
 mod plot;
 mod restore;

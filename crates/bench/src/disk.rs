@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer};
-use super::statistics::{SPREAD, Series, cell};
+use super::statistics::{Figure, SPREAD, Series, cell};
 use super::{BenchError, DiskArguments, Settings, show, suite};
-use crate::chart::{self, Chart};
+use crate::chart::{self, Chart, Point};
 
 /// The size of the disks in bytes.
 const DISK: usize = 64 << 20;
@@ -255,7 +255,12 @@ pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
             let requests = requests(writes, true, bytes, 1, 500);
             let times = measure_all(settings.runs, &mut systems, &requests, &mut log)?;
             for ((_, points), time) in curves.iter_mut().zip(times) {
-                points.extend(time.figure().map(|time| (f64::from(bytes), time.median * 1e6)));
+                let point = |time: Figure| Point {
+                    x: f64::from(bytes),
+                    y: time.median * 1e6,
+                    spread: time.spread,
+                };
+                points.extend(time.figure().map(point));
             }
         }
         let title = if writes { "Writes" } else { "Reads" };

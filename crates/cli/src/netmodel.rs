@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use ring3_bench::chart::{self, Chart};
+use ring3_bench::chart::{self, Chart, Point};
 use ring3_bench::{calibrate, options};
 use ring3_block::parse_size;
 use ring3_netmodel::{DESIGNS, Design, Host, Network, Prediction};
@@ -213,10 +213,11 @@ fn plot(arguments: &NetmodelArguments, host: &Host) -> Chart {
             let mut points: Vec<_> = sizes()
                 .map(|packet| {
                     let design = Design { packet, buffer: packet, crossing: packet, ..design };
-                    (packet, Prediction::new(host, &design, packet).bandwidth() / 1e6)
+                    let y = Prediction::new(host, &design, packet).bandwidth() / 1e6;
+                    Point { x: packet, y, spread: None }
                 })
                 .collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
             (name.to_owned(), points)
         })
         .collect();

@@ -6,7 +6,7 @@ use super::super::{BenchError, Settings};
 use super::measure_all;
 use super::pair::Pair;
 use super::traffic::{Kind, Traffic};
-use crate::chart::Chart;
+use crate::chart::{Chart, Point};
 
 /// One of the charts.
 struct ChartOf {
@@ -90,8 +90,12 @@ pub(super) fn measure(
             let traffic = Traffic::new(figure.kind, *bytes, figure.count.min(BYTES / bytes));
             let all = measure_all(settings.runs, pairs, &traffic, log)?;
             for ((_, points), measured) in curves.iter_mut().zip(all) {
-                let value = |time: Figure| (figure.value)(&traffic, time.median);
-                points.extend(measured.time.figure().map(|time| (f64::from(*bytes), value(time))));
+                let point = |Figure { median, spread }| Point {
+                    x: f64::from(*bytes),
+                    y: (figure.value)(&traffic, median),
+                    spread,
+                };
+                points.extend(measured.time.figure().map(point));
             }
         }
         chart.curves.append(&mut curves);

@@ -21,7 +21,6 @@ use crate::secrets::{self, BadSecret, SecretObject};
 
 mod help;
 mod properties;
-pub(crate) mod restored;
 mod virtio_disk;
 
 pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};

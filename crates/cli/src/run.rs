@@ -10,7 +10,7 @@ use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
-use ring3_snapshot::{OpenError, Snapshot};
+use ring3_snapshot::{OpenError, RestoreDriveError, Snapshot, attach_drives};
 use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
@@ -32,7 +32,6 @@ use crate::characters::{self, CharacterError, Characters};
 use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
-use crate::drives::restored::{self, RestoreDriveError};
 use crate::drives::{DriveError, Drives};
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
@@ -274,7 +273,7 @@ fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
     let explain = |source| RunError::Restore { path: path.to_owned(), source };
     let mut vm = Vm::restore(snapshot.machine(), engine(arguments)).map_err(explain)?;
     snapshot.give_memory(&mut vm)?;
-    restored::attach(&snapshot, arguments.drives.snapshot, &mut vm)?;
+    attach_drives(&snapshot, arguments.drives.snapshot, &mut vm)?;
     Ok(vm)
 }
 

@@ -1,4 +1,4 @@
-//! `ring3 snapshot`: saves running machines in files, and shows, checks and deletes such files.
+//! `ring3 snapshot`: saves running machines in files, loads them again, and shows, checks and deletes such files.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -32,6 +32,16 @@ enum Action {
         /// Compress the file
         #[arg(long)]
         compress: bool,
+    },
+    /// Let a running machine go on as the one that is saved in a file
+    Load {
+        /// The socket of the machine: that of its --qmp unix:PATH
+        #[arg(value_name = "SOCKET")]
+        socket: PathBuf,
+
+        /// The file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
     },
     /// Show what is in the file of a saved machine
     Info {
@@ -73,7 +83,11 @@ pub(crate) enum SnapshotError {
 /// Executes `ring3 snapshot`.
 pub(crate) fn run(arguments: &SnapshotArguments) -> Result<(), SnapshotError> {
     match &arguments.action {
-        Action::Save { socket, file, compress } => save(socket, file, *compress),
+        Action::Save { socket, file, compress } => {
+            let options = json!({"compress": compress});
+            ask(socket, "snapshot-save", file, options)
+        }
+        Action::Load { socket, file } => ask(socket, "snapshot-load", file, json!({})),
         Action::Info { file } => {
             let text = describe(&Snapshot::open(file)?);
             io::stdout().write_all(text.as_bytes()).map_err(SnapshotError::Output)
@@ -83,17 +97,21 @@ pub(crate) fn run(arguments: &SnapshotArguments) -> Result<(), SnapshotError> {
     }
 }
 
-/// Asks the machine at `socket` to save itself in `file`.
-fn save(socket: &Path, file: &Path, compress: bool) -> Result<(), SnapshotError> {
+/// Asks the machine at `socket` to execute `command` with `file` and further `arguments`.
+fn ask(
+    socket: &Path,
+    command: &str,
+    file: &Path,
+    mut arguments: Value,
+) -> Result<(), SnapshotError> {
     let connect = |source| SnapshotError::Connect { socket: socket.to_owned(), source };
     // The machine may have another working directory.
-    let file = std::path::absolute(file).map_err(connect)?;
+    arguments["file"] = json!(std::path::absolute(file).map_err(connect)?);
     let mut stream = UnixStream::connect(socket).map_err(connect)?;
     let mut lines = BufReader::new(stream.try_clone().map_err(connect)?).lines();
-    let arguments = json!({"file": file, "compress": compress});
     for command in [
         json!({"execute": "qmp_capabilities", "id": 0}),
-        json!({"execute": "snapshot-save", "arguments": arguments, "id": 1}),
+        json!({"execute": command, "arguments": arguments, "id": 1}),
     ] {
         writeln!(stream, "{command}").map_err(connect)?;
         loop {

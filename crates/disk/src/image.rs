@@ -209,8 +209,18 @@ impl Drive for ImageFile {
         Ok(KeptDisk::InSnapshot(name.to_owned()))
     }
 
+    fn has_kept(&self, name: &str) -> bool {
+        self.image.snapshots().iter().any(|snapshot| snapshot.name == name)
+    }
+
+    fn go_back(&self, name: &str) -> Result<(), KeepDiskError> {
+        let gone = self.image.snapshot(&SnapshotAct::Apply(name.to_owned()));
+        self.sectors.store(self.image.size() / SECTOR_SIZE as u64, Ordering::Relaxed);
+        gone.map_err(|error| KeepDiskError::Image(error.into()))
+    }
+
     fn drop_kept(&self, name: &str) -> Result<(), KeepDiskError> {
-        if !self.image.snapshots().iter().any(|snapshot| snapshot.name == name) {
+        if !self.has_kept(name) {
             return Ok(());
         }
         self.image

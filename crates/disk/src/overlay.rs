@@ -155,6 +155,10 @@ impl Drive for Overlay {
         Ok(KeptDisk::UnderWrites(self.base.shown().map(str::to_owned)))
     }
 
+    fn throws_away(&self) -> bool {
+        true
+    }
+
     fn medium(&self) -> Option<Medium> {
         Some(self.medium)
     }

@@ -125,6 +125,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("send-key", send_key),
     ("set_link", set_link),
     ("snapshot-delete", snapshots::delete),
+    ("snapshot-load", snapshots::load),
     ("snapshot-save", snapshots::save),
     ("stop", |machine, arguments| {
         none(arguments)?;

@@ -1,4 +1,4 @@
-//! Machines in files: the commands `snapshot-save` and `snapshot-delete`.
+//! Machines in files: the commands `snapshot-save`, `snapshot-load` and `snapshot-delete`.
 //!
 //! QEMU keeps machines in a qcow2 image and names them by tags; here each is a file, which [`ring3_snapshot`]
 //! describes. So the commands take a file, and are answered when they are done, not by a job.
@@ -25,6 +25,19 @@ pub(crate) fn save(machine: &Machine, arguments: Arguments) -> Result<Value, Fai
     let saved = ring3_snapshot::save(&machine.control, &file, SaveOptions { compress });
     let Saved { memory, file } = saved.map_err(|error| Failure::generic(error.to_string()))?;
     Ok(json!({"memory-bytes": memory, "file-bytes": file}))
+}
+
+/// Lets the machine go on as the one in a file.
+pub(crate) fn load(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Load {
+        file: PathBuf,
+    }
+    let Load { file } = read(arguments)?;
+    let loaded = ring3_snapshot::load(&machine.control, &file);
+    loaded.map_err(|error| Failure::generic(error.to_string()))?;
+    done()
 }
 
 /// Deletes a file, and the snapshots in the machine's disks that belong to it.

@@ -156,6 +156,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::Keep(..)
+                | Request::Load(..)
                 | Request::Registers(_)
                 | Request::SetRegisters(..)
                 | Request::WriteMemory(..)

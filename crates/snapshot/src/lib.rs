@@ -5,7 +5,8 @@
 //! file; the machine is made from it by [`Vm::restore`](ring3_vm::Vm::restore).
 //!
 //! * [`mod@format`] is the layout of the file;
-//! * `writer` keeps a moment of a machine, `reader` reads it.
+//! * `writer` keeps a moment of a machine, `reader` reads it;
+//! * `drives` opens the disks again, `loader` lets a machine that runs go on as the one in a file ([`load`]).
 //!
 //! # Disks
 //!
@@ -21,14 +22,18 @@
 //! them, since that would read all of it: [`Snapshot::check`] does so.
 #![forbid(unsafe_code)]
 
+mod drives;
 mod error;
 pub mod format;
+mod loader;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub use drives::{RestoreDriveError, attach_drives};
 pub use error::{OpenError, SaveError};
 pub use format::SavedDrive;
+pub use loader::{LoadFileError, load};
 pub use reader::Snapshot;
 pub use writer::{SaveOptions, Saved, save};

@@ -45,6 +45,7 @@ use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
+pub use crate::machine::loading::{LoadError, Loader, Running};
 use crate::machine::{Ending, SavedMachine};
 use crate::stats::Stats;
 
@@ -257,6 +258,8 @@ pub enum Request {
     AreDrivesIdle(Reply<bool>),
     /// Show the machine as it is at this moment, to be kept.
     Keep(Keeper, Reply<Result<(), KeepError>>),
+    /// Go on as another machine.
+    Load(Loader, Reply<Result<(), LoadError>>),
 }
 
 /// The machine at one moment, between two instructions: everything from which it can continue, apart from
@@ -526,7 +529,7 @@ impl Control {
         self.sender.send(Input::Device { device, input });
     }
 
-    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Ended> {
+    pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Ended> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.sender.request(request(Reply(reply)));
         answer.recv().map_err(|_| Ended)

@@ -327,6 +327,12 @@ impl Door {
         self.before = self.before.plus_nanos(behind);
     }
 
+    /// Sets host time to `time`, as if the door had been made with a machine that has run until then.
+    pub(crate) fn go_back_to(&mut self, time: Time) {
+        self.opened = self.paused.unwrap_or_else(Instant::now);
+        self.before = time;
+    }
+
     /// Returns whether the machine is between [`Door::pause`] and [`Door::resume`].
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()

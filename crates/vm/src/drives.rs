@@ -105,6 +105,21 @@ pub trait Drive: Debug + Send + Sync {
         }
     }
 
+    /// Returns whether [`Drive::keep`] has kept contents of the disk by `name`.
+    fn has_kept(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Returns the disk to what [`Drive::keep`] has kept by `name`. Nothing is under way.
+    fn go_back(&self, _name: &str) -> Result<(), KeepDiskError> {
+        Err(KeepDiskError::Served)
+    }
+
+    /// Returns whether what is written is lost when the machine ends.
+    fn throws_away(&self) -> bool {
+        false
+    }
+
     /// Drops what [`Drive::keep`] has kept by `name`, if it is there.
     fn drop_kept(&self, _name: &str) -> Result<(), KeepDiskError> {
         Ok(())
@@ -301,6 +316,15 @@ impl Drives {
         match self.find(id) {
             Some(at) => at.replace(drive),
             None => self.attach(id, Attachment::new(drive)),
+        }
+    }
+
+    /// Takes over the names, limits and policies that the drives of another machine have.
+    pub(crate) fn inherit(&mut self, other: &Drives) {
+        for at in &mut self.all {
+            if let Some(before) = other.all.iter().find(|before| before.id == at.id) {
+                at.inherit(before);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod accesses;
 mod cards;
 mod deterministic;
 mod giving_up;
+pub(crate) mod loading;
 mod paced;
 mod replay;
 mod saved;

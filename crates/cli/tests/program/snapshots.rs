@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::guest::Guest;
+use serde_json::json;
+
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
+use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3, system_program};
 use crate::tern::has_tern;
 
@@ -144,6 +147,138 @@ fn a_restored_machine_is_saved_in_its_own_file() {
         assert_eq!(tell(&mut guest, "cksum /tmp/file | diff - /tmp/sum"), "");
         kill(guest);
         output(ring3().args(["snapshot", "check"]).arg(&file));
+    }
+}
+
+fn load(socket: &Path, file: &Path) {
+    output(ring3().args(["snapshot", "load"]).arg(socket).arg(file));
+}
+
+/// A machine goes back while it runs, with its disk, as often as it likes. Its terminal, a client of QMP and
+/// its network stay connected. What it could be saved as before, it can be saved as again.
+#[test]
+fn a_running_machine_goes_back_with_its_disk() {
+    if !has_tern() {
+        return;
+    }
+    for engine in ["translator", "interpreter"] {
+        let directory = Directory::new();
+        let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+        let disk = qcow2_disk(&directory);
+        let disk = disk.to_str().unwrap();
+        let mut guest = tern(&["--engine", engine, "--hda", disk, "--nic", "user"], &socket);
+        let mut qmp = Qmp::connect(&socket);
+        tell(&mut guest, "until ifconfig virtio_net | grep -q 'by DHCP'; do sleep 0.1; done");
+        tell(&mut guest, "mount /dev/hda /mnt && echo early >/mnt/file && variable=kept");
+        save(&socket, &file);
+        for round in 0..3 {
+            tell(&mut guest, "echo late >/mnt/file && sync && variable=lost; ping -c 1 10.0.2.2");
+            match round {
+                0 => load(&socket, &file),
+                1 => drop(qmp.done("snapshot-load", json!({"file": file}))),
+                _ => {
+                    let line = format!("loadvm {}", file.display());
+                    let said = qmp.done("human-monitor-command", json!({"command-line": line}));
+                    assert_eq!(said, "");
+                }
+            }
+            assert_eq!(tell(&mut guest, "cat /mnt/file; echo $variable"), "early\nkept\n");
+            let shown = tell(&mut guest, "ping -c 1 10.0.2.2");
+            assert!(shown.contains("1 sent, 1 answered"), "{shown}");
+        }
+        // A paused machine stays so.
+        tell(&mut guest, "variable=lost");
+        qmp.done("stop", json!({}));
+        qmp.done("snapshot-load", json!({"file": file}));
+        assert_eq!(qmp.done("query-status", json!({}))["status"], "paused");
+        qmp.done("cont", json!({}));
+        assert_eq!(tell(&mut guest, "echo $variable"), "kept\n");
+        tell(&mut guest, "echo last >/mnt/file && sync");
+        save(&socket, &file);
+        tell(&mut guest, "echo lost >/mnt/file && sync");
+        load(&socket, &file);
+        assert_eq!(tell(&mut guest, "cat /mnt/file; umount /mnt"), "last\n");
+        off(guest);
+        output(ring3().args(["snapshot", "check"]).arg(&file));
+        output(ring3().args(["img", "check", disk]));
+    }
+}
+
+/// Linux goes back, with what it has written over an image, and to a compressed file.
+#[test]
+fn linux_goes_back_with_what_it_has_written_over_an_image() {
+    for engine in ["translator", "interpreter"] {
+        let directory = Directory::new();
+        let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+        let disk = directory.path("disk");
+        fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+        let mut guest = Guest::start(|command| {
+            add_linux(command, &WITH_MODULES);
+            command.args(["--engine", engine, "--snapshot", "--drive"]);
+            command.arg(format!("file={},if=virtio,format=raw", disk.display()));
+            command.arg("--qmp").arg(format!("unix:{}", socket.display()));
+        });
+        guest.wait_for(PROMPT);
+        guest.command("modprobe virtio_pci; modprobe virtio_blk; echo early | dd of=/dev/vda");
+        guest.command("mkdir /early; sync; echo 3 >/proc/sys/vm/drop_caches");
+        output(ring3().args(["snapshot", "save", "--compress"]).arg(&socket).arg(&file));
+        guest.command("mkdir /late; echo later | dd of=/dev/vda; sync");
+        load(&socket, &file);
+        assert_eq!(guest.command("head -n 1 /dev/vda; echo /early /late*"), "early\n/early /late*");
+        assert_eq!(guest.power_off(), Some(0));
+        assert!(fs::read(&disk).unwrap().iter().all(|byte| *byte == 0));
+    }
+}
+
+/// Whatever cannot be loaded is refused in one line, and the machine goes on with its disk.
+#[test]
+fn a_running_machine_that_cannot_go_back_says_why_and_goes_on() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let disk = qcow2_disk(&directory);
+    let disk = disk.to_str().unwrap();
+    let mut guest = tern(&["--hda", disk], &socket);
+    tell(&mut guest, "mount /dev/hda /mnt && echo early >/mnt/file && sync");
+    let [cut, lost] = ["cut", "lost"].map(|name| directory.path(name));
+    save(&socket, &lost);
+    let mut qmp = Qmp::connect(&socket);
+    save(&socket, &file);
+    let whole = fs::read(&file).unwrap();
+    fs::write(&cut, &whole[..whole.len() - 1]).unwrap();
+    let named = fs::read(&lost).unwrap();
+    qmp.done("snapshot-delete", json!({"file": lost}));
+    fs::write(&lost, named).unwrap();
+    let refuses = |file: &Path, part: &str| {
+        let said = refused(ring3().args(["snapshot", "load"]).arg(&socket).arg(file), 1);
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+    };
+    refuses(&cut, "is damaged");
+    refuses(&directory.path("missing"), "No such file");
+    refuses(Path::new(disk), "is not a saved machine");
+    tell(&mut guest, "echo late >/mnt/file && sync");
+    refuses(&lost, "has no snapshot");
+    assert_eq!(tell(&mut guest, "cat /mnt/file && umount /mnt"), "late\n");
+    off(guest);
+    for (arguments, part) in [
+        (&["--nic", "user"][..], "other network cards"),
+        (&["--serial", "stdio", "--serial", "null"], "serial ports"),
+        (&["--deterministic"], "deterministic"),
+        (&["--record", "REC"], "the run is recorded"),
+        (&[], "not of the one that runs"),
+    ] {
+        let _ = fs::remove_file(&socket);
+        let recording = directory.path("recording");
+        let arguments: Vec<_> = arguments
+            .iter()
+            .map(|word| if *word == "REC" { recording.to_str().unwrap() } else { *word })
+            .collect();
+        let mut guest = tern(&arguments, &socket);
+        refuses(&file, part);
+        assert_eq!(tell(&mut guest, "echo on"), "on\n");
+        off(guest);
     }
 }
 

@@ -114,8 +114,9 @@ const COMMANDS: &[Command] = &[
     command("gva2gpa", "address", "translate an address of the code that runs", memory::translate),
     command("help|?", "[command]", "this list", |_, arguments| Ok(help(arguments))),
     command("info", "subject", "tell of the machine", info::execute),
-    command("loadvm", "filename", "continue a saved machine", |_, _| {
-        missing("a new process continues it: ring3 run --restore FILE")
+    command("loadvm", "filename", "go on as a saved machine", |machine, arguments| {
+        let [file] = exactly(arguments)?;
+        quiet(machine, "snapshot-load", json!({"file": file}))
     }),
     command("log", "items", "choose log messages", |_, _| missing("RING3_LOG says what is logged")),
     command(

@@ -82,6 +82,18 @@ impl Attached {
         *self = Attached { throttle, policy: self.policy, names, counts, ..new };
     }
 
+    /// Takes over the names, limits and policy of `other`. The name of a medium is that of its file.
+    pub(super) fn inherit(&mut self, other: &Attached) {
+        let is_same = self.drive.file() == other.drive.file();
+        self.names = other.names.clone();
+        if !is_same {
+            self.names.node = None;
+        }
+        let limits = other.throttle.as_ref().map(|throttle| *throttle.limits());
+        self.throttle = Throttle::new(limits.unwrap_or_default(), Instant::now());
+        self.policy = other.policy;
+    }
+
     /// Executes `request`, which is counted as `counted` when it is answered later. Returns the answer, if
     /// there is one at once; otherwise threads answer at `door`, or there are no threads.
     pub(super) fn ask(

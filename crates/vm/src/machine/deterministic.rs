@@ -119,7 +119,9 @@ impl Vm {
         if self.has_due_timer() {
             return Ok(None);
         }
-        self.answer_requests(door);
+        if self.answer_requests(door) {
+            *run = Deterministic::default();
+        }
         if let Some(ending) = self.finish_slice(&mut run.session, door, console)? {
             return Ok(Some(ending));
         }

@@ -19,7 +19,10 @@ impl Vm {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut session = Session::default();
         loop {
-            self.answer_requests(door);
+            if self.answer_requests(door) {
+                pace = Pace::new(door.host_time(), self.cpu.instructions);
+                session = Session::default();
+            }
             let paused = door.is_paused();
             let mut ending = None;
             if self.takes_inputs() {

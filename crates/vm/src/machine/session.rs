@@ -140,8 +140,10 @@ impl Vm {
         }
     }
 
-    /// Answers the requests to the machine, which do not change the guest.
-    pub(super) fn answer_requests(&mut self, door: &mut Door) {
+    /// Answers the requests to the machine, which do not change the guest. Returns whether another machine has
+    /// taken the place of this one.
+    pub(super) fn answer_requests(&mut self, door: &mut Door) -> bool {
+        let mut is_other = false;
         for request in door.take_requests() {
             match request {
                 Request::Pause(reply) => {
@@ -194,16 +196,22 @@ impl Vm {
                 Request::Describe(reply) => reply.answer(Box::new(self.describe())),
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
                 Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
+                Request::Load(loader, reply) => {
+                    let loaded = self.load(door, loader);
+                    is_other |= loaded == Ok(true);
+                    reply.answer(loaded.map(drop));
+                }
                 Request::Stats(reply) => {
                     let stats = Stats { host_time: door.host_time(), ..self.stats() };
                     reply.answer(Box::new(stats));
                 }
             }
         }
+        is_other
     }
 
     /// Describes the drives.
-    fn describe_drives(&self) -> Vec<DriveInfo> {
+    pub(super) fn describe_drives(&self) -> Vec<DriveInfo> {
         let mut drives = self.drives.describe(&self.config);
         for drive in &mut drives {
             drive.locked = self.board.holds_medium(drive.drive);

@@ -1,46 +1,74 @@
 //! The drives of a saved machine.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ring3_block::{Format, Image, OpenOptions, SnapshotAct};
 use ring3_core::device::DeviceId;
 use ring3_core::disk::DiskOperation;
 use ring3_devices::ide::DriveKind;
 use ring3_disk::{Access, BlockSize, ImageError, ImageFile, ImageOptions, Overlay};
-use ring3_snapshot::{OpenError, SavedDrive, Snapshot};
 use ring3_vm::drives::{Attachment, Drive, DriveNames, Empty, KeptDisk, LimitError};
 use ring3_vm::{Config, Vm};
 use thiserror::Error;
 
+use crate::error::OpenError;
+use crate::format::SavedDrive;
+use crate::reader::Snapshot;
+
 /// The reasons why the drives of a saved machine cannot be attached again.
 #[derive(Debug, Error)]
-pub(crate) enum RestoreDriveError {
+pub enum RestoreDriveError {
+    /// An image cannot be opened.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The file of the saved machine cannot be read.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
+    /// An image has another size.
     #[error("{path} has another size than when the machine was saved")]
-    Size { path: String },
+    Size {
+        /// The image.
+        path: String,
+    },
+    /// The drive gets no limits.
     #[error(transparent)]
     Limits(#[from] LimitError),
 }
 
 /// Attaches the drives of the machine in `snapshot` to `vm`, with their disks as they were. With
 /// `throws_away`, nothing changes in their files.
-pub(crate) fn attach(
+pub fn attach_drives(
     snapshot: &Snapshot,
     throws_away: bool,
     vm: &mut Vm,
 ) -> Result<(), RestoreDriveError> {
+    attach(snapshot, vm, |saved, options| match (&saved.kept, &saved.file) {
+        (KeptDisk::InSnapshot(name), Some(path)) if !throws_away => {
+            go_back(path, options.format, name)?;
+            let access = Access::ReadWrite;
+            Ok(Arc::new(ImageFile::open(path, ImageOptions { access, ..options })?))
+        }
+        _ => open(snapshot, saved, options),
+    })
+}
+
+/// Attaches the drives of the machine in `snapshot` to `vm`. What does the work of each is opened by `open`.
+pub(crate) fn attach<E: From<RestoreDriveError>>(
+    snapshot: &Snapshot,
+    vm: &mut Vm,
+    mut open: impl FnMut(&SavedDrive, ImageOptions) -> Result<Arc<dyn Drive>, E>,
+) -> Result<(), E> {
     for saved in snapshot.drives() {
         let at = saved.drive();
-        let drive = open(snapshot, saved, throws_away, is_disc(saved, vm.config()))?;
+        let is_disc = is_disc(saved, vm.config());
+        let drive = open(saved, options(saved, is_disc))?;
         if let (Some(file), Some(medium)) = (&saved.file, drive.medium())
             && medium_sectors(saved, vm.config()).is_some_and(|sectors| sectors != medium.sectors)
         {
-            return Err(RestoreDriveError::Size { path: file.display().to_string() });
+            return Err(RestoreDriveError::Size { path: file.display().to_string() }.into());
         }
-        let mut attachment = Attachment::new(drive.into());
+        let mut attachment = Attachment::new(drive);
         if DeviceId::VIRTIO_BLK.contains(&at.device) {
             if let Some(id) = &saved.id {
                 vm.name_card(at.device, id.clone());
@@ -48,39 +76,35 @@ pub(crate) fn attach(
         } else {
             attachment.names = DriveNames { device: saved.id.clone(), ..DriveNames::default() };
         }
-        vm.attach_drive(at, attachment)?;
+        vm.attach_drive(at, attachment).map_err(RestoreDriveError::from)?;
     }
     Ok(())
 }
 
-/// Opens what does the work of a drive.
-fn open(
-    snapshot: &Snapshot,
-    saved: &SavedDrive,
-    throws_away: bool,
-    is_disc: bool,
-) -> Result<Box<dyn Drive>, RestoreDriveError> {
-    let (Some(path), false) = (&saved.file, saved.kept == KeptDisk::NoMedium) else {
-        return Ok(Box::new(Empty));
-    };
-    let options = ImageOptions {
+fn options(saved: &SavedDrive, is_disc: bool) -> ImageOptions {
+    ImageOptions {
         format: saved.format.as_deref().and_then(|name| name.parse().ok()),
         block: if is_disc { BlockSize::CdRom } else { BlockSize::Disk },
         cache: saved.cache,
         detect_zeroes: saved.detect_zeroes,
         discard: true,
         ..ImageOptions::default()
-    };
+    }
+}
+
+/// Opens what does the work of a drive, so that nothing changes in its file.
+pub(crate) fn open(
+    snapshot: &Snapshot,
+    saved: &SavedDrive,
+    options: ImageOptions,
+) -> Result<Arc<dyn Drive>, RestoreDriveError> {
+    let Some(path) = &saved.file else { return Ok(Arc::new(Empty)) };
     Ok(match &saved.kept {
-        KeptDisk::NoMedium | KeptDisk::InFile => Box::new(ImageFile::open(path, options)?),
-        KeptDisk::InSnapshot(name) if throws_away => {
-            let shows = Some(name.clone());
-            Box::new(Overlay::open(path, ImageOptions { shows, ..options })?)
-        }
+        KeptDisk::NoMedium => Arc::new(Empty),
+        KeptDisk::InFile => Arc::new(ImageFile::open(path, options)?),
         KeptDisk::InSnapshot(name) => {
-            go_back(path, options.format, name)?;
-            let access = Access::ReadWrite;
-            Box::new(ImageFile::open(path, ImageOptions { access, ..options })?)
+            let shows = Some(name.clone());
+            Arc::new(Overlay::open(path, ImageOptions { shows, ..options })?)
         }
         KeptDisk::UnderWrites(shows) => {
             let shows = shows.clone();
@@ -89,7 +113,7 @@ fn open(
                 let written = overlay.execute(&DiskOperation::Write { sector, data });
                 written.map(drop).map_err(std::io::Error::other)
             })?;
-            Box::new(overlay)
+            Arc::new(overlay)
         }
     })
 }

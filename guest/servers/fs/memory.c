@@ -121,7 +121,9 @@ static uint32_t from_archive(const struct memory_file *file, uint32_t offset, ui
     uint32_t there = offset < file->archive_bytes ? file->archive_bytes - offset : 0;
     if (there > bytes)
         there = bytes;
-    memcpy(to, file->archive + offset, there);
+    /* A file that is not from the archive has no address there. */
+    if (there)
+        memcpy(to, file->archive + offset, there);
     return there;
 }
 

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::BenchError;
+use super::children::spawn;
 use super::peer::{Kind, Peer, is_installed};
 
 const PROGRAM: &str = "bochs";
@@ -54,7 +55,7 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     let (mut screen, terminal) = pseudoterminal()?;
     command.env("TERM", "vt100");
     command.stdin(terminal.try_clone()?).stderr(terminal.try_clone()?).stdout(terminal);
-    let mut child = command.spawn()?;
+    let mut child = spawn(&mut command)?;
     // This closes the other ends of the terminal, so that the reader sees the end of Bochs.
     drop(command);
     thread::spawn(move || {

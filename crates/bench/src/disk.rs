@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::children::spawn;
 use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer};
 use super::statistics::{Figure, SPREAD, Series, cell};
@@ -121,7 +122,7 @@ impl Server {
         client.push(&socket);
         let mut command = Command::new(env::current_exe().map_err(failed)?);
         command.arg("vblock").arg("--device").arg(device).arg("--client").arg(client);
-        let child = command.stdin(Stdio::null()).spawn().map_err(failed)?;
+        let child = spawn(command.stdin(Stdio::null())).map_err(failed)?;
         let mut server = Server { child, socket };
         let began = Instant::now();
         while !server.socket.exists() {

@@ -10,7 +10,7 @@
 //! * `arguments`: the options; `boot`, `restore`, `work`, `cpu`, `exits`, `hz`, `disk` and `net`: a module
 //!   for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
-//!   ways of their own;
+//!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
 //! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
 //! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from it;
@@ -24,6 +24,7 @@ mod arguments;
 mod bochs;
 mod boot;
 pub mod chart;
+mod children;
 mod comparison;
 mod cpu;
 mod data;
@@ -144,6 +145,9 @@ pub enum BenchError {
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
     /// Standard output cannot be written.
+    /// The system lets nobody handle signals.
+    #[error("signals cannot be handled: {0}")]
+    Signals(io::Error),
     #[error("the results cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -156,9 +160,11 @@ fn check_file(path: &Path) -> Result<(), BenchError> {
     checked.map_err(|error| BenchError::Plot(path.to_owned(), error.to_string()))
 }
 
-/// Measures, and writes the results to standard output.
+/// Measures, and writes the results to standard output. Signals that end this process end all that it has
+/// started, too. Call this once.
 pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
     arguments.what.files().into_iter().try_for_each(check_file)?;
+    children::end_with_this_process().map_err(BenchError::Signals)?;
     match &arguments.what {
         What::Boot(settings) => boot::measure(settings),
         What::Restore(settings) => restore::measure(settings),

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::BenchError;
+use super::children::spawn;
 
 /// The prompt of the guests' shell when it waits for a command.
 pub(super) const PROMPT: &str = "ring3:~# ";
@@ -125,7 +126,7 @@ impl Peer {
     pub(super) fn start(kind: Kind, mut command: Command) -> Result<Peer, BenchError> {
         let failed = |error| BenchError::Start(kind.name(), error);
         let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+            spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).map_err(failed)?;
         let no_pipe = || failed(io::ErrorKind::BrokenPipe.into());
         let keys = child.stdin.take().ok_or_else(no_pipe)?;
         let screen = child.stdout.take().ok_or_else(no_pipe)?;

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use ring3_host::deadline::Deadline;
 use ring3_host::stream::Stream;
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::plan::{Card, Configuration, Guest, Kind};
 use super::protocol::{self, Sink};
 use super::{Plan, RunError};
-use crate::peer::{QEMU, children};
+use crate::children;
+use crate::peer::QEMU;
 
 /// How long the first attempt to reach the guest may take; each further one may take twice as long, up to
 /// the last one's. Until the guest answers, its NAT keeps connections waiting.
@@ -33,28 +33,16 @@ struct Process(Child);
 
 impl Process {
     fn start(command: &mut Command) -> Result<Process, RunError> {
-        command.stdin(Stdio::null()).spawn().map(Process).map_err(RunError::Start)
+        children::spawn(command.stdin(Stdio::null())).map(Process).map_err(RunError::Start)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        end_descendants(self.0.id());
+        children::end_descendants(self.0.id());
         // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// Ends what the process `id` has started. A group of processes of its own would end at once, but no longer by
-/// keys of the user's terminal.
-fn end_descendants(id: u32) {
-    for child in children(id).unwrap_or_default() {
-        end_descendants(child);
-        if let Some(child) = Pid::from_raw(child as i32) {
-            // It may have ended by itself.
-            let _ = kill_process(child, Signal::KILL);
-        }
     }
 }
 

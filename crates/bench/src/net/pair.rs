@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::children::spawn;
 use super::super::monitor::Monitor;
 use super::super::peer::{Kind, PROMPT, Peer, processor_time, wake_ups};
 use super::super::{BenchError, Settings};
@@ -47,7 +48,7 @@ impl Switch {
         address.push(socket);
         let mut command = Command::new(env::current_exe().map_err(failed)?);
         command.args(["switch", "--listen"]).arg(address).args(["--broadcasts", "0"]);
-        let switch = Switch(command.spawn().map_err(failed)?);
+        let switch = Switch(spawn(&mut command).map_err(failed)?);
         let until = Instant::now() + START;
         while !socket.exists() {
             if Instant::now() > until {

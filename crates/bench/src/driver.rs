@@ -81,7 +81,10 @@ impl Pair<'_> {
 /// Does all that the file says, round by round, so that what changes on the host in the meantime changes all
 /// of them.
 pub(super) fn measure(arguments: &DriverArguments) -> Result<(), BenchError> {
-    let plan = Plan::read(&arguments.file)?;
+    let mut plan = Plan::read(&arguments.file)?;
+    // The machines have their files there until this is dropped.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    plan.prepare_tern(directory.path())?;
     let script =
         fs::read(&plan.script).map_err(|error| PlanError::Read(plan.script.clone(), error))?;
     let server = Server::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;

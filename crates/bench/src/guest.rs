@@ -1,13 +1,15 @@
 //! The guests in which the benchmark suite runs, and how each is made ready for it.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
 use ring3_tern::TERN;
 
-use super::peer::{Kind, PROMPT, Peer};
+use super::peer::{Kind, PROMPT, Peer, is_installed};
 use super::suite::{self, Needs};
 use super::{BenchError, Settings, bochs};
 
@@ -44,6 +46,22 @@ impl Guests {
 const TERN_PROMPT: &str = "/ # ";
 const TERN_PREPARATION: &str = "PS1=ring3':~# '";
 
+/// The program of GRUB that makes discs, and the commands of GRUB that boot Tern from one.
+const MAKER: &str = "grub-mkrescue";
+const TERN_MENU: &str = "multiboot /tern\nmodule /tern.img\nboot\n";
+
+/// Writes Tern's kernel and boot archive to `directory`, unless they are there, and returns the paths.
+pub(super) fn tern_files(directory: &Path) -> Result<(PathBuf, PathBuf), BenchError> {
+    let tern = TERN.ok_or(BenchError::NoTern)?;
+    let (kernel, archive) = (directory.join("tern"), directory.join("tern.img"));
+    for (path, bytes) in [(&kernel, tern.kernel), (&archive, tern.archive)] {
+        if !path.exists() {
+            fs::write(path, bytes).map_err(BenchError::Disk)?;
+        }
+    }
+    Ok((kernel, archive))
+}
+
 impl Guest {
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -72,32 +90,86 @@ impl Guest {
             all.extend_from_slice(options);
             kind.boot_kernel(&kernel, &initrd, &all)?
         };
-        let (prompt, preparation) = match self {
-            Guest::Linux => (PROMPT, suite::PREPARATION),
-            Guest::Tern => (TERN_PROMPT, TERN_PREPARATION),
-        };
-        peer.wait_for(prompt)?;
-        peer.work(preparation)?;
+        peer.wait_for(self.prompt())?;
+        peer.work(match self {
+            Guest::Linux => suite::PREPARATION,
+            Guest::Tern => TERN_PREPARATION,
+        })?;
         Ok(peer)
     }
 
+    /// Returns the prompt of its shell when it has booted.
+    pub(super) fn prompt(self) -> &'static str {
+        match self {
+            Guest::Linux => PROMPT,
+            Guest::Tern => TERN_PROMPT,
+        }
+    }
+
+    /// Starts it with nothing that it does not need. This program starts Tern without being told to.
+    pub(super) fn start(
+        self,
+        kind: Kind,
+        settings: &Settings,
+        directory: &Path,
+    ) -> Result<Peer, BenchError> {
+        let engine: &[&str] = match (self, kind) {
+            (Guest::Tern, Kind::Translator) => &[],
+            (Guest::Tern, Kind::Interpreter) => &["--engine", "interpreter"],
+            _ => {
+                let (kernel, initrd) = self.files(settings, directory)?;
+                return kind.boot_kernel(&kernel, &initrd, &[]);
+            }
+        };
+        let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
+        let mut command = Command::new(program);
+        // Standard error has the line that says so.
+        command.arg("run").args(engine).stderr(Stdio::null());
+        Peer::start(kind, command)
+    }
+
+    /// Returns a disc from which a PC boots it by GRUB.
+    pub(super) fn disc(self, settings: &Settings, directory: &Path) -> Result<PathBuf, BenchError> {
+        if self == Guest::Linux {
+            return settings.guest("grub.iso");
+        }
+        let disc = directory.join("tern.iso");
+        if disc.exists() {
+            return Ok(disc);
+        }
+        if !is_installed(MAKER) {
+            let how = "apt-get install grub-common grub-pc-bin xorriso";
+            return Err(BenchError::NotInstalled(MAKER, how));
+        }
+        let root = directory.join("root");
+        let menu = root.join("boot/grub");
+        fs::create_dir_all(&menu).map_err(BenchError::Disk)?;
+        tern_files(&root)?;
+        fs::write(menu.join("grub.cfg"), TERN_MENU).map_err(BenchError::Disk)?;
+        let output = Command::new(MAKER)
+            .args(["--directory=/usr/lib/grub/i386-pc", "--output"])
+            .args([&disc, &root])
+            .output()
+            .map_err(BenchError::Disk)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(BenchError::Disc(self.name(), said.lines().last().unwrap_or("").into()));
+        }
+        Ok(disc)
+    }
+
     /// Returns its kernel and its initial RAM disk.
-    fn files(
+    pub(super) fn files(
         self,
         settings: &Settings,
         directory: &Path,
     ) -> Result<(PathBuf, PathBuf), BenchError> {
-        if self == Guest::Linux {
-            return Ok((settings.guest("linux-686/vmlinuz")?, settings.guest("suite.cpio.gz")?));
-        }
-        let tern = TERN.ok_or(BenchError::NoTern)?;
-        let (kernel, archive) = (directory.join("tern"), directory.join("tern.img"));
-        for (path, bytes) in [(&kernel, tern.kernel), (&archive, tern.archive)] {
-            if !path.exists() {
-                fs::write(path, bytes).map_err(BenchError::Disk)?;
+        match self {
+            Guest::Linux => {
+                Ok((settings.guest("linux-686/vmlinuz")?, settings.guest("suite.cpio.gz")?))
             }
+            Guest::Tern => tern_files(directory),
         }
-        Ok((kernel, archive))
     }
 
     /// Returns the path of what a benchmark needs, or None if there is none.

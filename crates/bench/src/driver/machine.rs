@@ -255,6 +255,7 @@ mod tests {
     fn guest() -> Guest {
         Guest {
             name: "it".into(),
+            tern: false,
             kernel: None,
             initrd: None,
             append: None,

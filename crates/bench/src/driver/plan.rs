@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::BenchError;
+use crate::guest::tern_files;
+
 /// The reasons why a file is refused.
 #[derive(Debug, Error)]
 pub enum PlanError {
@@ -78,11 +81,14 @@ pub(super) enum Kind {
     Qemu,
 }
 
-/// A system with benchdriverserver. What it boots is a kernel or a disk.
+/// A system with benchdriverserver. What it boots is Tern, a kernel or a disk.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Guest {
     pub(super) name: String,
+    /// It is Tern, the system that is part of this program.
+    #[serde(default)]
+    pub(super) tern: bool,
     pub(super) kernel: Option<PathBuf>,
     #[serde(default)]
     pub(super) initrd: Option<PathBuf>,
@@ -141,6 +147,17 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Makes the guests that are Tern ready: writes their files to `directory`, and lets them start the server.
+    pub(super) fn prepare_tern(&mut self, directory: &Path) -> Result<(), BenchError> {
+        for guest in self.guests.iter_mut().filter(|guest| guest.tern) {
+            let (kernel, archive) = tern_files(directory)?;
+            (guest.kernel, guest.initrd) = (Some(kernel), Some(archive));
+            let words = guest.append.take().map(|words| words + " ").unwrap_or_default();
+            guest.append = Some(format!("{words}run=benchdriverserver {}", guest.port));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), String> {
         let configurations = self.configurations.iter().map(|it| &it.name);
         check_names("configuration", configurations)?;
@@ -149,14 +166,18 @@ impl Plan {
             return Err(format!("a guest cannot have the name {HOST:?}"));
         }
         for guest in &self.guests {
-            if guest.kernel.is_some() == guest.disk.is_some() {
-                return Err(format!("guest {:?} must have either a kernel or a disk", guest.name));
+            let name = &guest.name;
+            let all = [guest.tern, guest.kernel.is_some(), guest.disk.is_some()];
+            if all.iter().filter(|is_given| **is_given).count() != 1 {
+                return Err(format!(
+                    "guest {name:?} must have either a kernel, or a disk, or tern = true"
+                ));
             }
             if guest.disk.is_some() && (guest.initrd.is_some() || guest.append.is_some()) {
-                return Err(format!(
-                    "guest {:?} has no kernel for its initrd and append",
-                    guest.name
-                ));
+                return Err(format!("guest {name:?} has no kernel for its initrd and append"));
+            }
+            if guest.tern && guest.initrd.is_some() {
+                return Err(format!("guest {name:?} is Tern, which has its own initrd"));
             }
         }
         let has_machine = self.configurations.iter().any(|it| it.kind != Kind::Native);
@@ -246,7 +267,7 @@ card = "ne2k_pci"
     #[test]
     fn the_example_is_a_plan() {
         let plan = parse(include_str!("../../examples/driver.toml")).unwrap();
-        assert_eq!((plan.configurations.len(), plan.guests.len()), (4, 1));
+        assert_eq!((plan.configurations.len(), plan.guests.len()), (4, 2));
     }
 
     #[test]
@@ -258,7 +279,9 @@ card = "ne2k_pci"
             ("small-qemu", "small/qemu", "\"small/qemu\" of a configuration must have letters"),
             ("small-qemu", "native", "two configurations with the name \"native\""),
             ("name = \"debian\"", "name = \"host\"", "cannot have the name \"host\""),
-            ("kernel = \"vmlinuz\"", "", "either a kernel or a disk"),
+            ("kernel = \"vmlinuz\"", "", "either a kernel, or a disk, or tern"),
+            ("kernel = \"vmlinuz\"", "tern = true", "its own initrd"),
+            ("initrd", "tern = true\ninitrd", "either a kernel, or a disk, or tern"),
             ("kernel = \"vmlinuz\"", "disk = \"disk\"", "no kernel for its initrd"),
             ("[[guest]]", "[guest]", "line 16: "),
         ] {

@@ -1,10 +1,14 @@
 //! `ring3 bench driver` executes a script in guests and on the host, and stores its output.
 
 use std::fs;
-use std::process::Output;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::guest::{CONSOLE, file, linux};
-use crate::support::{Directory, ring3};
+use crate::support::{Directory, ring3, wait_until};
+use crate::tern::has_tern;
 
 /// Each benchmark of the network, one twice; both channels; and a status.
 const SCRIPT: &str = "suite loop 5; echo complaint >&2; suite loop 5\n\
@@ -89,6 +93,104 @@ fn failing_scripts_are_named() {
 
     let output = bench(&directory, "sleep 1000\n", &format!("script_seconds = 1\n{NATIVE}"));
     assert!(lines(&output)[0].contains("has not ended in 1 seconds"), "{output:?}");
+}
+
+/// Tern has the same results as Linux has, and needs no files.
+#[test]
+fn a_script_runs_in_tern() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let kinds = ["translator", "interpreter", "deterministic", "qemu"];
+    let configurations =
+        kinds.map(|kind| format!("[[configuration]]\nname = '{kind}'\nkind = '{kind}'\n"));
+    let plan = format!(
+        "script = 'script'\nresults = 'results'\n\
+         [[configuration]]\nname = 'native'\nkind = 'native'\npath = '{}'\n{}\
+         [[guest]]\nname = 'virtio'\ntern = true\n\
+         [[guest]]\nname = 'ne2k'\ntern = true\ncard = 'ne2k_pci'\nport = 2000\n",
+        file("suite").parent().expect("it is in a directory").display(),
+        configurations.concat(),
+    );
+    let output = bench(&directory, SCRIPT, &plan);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let read = |name: &str| fs::read_to_string(directory.path("results").join(name)).unwrap();
+    let checksums = |name: &str| -> Vec<String> {
+        let first_two = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+        read(name).lines().map(first_two).collect()
+    };
+    let mut expected = vec![String::from("native, host, round 1: 4")];
+    for kind in kinds {
+        for guest in ["virtio", "ne2k"] {
+            expected.push(format!("{kind}, {guest}, round 1: 4"));
+            let pair = format!("{kind}-{guest}");
+            assert_eq!(checksums("native-host.out"), checksums(&format!("{pair}.out")), "{pair}");
+            assert_eq!(read(&format!("{pair}.err")), "complaint\n", "{pair}");
+        }
+    }
+    assert_eq!(lines(&output), expected);
+}
+
+/// Returns the living descendants of the process `id`.
+fn descendants(id: u32) -> Vec<u32> {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let mut found = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
+        let children = read(format!("{}/children", thread.path().display()));
+        for child in children.split_whitespace().map(|word| word.parse().expect("a process")) {
+            found.push(child);
+            found.extend(descendants(child));
+        }
+    }
+    found
+}
+
+/// Returns whether the process `id` executes anything: one that has ended may wait for its parent (state Z).
+fn is_alive(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+/// Whoever ends the driver leaves no machine behind, and none of the processes that belong to one.
+#[test]
+fn all_machines_end_with_the_driver() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    directory.file("script", b"echo here; sleep 1000\n");
+    for (signal, kind) in
+        [(Signal::TERM, "qemu"), (Signal::INT, "translator"), (Signal::TERM, "native")]
+    {
+        let plan = format!(
+            "script = 'script'\nresults = '{kind}'\n[[configuration]]\nname = 'it'\nkind = '{kind}'\n\
+             [[guest]]\nname = 'tern'\ntern = true\n"
+        );
+        let plan = directory.file("plan.toml", plan.as_bytes());
+        let mut child = ring3()
+            .args(["bench", "driver"])
+            .arg(plan)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let guest = if kind == "native" { "host" } else { "tern" };
+        let shown = directory.path(&format!("{kind}/it-{guest}.out"));
+        let processes = wait_until("no script runs", || {
+            let found = descendants(child.id());
+            // The output is stored at the end of the script; the console is there from the start.
+            let console = directory.path(&format!("{kind}/it-tern.console"));
+            let is_running =
+                kind == "native" || fs::read_to_string(&console).is_ok_and(|it| !it.is_empty());
+            (shown.exists() && is_running && !found.is_empty()).then_some(found)
+        });
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let status = child.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{kind}");
+        wait_until("a process goes on", || {
+            processes.iter().all(|process| !is_alive(*process)).then_some(())
+        });
+    }
 }
 
 #[test]

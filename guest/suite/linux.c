@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,6 +49,52 @@ uint32_t getpid_quickest(uint32_t count, const char *path)
         __asm__ volatile("call *%2" : "=a"(result) : "a"(SYS_getpid), "r"(entry) : "memory");
         sum = mix(sum, result == self);
     }
+    return sum;
+}
+
+#define MESSAGE_WORDS 16
+
+/* Receives COUNT messages, and answers each with whether it has the right number. */
+static void answer_messages(int from, uint32_t count)
+{
+    uint32_t words[MESSAGE_WORDS];
+    for (uint32_t i = 0; i < count; i++) {
+        if (recv(from, words, sizeof words, 0) != sizeof words)
+            fail("recv");
+        words[0] = words[0] == i;
+        if (send(from, words, sizeof words, 0) != sizeof words)
+            fail("send");
+    }
+}
+
+/*
+ * Messages to another process and its answers, of as many bytes as Tern's messages have. What Linux has for messages that
+ * keep their bounds is a pair of sockets.
+ */
+uint32_t message_round_trip(uint32_t count, const char *path)
+{
+    (void)path;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0)
+        fail("socketpair");
+    pid_t child = fork();
+    if (child < 0)
+        fail("fork");
+    if (child == 0) {
+        answer_messages(ends[1], count);
+        _exit(0);
+    }
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t words[MESSAGE_WORDS] = {i};
+        if (send(ends[0], words, sizeof words, 0) != sizeof words)
+            fail("send");
+        if (recv(ends[0], words, sizeof words, 0) != sizeof words)
+            fail("recv");
+        sum = mix(sum, words[0]);
+    }
+    if (status_of(child) != 0)
+        fail("the other process");
     return sum;
 }
 

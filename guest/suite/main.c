@@ -54,6 +54,8 @@ static const struct benchmark benchmarks[] = {
     {"flow_exception", "system", 20000, flow_exception, NO_FILE},
     {"signal", "system", 20000, signal_self, NO_FILE},
     {"page_fault", "system", 300, page_fault, NO_FILE},
+    {"message", "system", 5000, message_round_trip, NO_FILE},
+    {"pipe", "system", 100000, pipe_within, NO_FILE},
     {"pipesw", "system", 10000, pipesw, NO_FILE},
     {"fork", "system", 500, fork_wait, NO_FILE},
     {"exec", "system", 100, exec_self, NO_FILE},

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* The kind of file that a benchmark works on; its path is an argument. A server has address and port instead. */
 enum file_kind { NO_FILE, DISK, SCREEN, SERVER };
@@ -66,6 +67,8 @@ uint32_t flow_taskswitch(uint32_t count, const char *path);
 uint32_t flow_exception(uint32_t count, const char *path);
 uint32_t signal_self(uint32_t count, const char *path);
 uint32_t page_fault(uint32_t count, const char *path);
+uint32_t message_round_trip(uint32_t count, const char *path);
+uint32_t pipe_within(uint32_t count, const char *path);
 uint32_t pipesw(uint32_t count, const char *path);
 uint32_t fork_wait(uint32_t count, const char *path);
 uint32_t exec_self(uint32_t count, const char *path);
@@ -88,6 +91,9 @@ uint32_t blended_compile(uint32_t count, const char *path);
 
 /* Starts this program with ARGUMENTS (the first is the word; the last is NULL) and waits; gives its exit status. */
 int start_self(char *const arguments[]);
+
+/* Waits for a child to end by itself, and gives its exit status. */
+uint32_t status_of(pid_t child);
 
 /* The path of this program. */
 extern const char *const own_program;

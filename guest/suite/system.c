@@ -7,8 +7,7 @@
 
 #include "suite.h"
 
-/* Waits for a child that ends with STATUS, and gives that. */
-static uint32_t status_of(pid_t child)
+uint32_t status_of(pid_t child)
 {
     int status;
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
@@ -81,6 +80,25 @@ static uint32_t pass_on(int from, int to, uint32_t count)
         sum = mix(sum, byte++);
         if (write(to, &byte, 1) != 1)
             fail("write");
+    }
+    return sum;
+}
+
+/* A pipe within one process: a byte is written and read. Nobody waits, so that no process is switched to. */
+uint32_t pipe_within(uint32_t count, const char *path)
+{
+    (void)path;
+    int ends[2];
+    if (pipe(ends) != 0)
+        fail("pipe");
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t byte = i;
+        if (write(ends[1], &byte, 1) != 1)
+            fail("write");
+        if (read(ends[0], &byte, 1) != 1)
+            fail("read");
+        sum = mix(sum, byte);
     }
     return sum;
 }

@@ -2,12 +2,14 @@
  * The counterparts in Tern of what linux.c has. Its only trap for calls sends messages (INT 30h), so it is the
  * receiver that differs: the kernel, or a server, to which there are two switches of the address space.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <tern/device.h>
 #include <tern/lib.h>
 #include <tern/pm.h>
+#include <tern/rs.h>
 #include <unistd.h>
 
 #include "suite.h"
@@ -37,6 +39,18 @@ uint32_t getpid_quickest(uint32_t count, const char *path)
     for (uint32_t i = 0; i < count; i++) {
         int32_t result = call(SERVICE(PM), PM_GETPID, &message);
         sum = mix(sum, result == 0 && message.w[0] == self);
+    }
+    return sum;
+}
+
+/* Messages to another process and its answers: the data store refuses at once to look for a name without letters. */
+uint32_t message_round_trip(uint32_t count, const char *path)
+{
+    (void)path;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct message message = {.w = {0}};
+        sum = mix(sum, call(SERVICE(DS), DS_GET, &message) == -EINVAL);
     }
     return sum;
 }

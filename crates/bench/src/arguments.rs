@@ -30,6 +30,9 @@ pub(crate) enum What {
     Cpu(CpuArguments),
     /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
     /// registers, privileged instructions, far transfers, interrupts and exceptions
+    /// Measure what a call of the kernel, a message, fork, exec, a pipe, a switch of processes and a page
+    /// fault cost in Tern and in Linux, in ring3 and in QEMU, and on the host
+    System(SystemArguments),
     Exits(ExitsArguments),
     /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
     /// ring3 and in QEMU, and on the host
@@ -197,6 +200,17 @@ pub(crate) struct HzArguments {
     #[arg(long, value_name = "TIMES")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) hz: Vec<u32>,
+/// The arguments of `ring3 bench system`.
+#[derive(Debug, Args)]
+pub(crate) struct SystemArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// Measure the interpreter as well
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
 
     /// How long to count in each run
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
@@ -239,6 +253,7 @@ impl What {
         let (settings, plot) = match self {
             What::Boot(settings) | What::Restore(settings) => (settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
+            What::System(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),
             What::Cpu(arguments) => (&arguments.settings, &arguments.plot),
             What::Hz(arguments) => (&arguments.settings, &arguments.plot),

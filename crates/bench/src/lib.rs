@@ -7,14 +7,15 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `restore`, `work`, `cpu`, `exits`, `hz`, `disk` and `net`: a module
-//!   for each subcommand;
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `exits`, `hz`, `disk` and
+//!   `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
-//! * `suite`: the benchmarks inside a guest; `guest`: the guests that have it; `monitor`: the counters of our own machines;
-//! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from it;
-//!   `table`, `comparison`, `paper`, `plot` and [`chart`]: results as text and as pictures;
+//! * `suite`: the benchmarks inside a guest; `turns`: their runs, `extent`: how many; `guest`: the guests that have it;
+//!   `monitor`: the counters of our own machines;
+//! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from
+//!   it; `table`, `comparison`, `paper`, `plot` and [`chart`]: results as text and as pictures;
 //! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.
 #![forbid(unsafe_code)]
 // The doc comment of an option is its help, and brackets in it mark optional parts.
@@ -31,6 +32,7 @@ mod data;
 mod disk;
 mod driver;
 mod exits;
+mod extent;
 mod figures;
 mod guest;
 mod hz;
@@ -44,7 +46,9 @@ mod server;
 mod statistics;
 mod suite;
 mod table;
+mod system;
 mod uml;
+mod turns;
 mod v86;
 mod work;
 
@@ -57,8 +61,8 @@ use thiserror::Error;
 
 pub use arguments::BenchArguments;
 use arguments::{
-    CpuArguments, DiskArguments, ExitsArguments, HzArguments, NetArguments, PlotArguments,
-    Settings, What, WorkArguments,
+    BootArguments, CpuArguments, DiskArguments, ExitsArguments, HzArguments, IdleArguments,
+    NetArguments, PlotArguments, Settings, SystemArguments, What, WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -170,6 +174,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Restore(settings) => restore::measure(settings),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
+        What::System(arguments) => system::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
         What::Hz(arguments) => hz::measure(arguments),
         What::Plot(arguments) => figures::draw(arguments),

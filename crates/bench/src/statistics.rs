@@ -131,6 +131,13 @@ impl Series {
         self.0.insert(turn, time);
     }
 
+    /// Returns what `of` makes of the times of each turn that both series have.
+    pub(super) fn with(&self, other: &Series, of: impl Fn(f64, f64) -> f64) -> Series {
+        let both =
+            self.0.iter().filter_map(|(turn, time)| Some((*turn, *time, *other.0.get(turn)?)));
+        both.map(|(turn, time, theirs)| (turn, of(time, theirs))).collect()
+    }
+
     /// Returns the time, or None if it does not stand out from that of starting.
     pub(super) fn figure(&self) -> Option<Figure> {
         Figure::of(self.values()).filter(|figure| figure.median > 0.0)
@@ -138,8 +145,7 @@ impl Series {
 
     /// Returns the time as a multiple of that of `other` in the same turns.
     pub(super) fn ratio(&self, other: &Series) -> Option<Figure> {
-        let of = |(turn, time): (&Turn, &f64)| Some(time / other.0.get(turn)?);
-        Figure::of(self.0.iter().filter_map(of)).filter(|ratio| ratio.median > 0.0)
+        self.with(other, |time, theirs| time / theirs).figure()
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::super::peer::Kind;
-use super::super::suite::Benchmark;
-use super::super::table::CALIBRATION;
-use super::super::{BenchError, CpuArguments};
+use super::peer::Kind;
+use super::suite::Benchmark;
+use super::table::CALIBRATION;
+use super::{BenchError, CpuArguments};
 
 /// The divisor of the work of the interpreters, which would otherwise take tens of minutes.
 const SLOW_SHARE: u32 = 10;
@@ -99,7 +99,7 @@ fn calibrated(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::suite::Needs;
+    use super::super::suite::Needs;
     use super::*;
 
     fn benchmark(group: &str) -> Benchmark {

@@ -1,0 +1,156 @@
+//! Runs benchmarks of the suite in turns: in each guest in each kind of system, and on the host.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::data::{HOST, Measurement, NATIVE};
+use super::extent::Extent;
+use super::guest::{Guest, Guests};
+use super::peer::{Kind, Peer};
+use super::statistics::{Run, Series};
+use super::suite::{self, Benchmark, Native};
+use super::table::{Column, Row};
+use super::{BenchError, Settings};
+
+/// Makes the suite on the host, whose disk is in `directory`.
+pub(super) fn native(settings: &Settings, directory: &Path) -> Result<Native, BenchError> {
+    Native::new(&settings.guest("suite")?, make_disk(directory, "native")?)
+}
+
+/// Makes the disk of a system in `directory`.
+fn make_disk(directory: &Path, name: &str) -> Result<PathBuf, BenchError> {
+    let path = directory.join(format!("{name}.img"));
+    fs::write(&path, suite::disk_image()).map_err(BenchError::Disk)?;
+    Ok(path)
+}
+
+/// Boots each guest in each kind of system.
+pub(super) fn boot(
+    settings: &Settings,
+    guests: Guests,
+    kinds: &[Kind],
+    directory: &Path,
+) -> Result<Vec<System>, BenchError> {
+    let mut systems = Vec::new();
+    for guest in guests.all() {
+        // The discs that Bochs boots have Linux.
+        for kind in kinds.iter().filter(|kind| **kind != Kind::Bochs || *guest == Guest::Linux) {
+            let disk = make_disk(directory, &systems.len().to_string())?;
+            let peer = guest.boot(*kind, settings, &disk, &[], directory)?;
+            systems.push(System { column: Column { guest: *guest, kind: *kind }, peer });
+        }
+    }
+    Ok(systems)
+}
+
+/// A guest that is ready for the suite.
+pub(super) struct System {
+    pub(super) column: Column,
+    peer: Peer,
+}
+
+impl System {
+    /// Runs `benchmark`, and returns the processor time that it took on the host, in seconds. Its checksum
+    /// must be `expected`, if that is known.
+    fn run(
+        &mut self,
+        benchmark: &Benchmark,
+        count: u32,
+        expected: Option<u32>,
+    ) -> Result<f64, BenchError> {
+        let (time, text) =
+            self.peer.work(&suite::guest_command(self.column.guest, benchmark, count))?;
+        let name = || benchmark.name.clone();
+        let outcome = suite::outcome(&text, &benchmark.name)
+            .ok_or_else(|| BenchError::NotRun(name(), self.column.kind.name(), text))?;
+        if let Some(expected) = expected.filter(|expected| *expected != outcome.checksum) {
+            let found = outcome.checksum;
+            return Err(BenchError::Differs(name(), found, self.column.kind.name(), expected));
+        }
+        Ok(time)
+    }
+}
+
+/// The runs of one benchmark.
+pub(super) struct Runs {
+    native: Vec<Run>,
+    systems: Vec<Vec<Run>>,
+}
+
+impl Runs {
+    /// Makes the row of what `series` finds in the runs of each system.
+    pub(super) fn row(&self, benchmark: &Benchmark, series: impl Fn(&[Run]) -> Series) -> Row {
+        Row {
+            name: benchmark.name.clone(),
+            group: benchmark.group.clone(),
+            native: series(&self.native),
+            times: self.systems.iter().map(|runs| series(runs)).collect(),
+        }
+    }
+
+    /// Returns all runs, for the file of raw data.
+    pub(super) fn measurements(&self, benchmark: &Benchmark, columns: &[Column]) -> Vec<Measurement> {
+        let of = |system: &'static str, guest: &'static str, runs: &[Run]| {
+            let measurement = |run: &Run| Measurement {
+                system: system.into(),
+                guest: guest.into(),
+                benchmark: benchmark.name.clone(),
+                group: benchmark.group.clone(),
+                work: benchmark.count,
+                turn: run.turn,
+                count: run.count,
+                seconds: run.seconds,
+            };
+            runs.iter().map(measurement).collect::<Vec<_>>()
+        };
+        let mut all = of(NATIVE, HOST, &self.native);
+        for (Column { guest, kind }, runs) in columns.iter().zip(&self.systems) {
+            all.extend(of(kind.name(), guest.name(), runs));
+        }
+        all
+    }
+}
+
+/// Measures one benchmark: its work, and starting it.
+pub(super) fn measure_one(
+    extent: Extent,
+    benchmark: &Benchmark,
+    native: &Native,
+    systems: &mut [System],
+) -> Result<Runs, BenchError> {
+    let mut runs = Runs { native: Vec::new(), systems: vec![Vec::new(); systems.len()] };
+    let idle = checksum(benchmark, native, 0)?;
+    let on_host = extent.count(benchmark, None, |count| {
+        Ok(native.run(benchmark, count)?.map(|outcome| outcome.time))
+    })?;
+    let mut counts = Vec::new();
+    for system in systems.iter_mut() {
+        let kind = system.column.kind;
+        let count = extent
+            .count(benchmark, Some(kind), |count| system.run(benchmark, count, None).map(Some))?;
+        counts.push((count, checksum(benchmark, native, count)?));
+    }
+    let places = systems.len() as u32 + 1;
+    let began = Instant::now();
+    for turn in (0..).take_while(|turn| extent.goes_on(*turn, places, began.elapsed())) {
+        for count in [on_host, 0] {
+            let outcome = native.run(benchmark, count)?;
+            let run = |outcome: suite::Outcome| Run { turn, count, seconds: outcome.time };
+            runs.native.extend(outcome.map(run));
+        }
+        for ((system, runs), work) in systems.iter_mut().zip(&mut runs.systems).zip(&counts) {
+            for (count, expected) in [*work, (0, idle)] {
+                let seconds = system.run(benchmark, count, Some(expected))?;
+                runs.push(Run { turn, count, seconds });
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the right checksum of `benchmark`, which the host computes. A benchmark that the host cannot run
+/// checks its results itself and returns its count.
+fn checksum(benchmark: &Benchmark, native: &Native, count: u32) -> Result<u32, BenchError> {
+    Ok(native.run(benchmark, count)?.map_or(count, |outcome| outcome.checksum))
+}

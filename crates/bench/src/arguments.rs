@@ -18,8 +18,10 @@ pub struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Boot Linux from a CD by firmware and GRUB, up to a shell's prompt, in ring3 and in QEMU
-    Boot(Settings),
+    /// Boot Linux from a CD by firmware and GRUB, or Tern, up to a shell's prompt, in ring3 and in QEMU
+    Boot(BootArguments),
+    /// Let Linux and Tern wait at their shells' prompts, in ring3 and in QEMU
+    Idle(IdleArguments),
     /// Save booted machines of several sizes, continue them, and continue a hundred from one file, in ring3 and,
     /// but for the hundred, in QEMU
     Restore(Settings),
@@ -28,11 +30,11 @@ pub(crate) enum What {
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
     /// Linux or Tern in ring3 and in QEMU, and directly on the host
     Cpu(CpuArguments),
-    /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
-    /// registers, privileged instructions, far transfers, interrupts and exceptions
     /// Measure what a call of the kernel, a message, fork, exec, a pipe, a switch of processes and a page
     /// fault cost in Tern and in Linux, in ring3 and in QEMU, and on the host
     System(SystemArguments),
+    /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
+    /// registers, privileged instructions, far transfers, interrupts and exceptions
     Exits(ExitsArguments),
     /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
     /// ring3 and in QEMU, and on the host
@@ -48,6 +50,37 @@ pub(crate) enum What {
     /// Execute a script in several guests, each in several kinds of machines, and on the host, and store what
     /// it prints
     Driver(DriverArguments),
+}
+
+/// The arguments of `ring3 bench boot`.
+#[derive(Debug, Args)]
+pub(crate) struct BootArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// The guest that boots
+    #[arg(long, value_name = "NAME", value_enum, default_value = "linux")]
+    pub(crate) guest: Guests,
+
+    /// Measure Bochs and v86 as well, if they are installed
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// The arguments of `ring3 bench idle`.
+#[derive(Debug, Args)]
+pub(crate) struct IdleArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// The guest that is idle
+    #[arg(long, value_name = "NAME", value_enum, default_value = "both")]
+    pub(crate) guest: Guests,
+
+    /// How long to look at them in each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) time: u32,
 }
 
 /// The arguments of `ring3 bench driver`.
@@ -167,6 +200,17 @@ pub(crate) struct PlotArguments {
     pub(crate) output: PathBuf,
 }
 
+/// The arguments of `ring3 bench system`.
+#[derive(Debug, Args)]
+pub(crate) struct SystemArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// Measure the interpreter as well
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
 /// The arguments of `ring3 bench exits`.
 #[derive(Debug, Args)]
 pub(crate) struct ExitsArguments {
@@ -200,17 +244,6 @@ pub(crate) struct HzArguments {
     #[arg(long, value_name = "TIMES")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) hz: Vec<u32>,
-/// The arguments of `ring3 bench system`.
-#[derive(Debug, Args)]
-pub(crate) struct SystemArguments {
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-
-    /// Measure the interpreter as well
-    #[arg(long)]
-    pub(crate) all: bool,
-}
-
 
     /// How long to count in each run
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
@@ -251,7 +284,9 @@ impl What {
     /// Returns the paths of the files that the measurement is to write.
     pub(crate) fn files(&self) -> Vec<&Path> {
         let (settings, plot) = match self {
-            What::Boot(settings) | What::Restore(settings) => (settings, &None),
+            What::Boot(arguments) => (&arguments.settings, &None),
+            What::Idle(arguments) => (&arguments.settings, &None),
+            What::Restore(settings) => (settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),

@@ -25,15 +25,17 @@ const VGA_BIOS: &str = "/usr/share/vgabios/vgabios.bin";
 /// How long it may take until it connects to its serial port, which it does before its firmware starts.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(60);
 
+/// Returns what must be installed first, or None if nothing is missing.
+pub(super) fn missing() -> Option<&'static str> {
+    let is_there =
+        is_installed(PROGRAM) && [BIOS, VGA_BIOS].iter().all(|it| Path::new(it).exists());
+    (!is_there).then_some("apt-get install bochs bochs-term bochsbios vgabios")
+}
+
 /// Boots a machine of 128 MiB from `disc`, with a hard disk. Its files are in `directory`.
 pub(super) fn boot(disc: &Path, disk: &Path, directory: &Path) -> Result<Peer, BenchError> {
-    if !is_installed(PROGRAM) {
-        return Err(BenchError::NoBochs("the program bochs"));
-    }
-    for firmware in [BIOS, VGA_BIOS] {
-        if !Path::new(firmware).exists() {
-            return Err(BenchError::NoBochs(firmware));
-        }
+    if let Some(how) = missing() {
+        return Err(BenchError::NotInstalled(Kind::Bochs.name(), how));
     }
     start(disc, disk, directory).map_err(|error| BenchError::Start(Kind::Bochs.name(), error))
 }

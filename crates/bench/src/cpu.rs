@@ -28,8 +28,7 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         kinds.insert(1, Kind::Deterministic);
     }
     kinds.extend(arguments.all.then_some(Kind::Bochs));
-    let mut systems =
-        turns::boot(&arguments.settings, arguments.guest, &kinds, directory.path())?;
+    let mut systems = turns::boot(&arguments.settings, arguments.guest, &kinds, directory.path())?;
     let columns: Vec<_> = systems.iter().map(|system| system.column).collect();
     let layout = table::layout(&columns);
     for line in explanation(arguments.guest, extent) {

@@ -36,6 +36,7 @@ mod extent;
 mod figures;
 mod guest;
 mod hz;
+mod idle;
 mod monitor;
 mod net;
 mod paper;
@@ -45,10 +46,10 @@ mod restore;
 mod server;
 mod statistics;
 mod suite;
-mod table;
 mod system;
-mod uml;
+mod table;
 mod turns;
+mod uml;
 mod v86;
 mod work;
 
@@ -107,11 +108,9 @@ pub enum BenchError {
     /// A benchmark has returned a wrong result.
     #[error("{0} has computed {1:08x} in {2}; the right result is {3:08x}")]
     Differs(String, u32, &'static str, u32),
-    /// A part of Bochs is missing.
-    #[error(
-        "Bochs needs {0}: install Debian's packages bochs, bochs-term, bochsbios and vgabios, or leave out --all"
-    )]
-    NoBochs(&'static str),
+    /// The disc of a guest cannot be made.
+    #[error("no disc with {0} can be made: {1}")]
+    Disc(&'static str, String),
     /// Another system is missing.
     #[error("{0} is missing: install it with `{1}`, or leave out --all")]
     NotInstalled(&'static str, &'static str),
@@ -148,10 +147,10 @@ pub enum BenchError {
     /// A picture, or a file of measurements, cannot be written.
     #[error("{0} cannot be written: {1}")]
     Plot(PathBuf, String),
-    /// Standard output cannot be written.
     /// The system lets nobody handle signals.
     #[error("signals cannot be handled: {0}")]
     Signals(io::Error),
+    /// Standard output cannot be written.
     #[error("the results cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -167,10 +166,11 @@ fn check_file(path: &Path) -> Result<(), BenchError> {
 /// Measures, and writes the results to standard output. Signals that end this process end all that it has
 /// started, too. Call this once.
 pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
-    arguments.what.files().into_iter().try_for_each(check_file)?;
     children::end_with_this_process().map_err(BenchError::Signals)?;
+    arguments.what.files().into_iter().try_for_each(check_file)?;
     match &arguments.what {
-        What::Boot(settings) => boot::measure(settings),
+        What::Boot(arguments) => boot::measure(arguments),
+        What::Idle(arguments) => idle::measure(arguments),
         What::Restore(settings) => restore::measure(settings),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),

@@ -90,7 +90,11 @@ impl Runs {
     }
 
     /// Returns all runs, for the file of raw data.
-    pub(super) fn measurements(&self, benchmark: &Benchmark, columns: &[Column]) -> Vec<Measurement> {
+    pub(super) fn measurements(
+        &self,
+        benchmark: &Benchmark,
+        columns: &[Column],
+    ) -> Vec<Measurement> {
         let of = |system: &'static str, guest: &'static str, runs: &[Run]| {
             let measurement = |run: &Run| Measurement {
                 system: system.into(),

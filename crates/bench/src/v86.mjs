@@ -1,10 +1,11 @@
-// Boots a kernel in v86 with its first serial port on standard input and output:
-//     node --eval SCRIPT LIBRARY KERNEL INITRD COMMAND-LINE MEMORY FIRMWARE VIDEO-FIRMWARE
+// Boots a disc or a kernel in v86 with its first serial port on standard input and output:
+//     node --eval SCRIPT LIBRARY FIRMWARE VIDEO-FIRMWARE MEMORY DISC
+//     node --eval SCRIPT LIBRARY FIRMWARE VIDEO-FIRMWARE MEMORY KERNEL INITRD COMMAND-LINE
 // LIBRARY is the path of libv86.mjs, MEMORY is in MiB.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-const [library, kernel, initrd, cmdline, memory, firmware, video] = process.argv.slice(1);
+const [library, firmware, video, memory, image, initrd, cmdline] = process.argv.slice(1);
 const { V86 } = await import(pathToFileURL(library));
 
 function file(path) {
@@ -18,9 +19,7 @@ const machine = new V86({
     vga_bios: file(video),
     memory_size: memory << 20,
     vga_memory_size: 2 << 20,
-    bzimage: file(kernel),
-    initrd: file(initrd),
-    cmdline,
+    ...(initrd ? { bzimage: file(image), initrd: file(initrd), cmdline } : { cdrom: file(image) }),
     autostart: true,
     disable_keyboard: true,
     disable_mouse: true,

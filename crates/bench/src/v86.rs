@@ -36,10 +36,19 @@ pub(super) fn missing() -> Option<&'static str> {
 
 /// Boots `kernel` with `initrd` in a machine of 128 MiB.
 pub(super) fn boot(kernel: &Path, initrd: &Path) -> Result<Peer, BenchError> {
+    start(&[kernel, initrd, Path::new("console=ttyS0")])
+}
+
+/// Boots a machine of 128 MiB from `disc`.
+pub(super) fn boot_disc(disc: &Path) -> Result<Peer, BenchError> {
+    start(&[disc])
+}
+
+fn start(what: &[&Path]) -> Result<Peer, BenchError> {
     let no_library = || BenchError::Start(Kind::V86.name(), io::ErrorKind::NotFound.into());
     let mut command = Command::new("node");
     command.args(["--input-type=module", "--eval", SCRIPT]);
     command.arg(library().ok_or_else(no_library)?);
-    command.args([kernel, initrd]).args(["console=ttyS0", MEMORY]).args(FIRMWARE);
+    command.args(FIRMWARE).arg(MEMORY).args(what);
     Peer::start(Kind::V86, command)
 }

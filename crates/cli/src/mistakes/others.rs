@@ -280,7 +280,7 @@ const COMPLETIONS: Words = &[(
 const BENCH: Words = &[
     (
         &["all", "run", "list", "everything", "suite"],
-        "name a benchmark: boot, work, cpu, exits, disk or net",
+        "name a benchmark: boot, idle, work, cpu, system, exits, disk or net",
     ),
     (&["io", "blk", "block", "disks", "storage", "fio"], "\"ring3 bench disk\" measures disks"),
     (

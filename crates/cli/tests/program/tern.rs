@@ -4,6 +4,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Directory, output, ring3, system_program};
 
+/// The most wake-ups and instructions of an idle Tern in ten seconds.
+const IDLE_WAKE_UPS: u64 = 20;
+const IDLE_INSTRUCTIONS: u64 = 1_500_000;
+
 /// Returns whether Tern is there. Without a compiler for it, this prints a note.
 pub(crate) fn has_tern() -> bool {
     if ring3_tern::TERN.is_none() {
@@ -16,13 +20,15 @@ pub(crate) fn has_tern() -> bool {
 /// The command must succeed: its status is that of the machine. Returns None if Tern is missing.
 #[track_caller]
 pub(crate) fn tern(command: &str, arguments: &[&str]) -> Option<String> {
-    if !has_tern() {
-        return None;
-    }
+    has_tern().then(|| serial_output(&machine(command, arguments).output().unwrap()))
+}
+
+/// Returns what starts the machine of [`tern`].
+fn machine(command: &str, arguments: &[&str]) -> Command {
     let mut machine = ring3();
     machine.args(["run", "--tern", "--memory", "64M", "--debug-exit", "0xf4", "--append"]);
     machine.arg(format!("run={command}")).args(arguments);
-    Some(serial_output(&machine.output().unwrap()))
+    machine
 }
 
 /// Returns what is on the serial line of a machine that has ended with Tern's status 0.
@@ -55,6 +61,40 @@ fn tern_boots_if_nothing_else_is_given() {
     }
 }
 
+/// An idle Tern sleeps: its clock does not tick, and what is to be done now and then is done at once. One run has ten
+/// seconds more of virtual time than the other.
+#[test]
+fn an_idle_tern_is_seldom_woken() {
+    if !has_tern() {
+        return;
+    }
+    let start = |engine: &str, seconds: u32| {
+        let arguments = ["--deterministic", "--engine", engine, "--stats"];
+        let mut command = machine(&format!("sleep {seconds}"), &arguments);
+        // The host sleeps as long as the guest, so all of them run at the same time.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let both = ["translator", "interpreter"].map(|engine| [4, 14].map(|it| start(engine, it)));
+    for runs in both {
+        let [short, long] = runs.map(|run| {
+            let output = run.wait_with_output().unwrap();
+            serial_output(&output);
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        });
+        let more = |name: &str| number(&long, name) - number(&short, name);
+        let (halts, instructions) = (more("exits: halt"), more("instructions"));
+        assert!((1..=IDLE_WAKE_UPS).contains(&halts), "{halts} times: {long}");
+        assert!(instructions <= IDLE_INSTRUCTIONS, "{instructions} instructions: {long}");
+    }
+}
+
+/// Returns the counter `name` of `ring3 run --stats`.
+#[track_caller]
+fn number(stats: &str, name: &str) -> u64 {
+    let of = |line: &str| line.trim().strip_suffix(name)?.trim().parse().ok();
+    stats.lines().find_map(of).unwrap_or_else(|| panic!("no {name}: {stats}"))
+}
+
 /// QEMU boots the same files, and prints the same.
 #[test]
 fn tern_prints_the_same_in_qemu() {
@@ -69,6 +109,24 @@ fn tern_prints_the_same_in_qemu() {
     machine.arg("-initrd").arg(archive).args(["-append", &format!("run={command}")]);
     let there = serial_output(&machine.stdin(Stdio::null()).output().expect("QEMU is installed"));
     assert_eq!(Some(there), tern(command, &[]));
+}
+
+/// So do Bochs and v86, by GRUB from a disc, as far as they are installed.
+#[test]
+fn tern_boots_in_other_emulators() {
+    if !has_tern() {
+        return;
+    }
+    let mut command = ring3();
+    let text = output(command.args(["bench", "boot", "--guest", "tern", "--all", "--runs", "1"]));
+    let text = String::from_utf8(text).unwrap();
+    for name in ["ring3", "interpreter", "QEMU (TCG)", "Bochs", "v86"] {
+        let row = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        match row.split_once(" is left out: ") {
+            Some((_, how)) => ring3_skipped::package(format_args!("{name} is missing: {how}")),
+            None => assert_eq!(row.split_whitespace().count(), 4, "{text}"),
+        }
+    }
 }
 
 #[test]

@@ -121,7 +121,7 @@ pub(super) const CASES: &[(&str, i32, &str)] = &[
     ("img info --object secret,id=a disk.img", 2, "file=FILE"),
     // bench.
     ("bench", 2, "boot"),
-    ("bench all", 2, "boot, work, cpu, exits, disk or net"),
+    ("bench all", 2, "boot, idle, work, cpu, system, exits, disk or net"),
     ("bench io", 2, "\"ring3 bench disk\""),
     ("bench iperf", 2, "\"ring3 bench net\""),
     ("bench cpu sort", 2, "give --only sort"),

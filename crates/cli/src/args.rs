@@ -163,8 +163,14 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
-        "replay", "debug_exit", "hpet", "fw_cfg", "test_device"])]
+        "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "generation_id"])]
     pub(crate) restore: Option<PathBuf>,
+
+    /// With --restore: continue as a machine of its own, beside others from the same file: its network cards
+    /// get other addresses, which drivers read when they start, its next start another random seed, and the
+    /// guest learns by the generation ID that it must take new random numbers
+    #[arg(long, requires = "restore")]
+    pub(crate) new_identity: bool,
 
     /// End the run when the guest resets the machine, or at a triple fault
     #[arg(long)]

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args};
 use ring3_vm::{Config, FwCfgFile};
 use thiserror::Error;
 
+use crate::qemu::machine;
 use crate::qemu::properties::{self, Properties};
 use crate::run::RunError;
 
@@ -20,6 +21,11 @@ pub(crate) struct BoardArguments {
     #[arg(action = ArgAction::Set, value_parser = switch)]
     pub(crate) hpet: bool,
 
+    /// The device by which the guest learns that it continues as another machine (--new-identity): a GUID, auto
+    /// for a random one, or off for no such device
+    #[arg(long, value_name = "auto|off|GUID", default_value = "auto")]
+    pub(crate) generation_id: GenerationId,
+
     /// Pass a file to the guest by fw_cfg: name=NAME,file=FILE or name=NAME,string=TEXT, with names that
     /// begin with opt/ by custom. Linux shows it in /sys/firmware/qemu_fw_cfg/by_name; may be given several
     /// times
@@ -29,6 +35,37 @@ pub(crate) struct BoardArguments {
     /// Add the device that kvm-unit-tests use (QEMU's pc-testdev)
     #[arg(long)]
     pub(crate) test_device: bool,
+}
+
+/// The value of `--generation-id`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum GenerationId {
+    /// No such device.
+    Off,
+    /// A number that differs from that of other machines.
+    #[default]
+    Auto,
+    /// This number, as the guest reads it.
+    Number([u8; 16]),
+}
+
+impl FromStr for GenerationId {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<GenerationId, BadProperties> {
+        Ok(match text {
+            "off" => GenerationId::Off,
+            "auto" => GenerationId::Auto,
+            _ => {
+                let mut number = machine::parse_uuid(text).map_err(BadProperties)?;
+                // The first three parts of a GUID are numbers, in the order of bytes of the processor.
+                number[..4].reverse();
+                number[4..6].reverse();
+                number[6..8].reverse();
+                GenerationId::Number(number)
+            }
+        })
+    }
 }
 
 /// Reads `on` or `off`.
@@ -100,6 +137,19 @@ impl BoardArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_generation_id_is_read_in_the_order_of_a_guid() {
+        let guid = "324e6eaf-d1d1-4bf6-bf41-b9bb6c91fb87".parse();
+        let bytes = [
+            0xaf, 0x6e, 0x4e, 0x32, 0xd1, 0xd1, 0xf6, 0x4b, 0xbf, 0x41, 0xb9, 0xbb, 0x6c, 0x91,
+            0xfb, 0x87,
+        ];
+        assert_eq!(guid, Ok(GenerationId::Number(bytes)));
+        assert_eq!("off".parse(), Ok(GenerationId::Off));
+        assert_eq!("auto".parse(), Ok(GenerationId::Auto));
+        assert!("on".parse::<GenerationId>().is_err());
+    }
 
     #[test]
     fn files_for_the_guest_have_a_name_and_one_kind_of_contents() {

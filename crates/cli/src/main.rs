@@ -52,6 +52,7 @@ mod debug_console;
 mod display;
 mod doctor;
 mod drives;
+mod identity;
 mod img;
 mod limits;
 mod log;

@@ -23,7 +23,7 @@ mod devices;
 mod drives;
 mod fd_sets;
 mod help;
-mod machine;
+pub(crate) mod machine;
 mod models;
 mod network;
 mod options;
@@ -44,6 +44,7 @@ use ring3_vm::Model;
 use thiserror::Error;
 
 use crate::args::{DebugTarget, RunArguments, Vga};
+use crate::board::GenerationId;
 use crate::data_directories::data_directories;
 use crate::display::DisplayTarget;
 use crate::drives::DriveProperties;
@@ -181,6 +182,8 @@ pub(crate) fn translate<'a>(
     has_terminal: bool,
 ) -> Result<Wanted, QemuErrors> {
     let mut all = Translation::default();
+    // QEMU's machines have the device only if it is asked for.
+    all.run.board.generation_id = GenerationId::Off;
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     if let Some(architecture) = arguments.first().and_then(|first| architecture(first)) {
         if !["i386", "x86_64"].contains(&architecture) {

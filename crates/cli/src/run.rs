@@ -15,14 +15,12 @@ use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
 use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
-use ring3_vm::linux::seed::SEED_LEN;
 use ring3_vm::linux::{self, LinuxError};
 use ring3_vm::multiboot::{self, MultibootError};
 use ring3_vm::{
     Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
     Vm, VmError, door,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -33,6 +31,7 @@ use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
+use crate::identity::{self, rng_seed};
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
 use crate::nics::NicError;
@@ -64,6 +63,8 @@ pub(crate) enum RunError {
     Serial(#[from] SerialError),
     #[error("the system provides no random seed: {0}; give one with --seed")]
     Seed(#[source] io::Error),
+    #[error("the system provides no random numbers for a new identity: {0}")]
+    Identity(#[source] io::Error),
     #[error("cannot write the firmware's messages to {path}: {source}")]
     DebugFile { path: PathBuf, source: io::Error },
     #[error(
@@ -271,7 +272,15 @@ fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
         return Err(RunError::RestoredCards { path: path.to_owned(), has, given: cards });
     }
     let explain = |source| RunError::Restore { path: path.to_owned(), source };
-    let mut vm = Vm::restore(snapshot.machine(), engine(arguments)).map_err(explain)?;
+    let (machine, engine) = (snapshot.machine(), engine(arguments));
+    let mut vm = if arguments.new_identity {
+        let identity =
+            identity::new_identity(arguments, machine.config()).map_err(RunError::Identity)?;
+        Vm::restore_with_identity(machine, &identity, engine)
+    } else {
+        Vm::restore(machine, engine)
+    }
+    .map_err(explain)?;
     snapshot.give_memory(&mut vm)?;
     attach_drives(&snapshot, arguments.drives.snapshot, &mut vm)?;
     Ok(vm)
@@ -354,6 +363,8 @@ fn config(
         deterministic,
         rng_seed: Some(rng_seed(seed).map_err(RunError::Seed)?),
         serial_ports: arguments.serial_targets().len() as u8,
+        generation: identity::generation(arguments.board.generation_id, seed)
+            .map_err(RunError::Identity)?,
         debug_exit_port: arguments.debug_exit,
         reboots: !arguments.no_reboot,
         stays_when_off: arguments.no_shutdown,
@@ -537,17 +548,4 @@ fn explain(error: VmError, path: PathBuf) -> RunError {
         VmError::Firmware(source) => RunError::Firmware { path, source },
         error => RunError::Machine(error),
     }
-}
-
-/// Returns the seed for the kernel: one made from the number on the command line, or a random one.
-fn rng_seed(asked_for: Option<u64>) -> io::Result<[u8; SEED_LEN]> {
-    let mut seed = [0; SEED_LEN];
-    match asked_for {
-        Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
-        None => {
-            // getrandom(2) never returns a part of so few bytes.
-            getrandom(&mut seed, GetRandomFlags::empty())?;
-        }
-    }
-    Ok(seed)
 }

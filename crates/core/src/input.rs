@@ -62,6 +62,8 @@ pub enum DeviceInput {
     },
     /// A person has pressed the power button briefly.
     PowerButton,
+    /// The machine has become another one, with this generation ID.
+    Generation([u8; 16]),
 }
 
 /// A key of a PC keyboard, identified by its code in scan code set 1: the make code, plus E000h for keys

@@ -73,6 +73,7 @@ pub mod test_device;
 pub mod uart16550;
 pub mod vga;
 pub mod virtio;
+pub mod vmgenid;
 
 mod bytewise;
 #[cfg(test)]

@@ -197,7 +197,7 @@ impl<T: MoreRegisters + Default> Card<T> {
 
     /// False for what no treatment of the card `other` can lead to.
     fn is_possible_for(&self, other: &Card<T>) -> bool {
-        self.buffer.is_of_same_card(&other.buffer) && self.chip.is_possible()
+        self.buffer.is_of_same_size(&other.buffer) && self.chip.is_possible()
     }
 }
 

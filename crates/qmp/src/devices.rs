@@ -63,6 +63,7 @@ const ISA_CARD: &[(&str, &str)] =
     &[("netdev", "str"), ("mac", "str"), ("iobase", "uint32"), ("irq", "uint32")];
 const SERIAL: &[(&str, &str)] = &[("chardev", "str"), ("index", "uint32")];
 const CONSOLE: &[(&str, &str)] = &[("chardev", "str"), ("iobase", "uint32")];
+const GENERATION: &[(&str, &str)] = &[("guid", "str")];
 const EXIT: &[(&str, &str)] = &[("iobase", "uint32"), ("iosize", "uint32")];
 
 const fn device(
@@ -93,6 +94,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("isa-debugcon", "isa-device", CONSOLE, false),
     device("isa-debug-exit", "isa-device", EXIT, false),
     device("pc-testdev", "isa-device", &[], false),
+    device("vmgenid", "device", GENERATION, false),
     device("VGA", "pci-device", &[("addr", "int32")], false),
     device("i440FX", "pci-device", &[], false),
     device("PIIX3", "pci-device", &[], false),

@@ -18,13 +18,14 @@
 //! (QEMU's `etc/table-loader`, whose format is described in SeaBIOS's `romfile_loader.h`).
 //!
 //! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs` and cards that
-//! come and go in `acpi/hotplug.rs`; the MADT is in `acpi/madt.rs`. Without APICs there is no MADT: systems
+//! come and go in `acpi/hotplug.rs`, and the VM generation ID in `acpi/vmgenid.rs`; the MADT is in `acpi/madt.rs`. Without APICs there is no MADT: systems
 //! then use the two 8259A.
 
 mod dsdt;
 mod hotplug;
 mod isa;
 mod madt;
+mod vmgenid;
 
 use acpi_tables::Aml;
 use acpi_tables::facs::FACS;
@@ -112,8 +113,8 @@ impl Tables {
         // The FACS has no checksum.
         let facs = tables.add(&bytes(&FACS::new()));
         let dsdt = tables.add_with_checksum(dsdt::dsdt(config).as_slice());
-        let fadt = tables
-            .add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32, config.display).finalize()));
+        let fadt =
+            tables.add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32, config).finalize()));
         tables.link(Piece::Tables, fadt + FADT_FIRMWARE_CTRL, 4);
         tables.link(Piece::Tables, fadt + FADT_DSDT, 4);
         let mut entries = vec![fadt];
@@ -296,7 +297,7 @@ fn hpet() -> Sdt {
 
 /// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): the addresses of the fixed hardware. SMI_CMD stays 0:
 /// there is no system management mode, and ACPI is always on.
-fn fadt(facs: u32, dsdt: u32, has_display: bool) -> FADTBuilder {
+fn fadt(facs: u32, dsdt: u32, config: &Config) -> FADTBuilder {
     /// IAPC_BOOT_ARCH: there are devices on an ISA bus.
     const LEGACY_DEVICES: u16 = 1 << 0;
     /// IAPC_BOOT_ARCH: there is a keyboard controller at ports 60h and 64h.
@@ -327,10 +328,16 @@ fn fadt(facs: u32, dsdt: u32, has_display: bool) -> FADTBuilder {
     fadt.pm_tmr_len = 4;
     fadt.gpe0_blk = u32::from(pci_hotplug::EVENT_BLOCK.first).into();
     fadt.gpe0_blk_len = pci_hotplug::EVENT_BLOCK.count as u8;
+    if config.generation.is_some() {
+        let block = ring3_devices::vmgenid::EVENT_BLOCK;
+        fadt.gpe1_blk = u32::from(block.first).into();
+        fadt.gpe1_blk_len = block.count as u8;
+        fadt.gpe1_base = ring3_devices::vmgenid::FIRST_EVENT;
+    }
     fadt.p_lvl2_lat = NO_C2.into();
     fadt.p_lvl3_lat = NO_C3.into();
     fadt.century = CMOS_CENTURY;
-    let vga = if has_display { 0 } else { NO_VGA };
+    let vga = if config.display { 0 } else { NO_VGA };
     fadt.iapc_boot_arch = (LEGACY_DEVICES | HAS_8042 | vga).into();
     fadt.reset_reg =
         GAS::new(GasAddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, RESET_CONTROL);

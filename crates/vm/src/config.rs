@@ -67,6 +67,9 @@ pub struct Config {
     pub boot_menu: bool,
     /// Whether there is a high precision event timer, if the machine [has APICs](Config::has_apics).
     pub hpet: bool,
+    /// The number of the device by which the guest learns that the machine has become another one
+    /// ([`ring3_devices::vmgenid`]); None for no such device.
+    pub generation: Option<[u8; 16]>,
     /// Whether there is the device of kvm-unit-tests ([`ring3_devices::test_device`]).
     pub test_device: bool,
     /// Files that the guest finds in fw_cfg besides those of the machine.
@@ -115,6 +118,7 @@ impl Default for Config {
             boot_once: Vec::new(),
             boot_menu: false,
             hpet: true,
+            generation: None,
             test_device: false,
             fw_cfg_files: Vec::new(),
             debug_exit_port: None,

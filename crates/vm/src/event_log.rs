@@ -156,6 +156,9 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         DeviceInput::CardAdded { slot } => write!(f, "card in slot {slot}"),
         DeviceInput::CardWanted { slot } => write!(f, "request to remove the card in slot {slot}"),
         DeviceInput::PowerButton => f.write_str("power button"),
+        DeviceInput::Generation(number) => {
+            write!(f, "generation {:032x}", u128::from_le_bytes(*number))
+        }
     }
 }
 

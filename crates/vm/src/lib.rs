@@ -85,6 +85,6 @@ pub use door::{Door, Fetched, Sender, Source, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
 pub use machine::verify::{Engines, Verified};
-pub use machine::{Console, Ending, Report, SavedMachine, Vm, VmError};
+pub use machine::{Console, Ending, Identity, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use stats::Stats;

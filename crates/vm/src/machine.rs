@@ -58,7 +58,7 @@ use deterministic::PICOS_PER_INSTRUCTION;
 use giving_up::GivingUp;
 use replay::Replay;
 
-pub use saved::SavedMachine;
+pub use saved::{Identity, SavedMachine};
 
 /// The reasons why a machine cannot be made or cannot continue.
 #[derive(Debug, Error)]

@@ -1,6 +1,7 @@
 //! `-device` and `-vga`: the devices of QEMU, and which of them ring3 has, ignores with a warning, or lacks.
 
 use crate::args::{self, Vga};
+use crate::board::{BadProperties, GenerationId};
 
 use super::properties::unknown;
 use super::{Properties, Reason, Translation, characters, drives, network, reason, served, set};
@@ -77,6 +78,7 @@ pub(super) const DEVICES: &[Device] = &[
     taken("pc-testdev", "ISA", "devices for tests of virtual machines", |all, _, _| {
         set(&mut all.run.board.test_device, true)
     }),
+    taken("vmgenid", "", "VM generation ID", generation_id),
     taken("VGA", "PCI", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     taken("isa-vga", "ISA", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     // Devices without which a guest works, or which it finds elsewhere.
@@ -95,7 +97,6 @@ pub(super) const DEVICES: &[Device] = &[
     warned("virtio-tablet*", "the mouse is on PS/2"),
     warned("pvpanic*", "panics of the guest are not reported"),
     warned("vmcoreinfo", "memory is not dumped"),
-    warned("vmgenid", "the guest does not learn of a new start"),
     warned("isa-parallel", "there is no parallel port"),
     warned("vmport", "the guest does not see VMware's interface"),
     warned("cirrus-vga", STD),
@@ -247,4 +248,20 @@ fn debug_exit(all: &mut Translation, _: &str, properties: &mut Properties) -> Re
         _ => unknown(key, "iobase and iosize"),
     })?;
     set(&mut all.run.debug_exit, Some(port))
+}
+
+fn generation_id(
+    all: &mut Translation,
+    _: &str,
+    properties: &mut Properties,
+) -> Result<(), Reason> {
+    let mut number = GenerationId::Auto;
+    properties.for_each(|key, value| match key {
+        "guid" => {
+            set(&mut number, value.parse().map_err(|error: BadProperties| error.to_string())?)
+        }
+        "id" => Ok(()),
+        _ => unknown(key, "guid"),
+    })?;
+    set(&mut all.run.board.generation_id, number)
 }

@@ -172,6 +172,11 @@ pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
 
 /// `-uuid`.
 pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    set(&mut all.run.qemu.uuid, Some(parse_uuid(value)?))
+}
+
+/// Returns the bytes of a UUID in the order of its digits.
+pub(crate) fn parse_uuid(value: &str) -> Result<[u8; 16], Reason> {
     let groups: Vec<_> = value.split('-').map(str::len).collect();
     let digits: String = value.chars().filter(|digit| *digit != '-').collect();
     let wrong = || "a UUID looks like 550e8400-e29b-41d4-a716-446655440000".to_owned();
@@ -179,7 +184,7 @@ pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
     if groups != [8, 4, 4, 4, 12] || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());
     }
-    set(&mut all.run.qemu.uuid, Some(number.map_err(|_| wrong())?.to_be_bytes()))
+    Ok(number.map_err(|_| wrong())?.to_be_bytes())
 }
 
 /// `-boot`.

@@ -152,6 +152,10 @@ fn a_test_kernel_that_exits() {
     assert_eq!(self::run("-device isa-debug-exit").debug_exit, Some(0x501));
     let run = self::run("-device pc-testdev -no-hpet -fw_cfg opt/a,string=b -fw_cfg name=c,file=d");
     assert!(run.board.test_device && !run.board.hpet);
+    assert_eq!(run.board.generation_id, GenerationId::Off);
+    let given = "-device vmgenid,guid=324e6eaf-d1d1-4bf6-bf41-b9bb6c91fb87,id=g";
+    assert!(matches!(self::run(given).board.generation_id, GenerationId::Number(_)));
+    assert_eq!(self::run("-device vmgenid").board.generation_id, GenerationId::Auto);
     let names: Vec<_> = run.board.fw_cfg.iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names, ["opt/a", "c"]);
     assert!(!self::run("-machine pc,hpet=off").board.hpet);

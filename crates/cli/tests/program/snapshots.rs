@@ -385,3 +385,46 @@ fn a_machine_that_cannot_be_saved_or_restored_says_why() {
     let said = refused(&mut restore(&file, &[]), 1);
     assert!(said.contains("there is no image") && said.lines().count() == 1, "{said}");
 }
+
+/// Two copies of a machine get addresses of their own, and their kernels take new random numbers. A copy that
+/// continues as the same machine does neither.
+#[test]
+fn copies_with_new_identities_differ() {
+    for (first, second) in [("translator", "interpreter"), ("interpreter", "translator")] {
+        let directory = Directory::new();
+        let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+        let mut guest = Guest::start(|command| {
+            add_linux(command, &WITH_MODULES);
+            command.args(["--engine", first, "--nic", "user,model=virtio"]);
+            command.args(["--nic", "user,model=rtl8029"]);
+            command.arg("--qmp").arg(format!("unix:{}", socket.display()));
+        });
+        guest.wait_for(PROMPT);
+        guest.command("dmesg -n 1; for i in virtio_pci virtio_net ne2k-pci; do modprobe $i; done");
+        let forked = "dmesg | grep -c 'due to virtual machine fork'";
+        let addresses = "modprobe -r virtio_net ne2k-pci; modprobe virtio_net; modprobe ne2k-pci; \
+                         cat /sys/class/net/eth*/address";
+        let before = guest.command(addresses);
+        assert_eq!(before.lines().count(), 2, "{before}");
+        save(&socket, &file);
+        kill(guest);
+        let continued = |more: &[&str]| {
+            let mut guest = restored(&file, second, more);
+            let found = (guest.command(forked), guest.command(addresses));
+            assert_eq!(guest.power_off(), Some(0));
+            found
+        };
+        assert_eq!(continued(&[]), ("0".to_owned(), before.clone()));
+        let copies = [(); 2].map(|()| continued(&["--new-identity"]));
+        for (forks, addresses) in &copies {
+            assert_eq!(forks, "1");
+            for (old, new) in before.lines().zip(addresses.lines()) {
+                assert!(old != new && old[..8] == new[..8], "{old} {new}");
+            }
+        }
+        assert_ne!(copies[0].1, copies[1].1);
+        let nic = "user,mac=52:54:00:00:00:77";
+        let (_, given) = continued(&["--new-identity", "--nic", nic]);
+        assert!(given.starts_with("52:54:00:00:00:77"), "{given}");
+    }
+}

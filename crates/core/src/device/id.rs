@@ -46,6 +46,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "test_device",
     "fw_cfg",
     "pci_hotplug",
+    "vmgenid",
     "virtio-blk0",
     "virtio-blk1",
     "virtio-blk2",
@@ -71,7 +72,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 49;
+    pub const COUNT: usize = 50;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -109,6 +110,8 @@ impl DeviceId {
     pub const FW_CFG: DeviceId = DeviceId::known("fw_cfg");
     /// The controller for cards that come and go.
     pub const PCI_HOTPLUG: DeviceId = DeviceId::known("pci_hotplug");
+    /// The VM generation ID.
+    pub const VMGENID: DeviceId = DeviceId::known("vmgenid");
     /// The virtio disks.
     pub const VIRTIO_BLK: [DeviceId; 16] = DeviceId::row("virtio-blk0");
     /// The I/O APIC.

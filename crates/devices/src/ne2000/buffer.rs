@@ -38,9 +38,14 @@ impl Buffer {
         self.ram.fill(0);
     }
 
-    /// True when `other` has the same PROM, and as much RAM.
-    pub(super) fn is_of_same_card(&self, other: &Buffer) -> bool {
-        self.prom == other.prom && self.ram.len() == other.ram.len()
+    /// True when `other` has as much memory.
+    pub(super) fn is_of_same_size(&self, other: &Buffer) -> bool {
+        self.prom.len() == other.prom.len() && self.ram.len() == other.ram.len()
+    }
+
+    /// Takes over the PROM of `other`, with its address.
+    pub(super) fn set_prom_of(&mut self, other: &Buffer) {
+        self.prom.clone_from(&other.prom);
     }
 
     /// The byte at `address`.

@@ -93,10 +93,12 @@ impl Device for Isa {
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let card: Card<NoMore> = saved.load(self.name(), VERSION)?;
+        let mut card: Card<NoMore> = saved.load(self.name(), VERSION)?;
         if !card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }
+        // The card may have got another address.
+        card.buffer.set_prom_of(&self.card.buffer);
         self.card = card;
         Ok(())
     }

@@ -211,11 +211,13 @@ impl Device for Rtl8029 {
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: State = saved.load(self.name(), VERSION)?;
+        let mut state: State = saved.load(self.name(), VERSION)?;
         if !state.card.is_possible_for(&self.card) {
             return Err(saved.damaged("it is of another card, or its registers cannot be"));
         }
         self.function = self.function.restored(saved, &state.config)?;
+        // The card may have got another address.
+        state.card.buffer.set_prom_of(&self.card.buffer);
         self.card = state.card;
         Ok(())
     }

@@ -297,10 +297,14 @@ proptest! {
 }
 
 #[test]
-fn the_state_of_another_card_is_refused() {
+fn the_state_of_another_kind_of_card_is_refused_and_an_address_stays() {
     let state = Driven::started().card.save();
-    let mut other = Isa::new(DeviceId::NIC[0], MacAddress(OTHER), PORT, IRQ);
-    assert!(other.restore(&state).is_err());
+    let other = || Isa::new(DeviceId::NIC[0], MacAddress(OTHER), PORT, IRQ);
+    let (mut first, mut second) = (other(), other());
+    first.restore(&state).unwrap();
+    assert_ne!(first.save(), state, "the PROM has another address");
+    second.restore(&first.save()).unwrap();
+    assert_eq!(second.save(), first.save());
     assert!(Isa::new(DeviceId::NIC[0], OURS, 0x320, 5).restore(&state).is_ok());
     assert!(Rtl8029::new(DeviceId::NIC[0], OURS, 3).restore(&state).is_err());
 }

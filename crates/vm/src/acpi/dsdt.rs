@@ -11,7 +11,7 @@ use acpi_tables::{Aml, aml};
 use ring3_devices::acpi_pm;
 
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, bytes};
-use super::{hotplug, isa};
+use super::{hotplug, isa, vmgenid};
 use crate::config::Config;
 
 /// Guest-physical addresses that PCI devices may take: from the end of the largest RAM to the I/O APIC of
@@ -28,6 +28,11 @@ pub(super) fn dsdt(config: &Config) -> Sdt {
     soft_off().to_aml_bytes(&mut aml);
     system_bus(&mut aml, config);
     hotplug::event().to_aml_bytes(&mut aml);
+    if config.generation.is_some() {
+        for object in vmgenid::objects() {
+            object.to_aml_bytes(&mut aml);
+        }
+    }
     let mut dsdt = Sdt::new(*b"DSDT", HEADER_LENGTH, REVISION, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     dsdt.append_slice(&aml);
     dsdt

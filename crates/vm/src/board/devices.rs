@@ -29,6 +29,7 @@ use ring3_devices::vga::Vga;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::VirtioPci;
+use ring3_devices::vmgenid::Vmgenid;
 
 use super::{Board, Wires};
 use crate::cards::{self, Card, Place};
@@ -176,6 +177,11 @@ impl Board {
         let hotplug = PciHotplug::default();
         let ports = hotplug.ports();
         board.attach(hotplug, &ports)?;
+        if let Some(number) = config.generation {
+            let vmgenid = Vmgenid::new(number);
+            let ports = vmgenid.ports();
+            board.attach(vmgenid, &ports)?;
+        }
         for (place, card) in cards::all(config) {
             board.put_card(place, card);
         }

@@ -3,11 +3,15 @@
 use std::fs::File;
 
 use ring3_core::clock::Clock;
+use ring3_core::device::DeviceId;
+use ring3_core::input::{DeviceInput, Input};
+use ring3_core::net::MacAddress;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Software};
 use crate::engines::EngineMaker;
+use crate::linux::seed::SEED_LEN;
 use crate::machine::{Vm, VmError};
 
 const STATE_NAME: &str = "machine";
@@ -34,6 +38,18 @@ pub struct SavedMachine {
     /// Number of resets, on which the random seed of the next start depends.
     resets: u64,
     is_off: bool,
+}
+
+/// What distinguishes a machine from others that continue from the same saved state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The addresses of the network cards, in their order; cards beyond them keep theirs. Drivers read them
+    /// when they start.
+    pub addresses: Vec<MacAddress>,
+    /// The seed for the kernel of later starts; see [`Config::rng_seed`].
+    pub rng_seed: [u8; SEED_LEN],
+    /// The generation ID, if the machine has one. The guest is told of it.
+    pub generation: [u8; 16],
 }
 
 impl SavedMachine {
@@ -97,7 +113,36 @@ impl Vm {
     /// Makes the saved machine again, to be run by `engine`. Its drives must be attached as they were, with
     /// the same contents.
     pub fn restore(saved: &SavedMachine, engine: impl EngineMaker) -> Result<Vm, VmError> {
-        let SavedMachine { version, config, software, cpu, memory, board, clock, .. } = saved;
+        Vm::restore_as(saved, saved.config.clone(), engine)
+    }
+
+    /// Makes a machine that continues from `saved` as one of its own, with this identity.
+    pub fn restore_with_identity(
+        saved: &SavedMachine,
+        identity: &Identity,
+        engine: impl EngineMaker,
+    ) -> Result<Vm, VmError> {
+        let mut config = saved.config.clone();
+        for (nic, address) in config.nics.iter_mut().zip(&identity.addresses) {
+            nic.mac = *address;
+        }
+        config.rng_seed = Some(identity.rng_seed);
+        let has_generation = config.generation.is_some();
+        config.generation = config.generation.map(|_| identity.generation);
+        let mut vm = Vm::restore_as(saved, config, engine)?;
+        if has_generation {
+            let input = DeviceInput::Generation(identity.generation);
+            vm.take_input(Input::Device { device: DeviceId::VMGENID, input });
+        }
+        Ok(vm)
+    }
+
+    fn restore_as(
+        saved: &SavedMachine,
+        config: Config,
+        engine: impl EngineMaker,
+    ) -> Result<Vm, VmError> {
+        let SavedMachine { version, software, cpu, memory, board, clock, .. } = saved;
         if *version > STATE_VERSION {
             let name = STATE_NAME.to_owned();
             let too_new = RestoreError::TooNew { name, found: *version, known: STATE_VERSION };
@@ -107,9 +152,9 @@ impl Vm {
             name: STATE_NAME.to_owned(),
             reason: reason.to_owned(),
         };
-        let mut vm = Vm::assemble(config.clone(), software.clone(), engine)?;
+        let mut vm = Vm::assemble(config, software.clone(), engine)?;
         vm.cpu.restore(cpu)?;
-        if vm.cpu.model != config.cpu {
+        if vm.cpu.model != vm.config.cpu {
             return Err(damaged("its processor is of another model").into());
         }
         if vm.cpu.instructions > INSTRUCTIONS_MAX || clock.picos_per_instruction() == 0 {

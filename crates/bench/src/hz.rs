@@ -307,8 +307,8 @@ impl System {
     /// Returns a line that says what a tick costs.
     fn conclusion(&self) -> String {
         let mut line = conclusion(&self.name, &self.curve().points);
-        if let Some(instructions) = instructions_per_tick(&self.pairs) {
-            line = format!("{line}; {instructions:.0} instructions a tick");
+        if let Some(Line { slope, error, .. }) = instructions_per_tick(&self.pairs) {
+            line = format!("{line}; {slope:.0} ±{error:.0} instructions a tick");
         }
         let runs = || self.pairs.iter().map(|(_, with)| with.counted);
         let ticks: f64 = runs().map(|counted| f64::from(counted.ticks)).sum();
@@ -338,15 +338,15 @@ fn overhead(without: &Run, with: &Run, start: f64) -> f64 {
     1.0 - each(without) / each(with)
 }
 
-/// Returns the instructions of a tick, by a line through those that are not the loop's in each run: starting, and the
-/// switch to a clock that ticks, take as many in each.
-fn instructions_per_tick(pairs: &Pairs) -> Option<f64> {
+/// Returns the line whose slope is the instructions of a tick. It goes through those of each run that are not the
+/// loop's: starting, and the switch to a clock that ticks, take about as many in each.
+fn instructions_per_tick(pairs: &Pairs) -> Option<Line> {
     let point = |(_, with): &(Run, Run)| {
         let others = with.instructions? - ITERATION * f64::from(with.counted.iterations);
         Some((f64::from(with.counted.ticks), others))
     };
     let points: Vec<_> = pairs.iter().filter_map(point).collect();
-    Line::through(&points).map(|line| line.slope)
+    Line::through(&points)
 }
 
 /// Returns the lines of the table. Tern stands beside the paper's system, which is like it.
@@ -434,9 +434,9 @@ mod tests {
         assert!((overhead(&start, &longer, 0.5) - 0.02).abs() < 1e-9);
         // 1000 instructions are neither the loop's nor those of ticks.
         let pairs = vec![(without, with), (without, run(10, 990, 1.0, 7950.0))];
-        let each = instructions_per_tick(&pairs).unwrap();
+        let each = instructions_per_tick(&pairs).unwrap().slope;
         assert!((each - 200.0).abs() < 1e-9, "{each}");
-        assert_eq!(instructions_per_tick(&vec![(without, with)]), None);
+        assert!(instructions_per_tick(&vec![(without, with)]).is_none());
     }
 
     #[test]

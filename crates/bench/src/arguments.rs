@@ -24,7 +24,7 @@ pub(crate) enum What {
     Idle(IdleArguments),
     /// Save booted machines of several sizes, continue them, and continue a hundred from one file, in ring3 and,
     /// but for the hundred, in QEMU
-    Restore(Settings),
+    Restore(RestoreArguments),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
@@ -81,6 +81,23 @@ pub(crate) struct IdleArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) time: u32,
+}
+
+/// The arguments of `ring3 bench restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// The memory of the guests, in MiB. The many machines from one file have that of the last one
+    #[arg(long, value_name = "MIB", default_value = "128,2048,512", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=2048))]
+    pub(crate) memory: Vec<u32>,
+
+    /// The number of machines that continue from one file
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) machines: u32,
 }
 
 /// The arguments of `ring3 bench driver`.
@@ -286,7 +303,7 @@ impl What {
         let (settings, plot) = match self {
             What::Boot(arguments) => (&arguments.settings, &None),
             What::Idle(arguments) => (&arguments.settings, &None),
-            What::Restore(settings) => (settings, &None),
+            What::Restore(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),

@@ -171,7 +171,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
     match &arguments.what {
         What::Boot(arguments) => boot::measure(arguments),
         What::Idle(arguments) => idle::measure(arguments),
-        What::Restore(settings) => restore::measure(settings),
+        What::Restore(arguments) => restore::measure(arguments),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::System(arguments) => system::measure(arguments),

@@ -15,14 +15,9 @@ use std::time::Instant;
 use super::data::Log;
 use super::peer::{Kind, PROMPT, Peer, QEMU};
 use super::statistics::{Series, cell};
-use super::{BenchError, Settings, show};
+use super::{BenchError, show};
+use crate::arguments::RestoreArguments;
 
-/// The memory of the guests, in MiB.
-const SIZES: [u32; 3] = [128, 512, 2048];
-/// The memory, in MiB, of the machine from whose file many are made.
-const SHARED: u32 = 512;
-/// How many machines continue from one file.
-const MACHINES: usize = 100;
 /// The name of the snapshot in QEMU's image.
 const TAG: &str = "moment";
 
@@ -36,7 +31,8 @@ struct Machine<'a> {
 }
 
 /// Saves machines of all sizes, and continues and boots them in turns.
-pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
+pub(super) fn measure(arguments: &RestoreArguments) -> Result<(), BenchError> {
+    let RestoreArguments { settings, memory: sizes, machines: number } = arguments;
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let make = |kind, memory| -> Result<Machine<'_>, BenchError> {
         let kernel = settings.guest("linux-686/vmlinuz")?;
@@ -52,7 +48,7 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
     show("shell answers.")?;
     show("                             booted        runs     answers       file")?;
     let mut log = Log::begin(settings)?;
-    for memory in SIZES {
+    for &memory in sizes {
         for kind in Kind::installed() {
             // The interpreter continues what the translator has saved: the file is the same for both.
             let maker = make(if kind == Kind::Qemu { kind } else { Kind::Translator }, memory)?;
@@ -86,21 +82,22 @@ pub(super) fn measure(settings: &Settings) -> Result<(), BenchError> {
             show(&format!("{name:<11} {memory:>4} MiB {booted}{runs}{answers} {file:>6} MiB"))?;
         }
     }
+    let Some(&shared) = sizes.last() else { return Ok(()) };
     show(&format!(
-        "\n{MACHINES} machines of {SHARED} MiB from one file, each after its shell has answered:"
+        "\n{number} machines of {shared} MiB from one file, each after its shell has answered:"
     ))?;
     show(
         "the sum of their shares of the host's memory (PSS) in MiB, and that of one that was booted.",
     )?;
     let booted = {
-        let mut peer = make(Kind::Translator, SHARED)?.boot()?;
+        let mut peer = make(Kind::Translator, shared)?.boot()?;
         peer.wait_for(PROMPT)?;
         peer.memory()? >> 10
     };
     for kind in [Kind::Translator, Kind::Interpreter] {
-        let machine = make(kind, SHARED)?;
+        let machine = make(kind, shared)?;
         let mut machines = Vec::new();
-        for _ in 0..MACHINES {
+        for _ in 0..*number {
             let mut peer = machine.restore()?;
             peer.wait_for(PROMPT)?;
             machines.push(peer);

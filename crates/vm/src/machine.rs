@@ -215,7 +215,7 @@ impl Vm {
         software: Software,
         engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
-        let mut vm = Vm::assemble(config, software, engine)?;
+        let mut vm = Vm::assemble(config, Arc::new(software), engine)?;
         vm.reset()?;
         Ok(vm)
     }
@@ -223,7 +223,7 @@ impl Vm {
     /// Puts the parts together, before anything has a state.
     fn assemble(
         config: Config,
-        software: Software,
+        software: Arc<Software>,
         engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
         if config.serial_ports > 4 {
@@ -238,7 +238,6 @@ impl Vm {
         software.any_kernel().map_or(Ok(()), |kernel| kernel_file::check(&kernel.image))?;
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;
-        let software = Arc::new(software);
         let fw_cfg = facts::describe(&config, &software)?;
         let rom = match &*software {
             Software::Firmware { image, video, .. } => {

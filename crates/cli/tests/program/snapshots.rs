@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use serde_json::json;
 
-use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3, system_program};
 use crate::tern::has_tern;
@@ -426,5 +426,27 @@ fn copies_with_new_identities_differ() {
         let nic = "user,mac=52:54:00:00:00:77";
         let (_, given) = continued(&["--new-identity", "--nic", nic]);
         assert!(given.starts_with("52:54:00:00:00:77"), "{given}");
+    }
+}
+
+/// The benchmark continues machines with both engines, and they share what they have not changed.
+#[test]
+fn the_benchmark_restores_machines_that_share_memory() {
+    let guests = file("initramfs.cpio.gz");
+    let mut bench = ring3();
+    bench.args(["bench", "restore", "--runs", "1", "--memory", "256", "--machines", "3"]);
+    // Without QEMU, which takes longer.
+    bench.arg("--guests").arg(guests.parent().unwrap()).env("PATH", "");
+    let text = String::from_utf8(output(&mut bench)).unwrap();
+    for engine in ["ring3 ", "interpreter "] {
+        let mut rows = text.lines().filter_map(|line| line.strip_prefix(engine));
+        let times = rows.next().unwrap_or_default();
+        assert!(times.contains("256 MiB"), "{text}");
+        let memory = rows.next().unwrap_or_default().split_whitespace();
+        let [all, booted] = memory.map(|word| word.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+        else {
+            panic!("{text}");
+        };
+        assert!(0 < all && all < 3 * booted, "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! A whole machine, saved and restored.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use ring3_core::clock::Clock;
 use ring3_core::device::DeviceId;
@@ -30,7 +31,9 @@ const INSTRUCTIONS_MAX: u64 = u64::MAX / 2;
 pub struct SavedMachine {
     version: u32,
     config: Config,
-    software: Software,
+    /// Kernel and RAM disk may be large, and machines only read them.
+    #[serde(with = "shared")]
+    software: Arc<Software>,
     cpu: SavedState,
     memory: SavedState,
     board: SavedState,
@@ -50,6 +53,24 @@ pub struct Identity {
     pub rng_seed: [u8; SEED_LEN],
     /// The generation ID, if the machine has one. The guest is told of it.
     pub generation: [u8; 16],
+}
+
+/// Stores what is shared as if it were not.
+mod shared {
+    use super::{Arc, Deserialize, Serialize, Software};
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        software: &Arc<Software>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        software.as_ref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<Software>, D::Error> {
+        Software::deserialize(from).map(Arc::new)
+    }
 }
 
 impl SavedMachine {
@@ -100,7 +121,7 @@ impl Vm {
         SavedMachine {
             version: STATE_VERSION,
             config: self.config.clone(),
-            software: (*self.software).clone(),
+            software: Arc::clone(&self.software),
             cpu: self.cpu.save(),
             memory,
             board: self.board.save(),
@@ -152,7 +173,7 @@ impl Vm {
             name: STATE_NAME.to_owned(),
             reason: reason.to_owned(),
         };
-        let mut vm = Vm::assemble(config, software.clone(), engine)?;
+        let mut vm = Vm::assemble(config, Arc::clone(software), engine)?;
         vm.cpu.restore(cpu)?;
         if vm.cpu.model != vm.config.cpu {
             return Err(damaged("its processor is of another model").into());

@@ -1,5 +1,5 @@
-/* dd [if=FILE] [of=FILE] [bs=BYTES] [count=BLOCKS] [skip=BLOCKS] [seek=BLOCKS] [conv=notrunc]: copies blocks. Numbers
-   may end with k or M. */
+/* dd [if=FILE] [of=FILE] [bs=BYTES] [count=BLOCKS] [skip=BLOCKS] [seek=BLOCKS] [conv=notrunc]: copies blocks.
+   Numbers may end with k or M. */
 
 #include <errno.h>
 #include <fcntl.h>

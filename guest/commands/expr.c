@@ -51,8 +51,9 @@ static char *match(const char *text, const char *pattern)
     int matched = regexec(&regex, text, 2, groups, 0) == 0 && groups[0].rm_so == 0;
     if (!regex.re_nsub)
         return string_of(matched ? groups[0].rm_eo : 0);
-    return matched && groups[1].rm_so >= 0 ? strndup(text + groups[1].rm_so, groups[1].rm_eo - groups[1].rm_so)
-                                           : strdup("");
+    return matched && groups[1].rm_so >= 0
+               ? strndup(text + groups[1].rm_so, groups[1].rm_eo - groups[1].rm_so)
+               : strdup("");
 }
 
 static char *calculate(const char *left, char operator, const char *right)
@@ -64,7 +65,8 @@ static char *calculate(const char *left, char operator, const char *right)
         fail(b ? "the result is too large" : "division by zero");
     int overflow = 0;
     if (operator == '+' || operator == '-') {
-        result = (long long)((unsigned long long)a + (operator == '+' ? (unsigned long long)b : 0 - (unsigned long long)b));
+        result = (long long)((unsigned long long)a
+                             + (operator == '+' ? (unsigned long long)b : 0 - (unsigned long long)b));
         overflow = (operator == '+') == (b >= 0) ? result < a : result > a;
     } else if (operator == '*') {
         result = (long long)((unsigned long long)a * (unsigned long long)b);

@@ -1,4 +1,5 @@
-/* fetch [-o FILE] http://HOST[:PORT][/PATH]: gets a file by HTTP/1.0 (RFC 1945), to standard output or FILE. */
+/* fetch [-o FILE] http://HOST[:PORT][/PATH]: gets a file by HTTP/1.0 (RFC 1945), to standard output or
+   FILE. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,8 @@ static int dial(void)
     return fd;
 }
 
-/* Reads until the head is there. Returns the number of bytes read, and where the body begins; 0 if there is no end. */
+/* Reads until the head is there. Returns the number of bytes read, and where the body begins; 0 if there is
+   no end. */
 static size_t read_head(int fd, size_t *body)
 {
     size_t used = 0;
@@ -141,7 +143,8 @@ int main(int argc, char **argv)
     int fd = dial();
     if (fd < 0)
         return 1;
-    int bytes = snprintf(buffer, sizeof buffer, "GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host);
+    int bytes = snprintf(buffer, sizeof buffer, "GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n",
+                         path, host);
     if ((size_t)bytes >= sizeof buffer || write_all(fd, buffer, bytes) < 0)
         return fail(host, strerror(errno));
     return get(fd, argv[optind], file);

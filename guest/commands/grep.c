@@ -51,7 +51,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: grep [-cinqvE] PATTERN [FILE...]\n");
         return 2;
     }
-    if (regcomp(&pattern, argv[optind], REG_NOSUB | (ignore_case ? REG_ICASE : 0) | (extended ? REG_EXTENDED : 0))) {
+    if (regcomp(&pattern, argv[optind],
+                REG_NOSUB | (ignore_case ? REG_ICASE : 0) | (extended ? REG_EXTENDED : 0))) {
         fprintf(stderr, "grep: %s is no regular expression\n", argv[optind]);
         return 2;
     }

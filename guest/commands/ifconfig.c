@@ -1,4 +1,5 @@
-/* ifconfig [INTERFACE [ADDRESS[/BITS] [gateway ADDRESS] [dns ADDRESS]... | dhcp]]: shows interfaces, or sets one. */
+/* ifconfig [INTERFACE [ADDRESS[/BITS] [gateway ADDRESS] [dns ADDRESS]... | dhcp]]: shows interfaces, or sets
+   one. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,8 +38,9 @@ static void show(const struct net_interface *i)
     if (i->lease)
         printf(" for %u s", (unsigned)i->lease);
     if (i->drivers)
-        printf("\n    address %02x:%02x:%02x:%02x:%02x:%02x, driver number %u", i->ethernet[0], i->ethernet[1],
-               i->ethernet[2], i->ethernet[3], i->ethernet[4], i->ethernet[5], (unsigned)i->drivers);
+        printf("\n    address %02x:%02x:%02x:%02x:%02x:%02x, driver number %u", i->ethernet[0],
+               i->ethernet[1], i->ethernet[2], i->ethernet[3], i->ethernet[4], i->ethernet[5],
+               (unsigned)i->drivers);
     if (i->gateway)
         printf("\n    gateway %s", text(i->gateway));
     for (int k = 0; k < NET_NAMESERVERS; k++)

@@ -1,6 +1,6 @@
-/* nc [-u] [-N] HOST PORT, nc [-u] [-N] -l [ADDRESS] PORT: connects, or waits for a connection; then standard input
-   goes to the peer, and what comes from it to standard output, until the peer ends. With -N the end of standard input
-   is passed on to the peer. */
+/* nc [-u] [-N] HOST PORT, nc [-u] [-N] -l [ADDRESS] PORT: connects, or waits for a connection; then standard
+   input goes to the peer, and what comes from it to standard output, until the peer ends. With -N the end of
+   standard input is passed on to the peer. */
 
 #include <errno.h>
 #include <netdb.h>

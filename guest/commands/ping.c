@@ -38,7 +38,8 @@ static int await(int fd, uint32_t number, uint64_t end)
         ssize_t got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
         if (got < 0)
             return -errno;
-        if (got >= (ssize_t)HEADER && answer[0] == ECHO_REPLY && (uint32_t)(answer[6] << 8 | answer[7]) == number)
+        if (got >= (ssize_t)HEADER && answer[0] == ECHO_REPLY
+            && (uint32_t)(answer[6] << 8 | answer[7]) == number)
             return got;
     }
     return 0;

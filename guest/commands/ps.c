@@ -19,7 +19,8 @@ int main(void)
     printf("%5s %5s %5s %8s %8s %s\n", "PID", "PPID", "PGID", "TIME/ms", "KiB", "NAME");
     for (uint32_t i = 0; i < m.w[0] / sizeof *infos; i++) {
         const struct pm_info *info = &infos[i];
-        const struct process_info *process = SLOT_OF(info->endpoint) < SLOTS ? &kernel[SLOT_OF(info->endpoint)] : NULL;
+        const struct process_info *process =
+            SLOT_OF(info->endpoint) < SLOTS ? &kernel[SLOT_OF(info->endpoint)] : NULL;
         uint64_t run = 0;
         uint32_t pages = 0;
         if (process && process->endpoint == info->endpoint) {

@@ -1,5 +1,5 @@
-/* stty [[-]echo] [[-]icanon] [[-]isig] [[-]onlcr] [[-]icrnl] [sane] [rows N] [cols N] [SPEED]: shows or sets the
-   terminal of standard input. */
+/* stty [[-]echo] [[-]icanon] [[-]isig] [[-]onlcr] [[-]icrnl] [sane] [rows N] [cols N] [SPEED]: shows or sets
+   the terminal of standard input. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,8 @@ int main(int argc, char **argv)
         if (set_flag(&state, argv[i]))
             continue;
         if (strcmp(argv[i], "sane") == 0)
-            state.flags = TERMINAL_ECHO | TERMINAL_LINES | TERMINAL_SIGNALS | TERMINAL_OUTPUT | TERMINAL_INPUT;
+            state.flags =
+                TERMINAL_ECHO | TERMINAL_LINES | TERMINAL_SIGNALS | TERMINAL_OUTPUT | TERMINAL_INPUT;
         else if (strcmp(argv[i], "rows") == 0 && i + 1 < argc)
             state.rows = atoi(argv[++i]);
         else if (strcmp(argv[i], "cols") == 0 && i + 1 < argc)

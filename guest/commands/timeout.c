@@ -27,7 +27,8 @@ int main(int argc, char **argv)
     int status;
     if (!end || *end || !(seconds >= 0 && seconds <= 1e6))
         return usage("timeout SECONDS COMMAND...");
-    struct itimerval timer = {.it_value = {(time_t)seconds, (suseconds_t)((seconds - (time_t)seconds) * 1e6)}};
+    struct itimerval timer = {.it_value = {(time_t)seconds,
+                              (suseconds_t)((seconds - (time_t)seconds) * 1e6)}};
     child = fork();
     if (child == 0) {
         execvp(argv[2], argv + 2);

@@ -11,6 +11,7 @@ int main(void)
         return 1;
     }
     long seconds = (long)now.tv_sec;
-    printf("up %ld days, %ld:%02ld:%02ld\n", seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    printf("up %ld days, %ld:%02ld:%02ld\n", seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60,
+           seconds % 60);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Rows in 16-bit code: real mode, virtual-8086 mode and 16-bit protected mode. All of it is copied to segment 1000h. */
+/* Rows in 16-bit code: real mode, virtual-8086 mode and 16-bit protected mode. All of it is copied to segment
+   1000h. */
 
 #include "rows.inc"
 

@@ -1,4 +1,5 @@
-/* The machine as rows find it: flat segments, pages as they are in memory, the local APIC on, all interrupts of the 8259A masked. */
+/* The machine as rows find it: flat segments, pages as they are in memory, the local APIC on, all interrupts
+   of the 8259A masked. */
 
 #include "exits.h"
 
@@ -38,9 +39,9 @@ uint32_t adapter;
 
 extern volatile uint32_t real_vectors[];
 extern char low_begin[], low_end[], user_begin[], user_end[];
-extern void divide_error(void), breakpoint(void), debug(void), undefined(void), general_protection(void), page_fault(void),
-    numeric_error(void), nothing(void), leave_user(void), end_of_interrupt(void), serial_interrupt(void), by_gate(void),
-    second_code(void), unexpected(void);
+extern void divide_error(void), breakpoint(void), debug(void), undefined(void), general_protection(void),
+    page_fault(void), numeric_error(void), nothing(void), leave_user(void), end_of_interrupt(void),
+    serial_interrupt(void), by_gate(void), second_code(void), unexpected(void);
 
 static uint64_t segment(uint32_t base, uint32_t limit, uint32_t flags) {
     uint64_t low = (limit & 0xffff) | (uint64_t)(base & 0xffffff) << 16;
@@ -106,7 +107,8 @@ static void prepare_tasks(void) {
     __asm__ volatile("ltr %0" : : "r"((uint16_t)FIRST_TASK));
 }
 
-/* All addresses are physical ones. Users have the low memory of virtual-8086 mode, and code and a stack of their own. */
+/* All addresses are physical ones. Users have the low memory of virtual-8086 mode, and code and a stack of
+   their own. */
 static void prepare_pages(void) {
     for (uint32_t page = 0; page < PAGES; page++) {
         uint32_t address = page << 12;

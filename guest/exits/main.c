@@ -1,6 +1,7 @@
 /*
- * What leaves ordinary execution: device registers, privileged instructions, interrupts, exceptions, far transfers and
- * tasks, one at a time and again and again. A kernel by the Multiboot Specification for `ring3 bench exits`, which talks to it by COM1:
+ * What leaves ordinary execution: device registers, privileged instructions, interrupts, exceptions, far
+ * transfers and tasks, one at a time and again and again. A kernel by the Multiboot Specification for `ring3
+ * bench exits`, which talks to it by COM1:
  *
  *   list          prints the name and the count of each row that this machine has
  *   NAME COUNT    does it so often, and prints the name and what was computed

@@ -341,7 +341,8 @@ user_stack:
         end_of_user
 
         .text
-/* #GP: of the supervisor and of users it goes on after two bytes, and executes for virtual-8086 mode what that may not. */
+/* #GP: of the supervisor and of users it goes on after two bytes, and executes for virtual-8086 mode what
+   that may not. */
         .global general_protection
 general_protection:
         test dword ptr [esp + 12], VIRTUAL_8086

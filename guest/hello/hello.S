@@ -1,11 +1,12 @@
-/* The smallest kernel that tells something: it writes a line to the first serial port, ends the run by the debug
-   exit (or, where there is none, by ACPI), and is loaded by any boot loader that follows the Multiboot
+/* The smallest kernel that tells something: it writes a line to the first serial port, ends the run by the
+   debug exit (or, where there is none, by ACPI), and is loaded by any boot loader that follows the Multiboot
    Specification. The book's chapter for authors of kernels builds and boots it. */
 
         .intel_syntax noprefix
 
 #define MAGIC 0x1badb002        /* Multiboot 0.6.96, 3.1 */
-#define COM1 0x3f8              /* 16550: transmit buffer; line status is 5 behind, its bit 5: buffer is empty */
+#define COM1 0x3f8              /* 16550: transmit buffer; line status is 5 behind, its bit 5: buffer is
+                                   empty */
 #define DEBUG_EXIT 0xf4
 #define PM1A_CONTROL 0x604      /* of the board that QEMU and ring3 have; others say it in their FADT */
 #define SLEEP_S5 0x2000         /* SLP_EN, with the SLP_TYP that this board's \_S5 has: 0 */

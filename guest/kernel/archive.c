@@ -1,5 +1,5 @@
-/* The boot archive: cpio, format "newc" (a header of 110 characters, the name, the contents; each padded to 4), and
-   the programs in it, which are ELF files (System V ABI, "Object Files"). */
+/* The boot archive: cpio, format "newc" (a header of 110 characters, the name, the contents; each padded to
+   4), and the programs in it, which are ELF files (System V ABI, "Object Files"). */
 
 #include "kernel.h"
 
@@ -46,7 +46,8 @@ const uint8_t *archive_find(const char *path, uint32_t *bytes)
             return NULL;
         *bytes = hexadecimal(header + FILE_SIZE);
         contents = (at + HEADER + name_bytes + 3) & ~3u;
-        if (name_bytes > boot.archive_bytes || *bytes > boot.archive_bytes || contents > boot.archive_bytes - *bytes)
+        if (name_bytes > boot.archive_bytes || *bytes > boot.archive_bytes
+            || contents > boot.archive_bytes - *bytes)
             return NULL;
         if (strlen(path) + 1 == name_bytes && memcmp(header + HEADER, path, name_bytes) == 0)
             return archive + contents;
@@ -66,7 +67,8 @@ static int load(struct process *process, const uint8_t *file, uint32_t bytes, co
         return -ENOEXEC;
     /* Its contents are copied, so even a segment that is only read is mapped as writable. */
     error = space_map(process, &first, end - first, MAP_WRITE, &physical);
-    return error != 0 ? error : copy_out(process, segment->address, file + segment->offset, segment->file_bytes);
+    return error != 0 ? error
+                      : copy_out(process, segment->address, file + segment->offset, segment->file_bytes);
 }
 
 int program_load(struct process *process, const uint8_t *file, uint32_t bytes, uint32_t *eip)

@@ -1,4 +1,5 @@
-/* The first instructions: from the boot loader's state (Multiboot 0.6.96, 3.2) to kernel_main with paging on. */
+/* The first instructions: from the boot loader's state (Multiboot 0.6.96, 3.2) to kernel_main with paging
+   on. */
 
 #define BASE 0xc0000000
 #define MAGIC 0x1badb002
@@ -6,8 +7,9 @@
 #define ADDRESSES 0x10000       /* the address fields are valid */
 #define LARGE_PAGES 192         /* of 4 MiB: 768 MiB of physical memory */
 
-/* The header is the first thing of the kernel, so that it is in the file's first 8 KiB. What tcc links is no ELF file
-   with physical addresses, but the bytes of memory: the header then says where they belong (3.1.3). */
+/* The header is the first thing of the kernel, so that it is in the file's first 8 KiB. What tcc links is no
+   ELF file with physical addresses, but the bytes of memory: the header then says where they belong
+   (3.1.3). */
     .text
     .align 4
 header:

@@ -1,6 +1,6 @@
-/* Time: the time-stamp counter, and a timer that interrupts when something is due. The timer is the local APIC's
-   (SDM vol. 3, 11.5.4) or counter 0 of the 8254 (data sheet). It ticks at a frequency, or, in tickless operation,
-   fires once for what comes next, and not at all while nothing does. */
+/* Time: the time-stamp counter, and a timer that interrupts when something is due. The timer is the local
+   APIC's (SDM vol. 3, 11.5.4) or counter 0 of the 8254 (data sheet). It ticks at a frequency, or, in tickless
+   operation, fires once for what comes next, and not at all while nothing does. */
 
 #include "kernel.h"
 

@@ -14,8 +14,8 @@ static void stop(uint32_t vector, uint32_t address)
 {
     if (current->rights.manager >= SERVICES || service(current->rights.manager) == NULL
         || service(current->rights.manager) == current)
-        panic("%s: exception %u at %x, address %x, error %x\n", current->name, vector, current->context->eip, address,
-              current->context->error);
+        panic("%s: exception %u at %x, address %x, error %x\n", current->name, vector, current->context->eip,
+              address, current->context->error);
     raise_event(current, EVENT_EXCEPTION, vector, address);
     current->state |= STATE_STOPPED;
     make_unready(current);

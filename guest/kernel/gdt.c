@@ -28,9 +28,9 @@ static struct task_state state;
 static const struct process *map_owner;
 
 /* traps.S has an entry for each of these. */
-#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(16) X(17) X(18) \
-    X(19) X(48) X(49) X(80) X(81) X(82) X(83) X(84) X(85) X(86) X(87) X(88) X(89) X(90) X(91) X(92) X(93) X(94) \
-    X(95) X(96) X(255)
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(16) X(17) \
+    X(18) X(19) X(48) X(49) X(80) X(81) X(82) X(83) X(84) X(85) X(86) X(87) X(88) X(89) X(90) X(91) X(92) \
+    X(93) X(94) X(95) X(96) X(255)
 #define DECLARE(vector) extern void vector_##vector(void);
 #define ENTRY(vector) {vector, vector_##vector},
 EACH(DECLARE)

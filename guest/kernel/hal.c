@@ -134,8 +134,8 @@ int hal(struct process *caller)
         else if (function <= HAL_OUT_DOUBLE)
             port_out(size, port, registers->ecx);
         else
-            return port_string(caller, function <= HAL_IN_DOUBLES ? IO_IN : IO_OUT, size, port, registers->esi,
-                               registers->ecx);
+            return port_string(caller, function <= HAL_IN_DOUBLES ? IO_IN : IO_OUT, size, port,
+                               registers->esi, registers->ecx);
         return 0;
     }
     switch (function) {

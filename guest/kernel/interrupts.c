@@ -1,5 +1,5 @@
-/* The two 8259A (Intel 8259A data sheet), and who hears of each line. A line is masked when it interrupts, until
-   all of its processes have enabled it again: their drivers have then dealt with the devices. */
+/* The two 8259A (Intel 8259A data sheet), and who hears of each line. A line is masked when it interrupts,
+   until all of its processes have enabled it again: their drivers have then dealt with the devices. */
 
 #include "kernel.h"
 
@@ -29,7 +29,8 @@ void line_mask(uint32_t line, int is_masked)
 void interrupts_start(void)
 {
     /* ICW1: ICW4 follows; ICW2: vectors; ICW3: the cascade; ICW4: 8086 mode. */
-    static const uint8_t words[4][2] = {{0x11, 0x11}, {FIRST_VECTOR, FIRST_VECTOR + 8}, {1 << CASCADE, CASCADE}, {1, 1}};
+    static const uint8_t words[4][2] = {{0x11, 0x11}, {FIRST_VECTOR, FIRST_VECTOR + 8},
+                                        {1 << CASCADE, CASCADE}, {1, 1}};
 
     for (int i = 0; i < 4; i++) {
         out8(i == 0 ? COMMAND : MASK, words[i][0]);

@@ -30,7 +30,8 @@ static void wake(struct process *process, int result)
     make_ready(process);
 }
 
-/* Gives a message to a process that waits for it. Returns 0, or an error of the receiver's, which ends its wait. */
+/* Gives a message to a process that waits for it. Returns 0, or an error of the receiver's, which ends its
+   wait. */
 int deliver(struct process *receiver, endpoint_t source, const struct message *message)
 {
     int error = copy_out(receiver, receiver->message, message, sizeof *message);
@@ -121,7 +122,8 @@ static int send(struct process *caller, struct process *to, const struct message
     return 0;
 }
 
-/* Takes a message that is there already: notifications first, then those of tables, then those of senders that wait. */
+/* Takes a message that is there already: notifications first, then those of tables, then those of senders
+   that wait. */
 static void take(struct process *caller)
 {
     for (uint32_t word = 0; word < SLOTS / 32; word++)

@@ -26,7 +26,8 @@
 
 #define INTERRUPTS_ON 0x202u       /* EFLAGS with IF */
 
-/* The registers of a process that does not run, as traps.S pushes them. ESP and SS are there for ring 3 only. */
+/* The registers of a process that does not run, as traps.S pushes them. ESP and SS are there for ring 3
+   only. */
 struct frame {
     uint32_t es, ds, edi, esi, ebp, unused, ebx, edx, ecx, eax, vector, error, eip, cs, eflags, esp, ss;
 };
@@ -97,7 +98,8 @@ void make_ready(struct process *process);            /* if its state is 0 */
 void make_unready(struct process *process);
 void set_priority(struct process *process, uint32_t priority);
 struct frame *run_next(void);                        /* chooses a process; returns its context */
-uint64_t quantum_end(void);                          /* of `current`, in counts; 0: nobody else wants to run */
+/* of `current`, in counts; 0: nobody else wants to run */
+uint64_t quantum_end(void);
 
 /* ipc.c */
 int ipc(struct process *caller, uint32_t operation, endpoint_t endpoint, uint32_t message, uint32_t value);
@@ -155,7 +157,8 @@ void space_clear(struct process *process);
 void space_destroy(struct process *process);
 int space_fork(struct process *from, struct process *to);
 int space_map(struct process *process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t *physical);
-int space_map_device(struct process *process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t physical);
+int space_map_device(struct process *process, uint32_t *address, uint32_t bytes, uint32_t flags,
+                     uint32_t physical);
 int space_unmap(struct process *process, uint32_t address, uint32_t bytes);
 /* Returns the kernel's address of a byte of the process's memory, or NULL; resolves what a fault would. */
 uint8_t *space_byte(struct process *process, uint32_t address, int writes);
@@ -212,17 +215,61 @@ void idle(void);
 int system_trap(uint32_t operation, endpoint_t endpoint, struct message *message);
 
 /* The processor. */
-static inline void out8(uint16_t port, uint8_t value) { __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port)); }
-static inline void out16(uint16_t port, uint16_t value) { __asm__ volatile("outw %0, %1" : : "a"(value), "Nd"(port)); }
-static inline void out32(uint16_t port, uint32_t value) { __asm__ volatile("outl %0, %1" : : "a"(value), "Nd"(port)); }
-static inline uint8_t in8(uint16_t port) { uint8_t v; __asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port)); return v; }
-static inline uint16_t in16(uint16_t port) { uint16_t v; __asm__ volatile("inw %1, %0" : "=a"(v) : "Nd"(port)); return v; }
-static inline uint32_t in32(uint16_t port) { uint32_t v; __asm__ volatile("inl %1, %0" : "=a"(v) : "Nd"(port)); return v; }
-static inline uint64_t tsc(void) { uint32_t l, h; __asm__ volatile("rdtsc" : "=a"(l), "=d"(h)); return (uint64_t)h << 32 | l; }
-static inline uint32_t lowest_bit(uint32_t v) { uint32_t n; __asm__("bsfl %1, %0" : "=r"(n) : "r"(v)); return n; }
-static inline uint32_t fault_address(void) { uint32_t v; __asm__ volatile("movl %%cr2, %0" : "=r"(v)); return v; }
+static inline void out8(uint16_t port, uint8_t value)
+{
+    __asm__ volatile("outb %0, %1" : : "a"(value), "Nd"(port));
+}
+static inline void out16(uint16_t port, uint16_t value)
+{
+    __asm__ volatile("outw %0, %1" : : "a"(value), "Nd"(port));
+}
+static inline void out32(uint16_t port, uint32_t value)
+{
+    __asm__ volatile("outl %0, %1" : : "a"(value), "Nd"(port));
+}
+static inline uint8_t in8(uint16_t port)
+{
+    uint8_t v;
+    __asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port));
+    return v;
+}
+static inline uint16_t in16(uint16_t port)
+{
+    uint16_t v;
+    __asm__ volatile("inw %1, %0" : "=a"(v) : "Nd"(port));
+    return v;
+}
+static inline uint32_t in32(uint16_t port)
+{
+    uint32_t v;
+    __asm__ volatile("inl %1, %0" : "=a"(v) : "Nd"(port));
+    return v;
+}
+static inline uint64_t tsc(void)
+{
+    uint32_t l, h;
+    __asm__ volatile("rdtsc" : "=a"(l), "=d"(h));
+    return (uint64_t)h << 32 | l;
+}
+static inline uint32_t lowest_bit(uint32_t v)
+{
+    uint32_t n;
+    __asm__("bsfl %1, %0" : "=r"(n) : "r"(v));
+    return n;
+}
+static inline uint32_t fault_address(void)
+{
+    uint32_t v;
+    __asm__ volatile("movl %%cr2, %0" : "=r"(v));
+    return v;
+}
 static inline void load_directory(uint32_t v) { __asm__ volatile("movl %0, %%cr3" : : "r"(v) : "memory"); }
-static inline uint32_t loaded_directory(void) { uint32_t v; __asm__ volatile("movl %%cr3, %0" : "=r"(v)); return v; }
+static inline uint32_t loaded_directory(void)
+{
+    uint32_t v;
+    __asm__ volatile("movl %%cr3, %0" : "=r"(v));
+    return v;
+}
 static inline void forget_page(uint32_t a) { __asm__ volatile("invlpg (%0)" : : "r"(a) : "memory"); }
 
 #endif

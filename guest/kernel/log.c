@@ -1,5 +1,5 @@
-/* The kernel's log: a ring of text, which GETINFO returns. With the word `debug` on the command line, and at a panic,
-   it also goes to the first serial port and to the debug console of emulators (port E9h or 402h). */
+/* The kernel's log: a ring of text, which GETINFO returns. With the word `debug` on the command line, and at
+   a panic, it also goes to the first serial port and to the debug console of emulators (port E9h or 402h). */
 
 #include <stdarg.h>
 

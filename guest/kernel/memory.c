@@ -33,7 +33,8 @@ static void add_free(uint32_t page)
     pages_free++;
 }
 
-/* Takes the boot loader's information. The archive stays where it is; the information itself is not needed later. */
+/* Takes the boot loader's information. The archive stays where it is; the information itself is not needed
+   later. */
 void memory_start(const uint32_t *information)
 {
     const uint8_t *map = at_physical(information[12]), *end = map + information[11], *entry;
@@ -119,8 +120,8 @@ static uint32_t pages_allocate(uint32_t count)
     return NO_PAGE;
 }
 
-/* A device may still write to the memory of a driver that has died, until another one resets it: so memory for DMA
-   stays with the service, whose next process gets it. */
+/* A device may still write to the memory of a driver that has died, until another one resets it: so memory
+   for DMA stays with the service, whose next process gets it. */
 uint32_t pages_for_dma(const struct process *process, uint32_t count)
 {
     static struct {

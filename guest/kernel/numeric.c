@@ -1,5 +1,5 @@
-/* The registers of the x87 and SSE, which are saved only when another process uses them: until then CR0.TS makes
-   its first such instruction raise #NM (SDM vol. 3, 13.4). */
+/* The registers of the x87 and SSE, which are saved only when another process uses them: until then CR0.TS
+   makes its first such instruction raise #NM (SDM vol. 3, 13.4). */
 
 #include "kernel.h"
 
@@ -58,7 +58,8 @@ static void load(struct process *process)
         process->has_numbers = 1;
         return;
     }
-    /* Bits that the register lacks would raise #GP (SDM vol. 1, 11.6.6); a signal handler may have set them. */
+    /* Bits that the register lacks would raise #GP (SDM vol. 1, 11.6.6); a signal handler may have set
+       them. */
     if (features & HAS_FXSR) {
         *(uint32_t *)(process->numbers + 24) &= 0xffbf;
         __asm__ volatile("fxrstor %0" : : "m"(process->numbers));

@@ -1,5 +1,5 @@
-/* Asynchronous messages: a table in the sender's memory (tern/ipc.h, SENDA). The kernel keeps its address, and for
-   each receiver the set of processes whose tables have something for it. */
+/* Asynchronous messages: a table in the sender's memory (tern/ipc.h, SENDA). The kernel keeps its address,
+   and for each receiver the set of processes whose tables have something for it. */
 
 #include "kernel.h"
 

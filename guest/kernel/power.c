@@ -46,8 +46,8 @@ static uint32_t table(const char *signature)
     return 0;
 }
 
-/* Finds the object \_S5 in the DSDT: a package whose first two numbers are the sleep types. Numbers are ZeroOp, OneOp,
-   or BytePrefix and a byte (ACPI 6.5, 20.2.3). */
+/* Finds the object \_S5 in the DSDT: a package whose first two numbers are the sleep types. Numbers are
+   ZeroOp, OneOp, or BytePrefix and a byte (ACPI 6.5, 20.2.3). */
 static int sleep_types(uint32_t dsdt, uint32_t types[2])
 {
     uint32_t bytes = word_at(dsdt + 4);

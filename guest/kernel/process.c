@@ -120,8 +120,9 @@ int process_set_rights(struct process *process, const struct rights *rights)
 {
     uint32_t old = process->rights.service;
 
-    if (rights->service >= SERVICES || rights->port_ranges > PORT_RANGES || rights->memory_ranges > MEMORY_RANGES
-        || rights->manager >= SERVICES || rights->priority > LAST_PRIORITY)
+    if (rights->service >= SERVICES || rights->port_ranges > PORT_RANGES
+        || rights->memory_ranges > MEMORY_RANGES || rights->manager >= SERVICES
+        || rights->priority > LAST_PRIORITY)
         return -EINVAL;
     if (services[old] == process)
         services[old] = NULL;

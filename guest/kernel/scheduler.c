@@ -1,6 +1,6 @@
-/* Which process runs: the first of the best queue that has one. A process that uses up its quantum sinks to the
-   next worse queue, so that an endless loop soon delays nobody, and rises again by one each time it waits before
-   its quantum is used up. */
+/* Which process runs: the first of the best queue that has one. A process that uses up its quantum sinks to
+   the next worse queue, so that an endless loop soon delays nobody, and rises again by one each time it waits
+   before its quantum is used up. */
 
 #include "kernel.h"
 
@@ -87,7 +87,8 @@ struct frame *run_next(void)
 {
     struct process *next = &processes[IDLE];
 
-    /* Only whoever waits, or has used up its quantum, is charged at this trap; others go on with their quantum. */
+    /* Only whoever waits, or has used up its quantum, is charged at this trap; others go on with their
+       quantum. */
     if (current->state != 0 || tsc() - started >= current->left)
         account();
     for (int queue = 0; queue <= LAST_PRIORITY; queue++) {

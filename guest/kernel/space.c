@@ -1,5 +1,6 @@
-/* The memory of a process: its page directory and tables (SDM vol. 3, 4.3). A page that is mapped but was never
-   touched has an entry that is not present, with ON_TOUCH. Pages that a fork shares are read-only, with ON_WRITE. */
+/* The memory of a process: its page directory and tables (SDM vol. 3, 4.3). A page that is mapped but was
+   never touched has an entry that is not present, with ON_TOUCH. Pages that a fork shares are read-only, with
+   ON_WRITE. */
 
 #include "kernel.h"
 
@@ -210,7 +211,8 @@ int space_map(struct process *process, uint32_t *address, uint32_t bytes, uint32
     return 0;
 }
 
-int space_map_device(struct process *process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t physical)
+int space_map_device(struct process *process, uint32_t *address, uint32_t bytes, uint32_t flags,
+                     uint32_t physical)
 {
     uint32_t bits = PRESENT | USER | DEVICE | (flags & MAP_WRITE ? WRITABLE : 0);
     int error;

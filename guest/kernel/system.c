@@ -8,11 +8,11 @@ static kernel_function *const calls[KERNEL_CALLS] = {
     [SYS_PRIORITY] = call_priority, [SYS_MAP] = call_map, [SYS_MAPPHYSICAL] = call_mapphysical,
     [SYS_UNMAP] = call_unmap, [SYS_CLEAR] = call_clear, [SYS_UMAP] = call_umap, [SYS_COPY] = call_copy,
     [SYS_SETGRANTS] = call_setgrants, [SYS_SAFECOPY] = call_safecopy, [SYS_VCOPY] = call_vcopy,
-    [SYS_DEVIO] = call_devio, [SYS_SDEVIO] = call_sdevio, [SYS_VDEVIO] = call_vdevio, [SYS_IRQCTL] = call_irqctl,
-    [SYS_ALARM] = call_alarm, [SYS_TIMES] = call_times, [SYS_SETCLOCK] = call_setclock,
-    [SYS_GETCLOCK] = call_getclock, [SYS_GETEVENT] = call_getevent, [SYS_SIGSEND] = call_sigsend,
-    [SYS_SIGRETURN] = call_sigreturn, [SYS_GETINFO] = call_getinfo, [SYS_ABORT] = call_abort,
-    [SYS_LOG] = call_log,
+    [SYS_DEVIO] = call_devio, [SYS_SDEVIO] = call_sdevio, [SYS_VDEVIO] = call_vdevio,
+    [SYS_IRQCTL] = call_irqctl, [SYS_ALARM] = call_alarm, [SYS_TIMES] = call_times,
+    [SYS_SETCLOCK] = call_setclock, [SYS_GETCLOCK] = call_getclock, [SYS_GETEVENT] = call_getevent,
+    [SYS_SIGSEND] = call_sigsend, [SYS_SIGRETURN] = call_sigreturn, [SYS_GETINFO] = call_getinfo,
+    [SYS_ABORT] = call_abort, [SYS_LOG] = call_log,
 };
 
 static int execute(struct process *caller, struct message *message)

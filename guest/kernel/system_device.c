@@ -119,7 +119,8 @@ static void describe(const struct process *process, struct process_info *info)
 }
 
 /* Copies at most `room` bytes of an object to the caller, and counts them. */
-static int give(struct process *caller, struct message *m, uint32_t offset, const void *object, uint32_t bytes)
+static int give(struct process *caller, struct message *m, uint32_t offset, const void *object,
+                uint32_t bytes)
 {
     uint32_t room = m->w[2] > offset ? m->w[2] - offset : 0;
 

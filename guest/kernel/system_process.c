@@ -2,7 +2,8 @@
 
 #include "kernel.h"
 
-/* Bits of EFLAGS that a process may set itself: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID (SDM vol. 1, 3.4.3). */
+/* Bits of EFLAGS that a process may set itself: CF, PF, AF, ZF, SF, TF, DF, OF, AC, ID (SDM vol. 1,
+   3.4.3). */
 #define USER_FLAGS 0x240dd5u
 
 /* What SIGRETURN needs, behind the frame of SIGSEND. */

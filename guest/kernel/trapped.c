@@ -1,5 +1,5 @@
-/* IN, OUT, INS and OUTS of processes of ring 3, which raise #GP (SDM vol. 1, 19.5): the kernel checks the rights
-   and executes them. */
+/* IN, OUT, INS and OUTS of processes of ring 3, which raise #GP (SDM vol. 1, 19.5): the kernel checks the
+   rights and executes them. */
 
 #include "kernel.h"
 

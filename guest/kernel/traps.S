@@ -1,6 +1,7 @@
-/* The ways into the kernel and out of it. A trap pushes the registers where the processor has pushed its own part:
-   in the entry of the process, for one of ring 3 (the TSS's ESP0 is there), and on its own stack, for one of
-   ring 0. The kernel runs on its only stack, with interrupts off, and leaves by the context of the next process. */
+/* The ways into the kernel and out of it. A trap pushes the registers where the processor has pushed its own
+   part: in the entry of the process, for one of ring 3 (the TSS's ESP0 is there), and on its own stack, for
+   one of ring 0. The kernel runs on its only stack, with interrupts off, and leaves by the context of the
+   next process. */
 
     .text
 

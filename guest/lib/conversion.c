@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* IEEE 754, binary64: 52 bits of the fraction, 11 of the exponent, the sign. What does not fit gives the number with
-   only the highest bit, as the processor does (Intel SDM volume 1, section 4.8.3.7). */
+/* IEEE 754, binary64: 52 bits of the fraction, 11 of the exponent, the sign. What does not fit gives the
+   number with only the highest bit, as the processor does (Intel SDM volume 1, section 4.8.3.7). */
 static uint64_t magnitude(double value, int *negative)
 {
     uint64_t bits, fraction;

@@ -42,8 +42,8 @@ uint64_t __udivmoddi4(uint64_t dividend, uint64_t divisor, uint64_t *remainder)
         quotient.half.high = divide(0, n.half.high, d.half.low, &rest.half.low);
         quotient.half.low = divide(rest.half.low, n.half.low, d.half.low, &rest.half.low);
     } else {
-        /* The quotient has one digit. Dividing half the dividend by the upper 32 significant bits of the divisor
-           gives a digit that is at most one too large (Warren, Hacker's Delight, 9-5). */
+        /* The quotient has one digit. Dividing half the dividend by the upper 32 significant bits of the
+           divisor gives a digit that is at most one too large (Warren, Hacker's Delight, 9-5). */
         for (shift = 1; shift < 32 && d.half.high >> shift; shift++)
             ;
         upper = shift == 32 ? d.half.high : d.half.high << (32 - shift) | d.half.low >> shift;

@@ -109,12 +109,13 @@ static uint32_t word_at(const uint8_t *packet, uint32_t at)
     return (uint32_t)packet[at] << 8 | packet[at + 1];
 }
 
-/* Takes the addresses out of an answer to the question. Returns 0, an error of netdb.h, or -1 if it is none. */
-static int read_answer(const uint8_t *packet, uint32_t bytes, const uint8_t *question, uint32_t question_bytes,
-                       struct dns_answer *answer)
+/* Takes the addresses out of an answer to the question. Returns 0, an error of netdb.h, or -1 if it is
+   none. */
+static int read_answer(const uint8_t *packet, uint32_t bytes, const uint8_t *question,
+                       uint32_t question_bytes, struct dns_answer *answer)
 {
-    if (bytes < question_bytes || memcmp(packet, question, 2) || !(packet[2] & 0x80) || word_at(packet, 4) != 1 ||
-        memcmp(packet + HEADER, question + HEADER, question_bytes - HEADER))
+    if (bytes < question_bytes || memcmp(packet, question, 2) || !(packet[2] & 0x80) ||
+        word_at(packet, 4) != 1 || memcmp(packet + HEADER, question + HEADER, question_bytes - HEADER))
         return -1;
     uint32_t code = packet[3] & 15, count = word_at(packet, 6), at = question_bytes;
     if (code)
@@ -122,7 +123,8 @@ static int read_answer(const uint8_t *packet, uint32_t bytes, const uint8_t *que
     answer->count = 0;
     decode_name(packet, bytes, HEADER, answer->name);
     while (count-- && (at = skip_name(packet, bytes, at)) != 0 && at + 10 <= bytes) {
-        uint32_t type = word_at(packet, at), class = word_at(packet, at + 2), length = word_at(packet, at + 8);
+        uint32_t type = word_at(packet, at), class = word_at(packet, at + 2),
+                 length = word_at(packet, at + 8);
         at += 10;
         if (at + length > bytes)
             break;

@@ -147,7 +147,9 @@ int file_flags(const char *mode)
 
 static unsigned access_of(int flags)
 {
-    unsigned access = (flags & 3) == O_RDWR ? FILE_READ | FILE_WRITE : (flags & 3) == O_WRONLY ? FILE_WRITE : FILE_READ;
+    unsigned access = (flags & 3) == O_RDWR     ? FILE_READ | FILE_WRITE
+                      : (flags & 3) == O_WRONLY ? FILE_WRITE
+                                                : FILE_READ;
 
     return access | (flags & O_APPEND ? FILE_APPEND : 0);
 }

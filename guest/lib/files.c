@@ -12,7 +12,8 @@
 #include <unistd.h>
 #include "request.h"
 
-/* The mask is the process's own: FS gets modes without its bits. It is passed on by a fork, not by an exec. */
+/* The mask is the process's own: FS gets modes without its bits. It is passed on by a fork, not by an
+   exec. */
 static mode_t mask = 022;
 
 mode_t umask(mode_t new)

@@ -38,8 +38,8 @@ static void repeat(struct sink *sink, char c, int count)
 }
 
 /* A prefix (sign, 0x), zeros, and a text, filled to the width. */
-static void put_field(struct sink *sink, const struct directive *d, const char *prefix, int zeros, const char *text,
-                      int length)
+static void put_field(struct sink *sink, const struct directive *d, const char *prefix, int zeros,
+                      const char *text, int length)
 {
     int prefix_length = strlen(prefix), fill = d->width - prefix_length - zeros - length;
 
@@ -94,7 +94,8 @@ static void put_text(struct sink *sink, struct directive *d, const char *text)
     put_field(sink, d, "", 0, text, d->precision < 0 ? strlen(text) : strnlen(text, d->precision));
 }
 
-/* A number as pieces: digits, zeros and the rest of the digits, of any length without a buffer of that length. */
+/* A number as pieces: digits, zeros and the rest of the digits, of any length without a buffer of that
+   length. */
 struct number {
     const char *digits;      /* significant ones */
     int count, point;        /* 0.DIGITS x 10^point */
@@ -114,7 +115,8 @@ static void put_digits(struct sink *sink, const struct number *n, int from, int 
         repeat(sink, '0', to - (first > n->count ? first : n->count));
 }
 
-static void put_number(struct sink *sink, const struct directive *d, const struct number *n, const char *prefix)
+static void put_number(struct sink *sink, const struct directive *d, const struct number *n,
+                       const char *prefix)
 {
     int whole = n->point > 0 ? n->point : 1, dot = n->decimals > 0 || d->flags & ALTERNATE;
     int length = strlen(prefix) + whole + dot + n->decimals + strlen(n->tail), fill = d->width - length;

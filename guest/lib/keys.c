@@ -14,8 +14,8 @@ static int next_byte(void)
 
 static int numbered(int number)
 {
-    static const enum key keys[] = {KEY_OTHER, KEY_HOME, KEY_OTHER, KEY_DELETE, KEY_END, KEY_PAGE_UP, KEY_PAGE_DOWN,
-                                    KEY_HOME, KEY_END};
+    static const enum key keys[] = {KEY_OTHER, KEY_HOME, KEY_OTHER, KEY_DELETE, KEY_END, KEY_PAGE_UP,
+                                    KEY_PAGE_DOWN, KEY_HOME, KEY_END};
     return number < (int)(sizeof keys / sizeof *keys) ? keys[number] : KEY_OTHER;
 }
 

@@ -34,7 +34,8 @@ double sqrt(double x)
     double root;
     unsigned short control, narrow;
 
-    /* Rounded once, to 53 bits: precision control is bits 8 and 9 of the control word (SDM, volume 1, 8.1.5.2). */
+    /* Rounded once, to 53 bits: precision control is bits 8 and 9 of the control word (SDM, volume 1,
+       8.1.5.2). */
     __asm__ volatile("fnstcw %0" : "=m"(control));
     narrow = (control & ~0x300) | 0x200;
     __asm__ volatile("fldcw %2; fldl %1; fsqrt; fstpl %0; fldcw %3"

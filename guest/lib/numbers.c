@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Reads digits after white space and a sign. Returns the magnitude, and ULLONG_MAX with *overflow if it is larger. */
+/* Reads digits after white space and a sign. Returns the magnitude, and ULLONG_MAX with *overflow if it is
+   larger. */
 static unsigned long long digits(const char *s, char **end, int base, int *negative, int *overflow)
 {
     const char *start = s;

@@ -11,7 +11,8 @@
 
 #define ATTEMPTS 1000u
 
-/* Makes a file or directory whose name is the pattern with other letters for its last six, which are XXXXXX. */
+/* Makes a file or directory whose name is the pattern with other letters for its last six, which are
+   XXXXXX. */
 static int make_temporary(char *pattern, int (*make)(const char *name))
 {
     size_t length = strlen(pattern);

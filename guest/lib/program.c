@@ -22,7 +22,8 @@ struct elf_segment {
 
 static int valid_header(const struct elf_header *header, uint32_t head_bytes)
 {
-    static const uint8_t identification[] = {0x7f, 'E', 'L', 'F', 1, 1, 1}; /* 32 bits, little-endian, version 1 */
+    /* 32 bits, little-endian, version 1 */
+    static const uint8_t identification[] = {0x7f, 'E', 'L', 'F', 1, 1, 1};
     return memcmp(header->identification, identification, sizeof identification) == 0 &&
            header->type == ET_EXEC && header->machine == EM_386 &&
            header->entry_bytes == sizeof(struct elf_segment) && header->headers <= head_bytes &&
@@ -82,10 +83,10 @@ static uint32_t count(char *const strings[])
     return n;
 }
 
-/* Adds the strings, and pointers to them with a final 0 at `pointers`. Returns how much of the block is in use
-   then, or 0 if there is no room. */
-static uint32_t add_strings(char *block, uint32_t bytes, uint32_t used, uint32_t *pointers, char *const strings[],
-                            uint32_t n, uint32_t base)
+/* Adds the strings, and pointers to them with a final 0 at `pointers`. Returns how much of the block is in
+   use then, or 0 if there is no room. */
+static uint32_t add_strings(char *block, uint32_t bytes, uint32_t used, uint32_t *pointers,
+                            char *const strings[], uint32_t n, uint32_t base)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t length = strlen(strings[i]) + 1;

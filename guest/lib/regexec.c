@@ -1,7 +1,7 @@
 /* Regular expressions: the matcher.
 
-   It tries alternatives one after another. Each pair of a node and a place is visited once: it either led to a
-   match before or it cannot. So the time grows with the product of their numbers, not with its power. Only
+   It tries alternatives one after another. Each pair of a node and a place is visited once: it either led to
+   a match before or it cannot. So the time grows with the product of their numbers, not with its power. Only
    references back to groups need to visit a pair again; they have a limit of steps. */
 
 #include <ctype.h>
@@ -14,7 +14,8 @@
 #define STEPS_MAX 2000000
 #define MEMORY_MAX (16u << 20)
 
-/* What to do when the present way fails: go on at a node and place, or (node < 0) give slot ~node its value back. */
+/* What to do when the present way fails: go on at a node and place, or (node < 0) give slot ~node its value
+   back. */
 struct choice {
     int node, place;
 };

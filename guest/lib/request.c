@@ -5,8 +5,8 @@
 #include <tern/lib.h>
 #include "request.h"
 
-/* A service that is replaced while a request is in it answers ERESTART; one that is replaced again and again must
-   not keep us for ever. */
+/* A service that is replaced while a request is in it answers ERESTART; one that is replaced again and again
+   must not keep us for ever. */
 #define ATTEMPTS 16
 
 int request(endpoint_t server, int32_t type, struct message *message)

@@ -6,8 +6,8 @@
 #include <tern/ipc.h>
 #include <tern/rights.h>
 
-/* Sends the request in *message to a server. Returns the reply's type if it is not negative; otherwise sets errno
-   and returns -1. The reply is in *message. */
+/* Sends the request in *message to a server. Returns the reply's type if it is not negative; otherwise sets
+   errno and returns -1. The reply is in *message. */
 int request(endpoint_t server, int32_t type, struct message *message);
 
 /* The same with up to three arguments; returns 0 or -1. */

@@ -110,7 +110,9 @@ static int scan_integer(struct source *s, const struct directive *d, void *to)
 {
     char text[64], *end;
     int base = d->kind == 'i' ? 0 : d->kind == 'o' ? 8 : strchr("xXp", d->kind) ? 16 : 10;
-    const char *allowed = base == 10 ? "+-0123456789" : base == 8 ? "+-01234567" : "+-0123456789abcdefABCDEFxX";
+    const char *allowed = base == 10  ? "+-0123456789"
+                          : base == 8 ? "+-01234567"
+                                      : "+-0123456789abcdefABCDEFxX";
     uint64_t value;
 
     if (!collect(s, d, allowed, text, sizeof text))
@@ -163,7 +165,8 @@ static const char *parse_set(const char *format, unsigned char member[256])
     return *format ? format + 1 : format;
 }
 
-static int scan_characters(struct source *s, const struct directive *d, const unsigned char member[256], char *to)
+static int scan_characters(struct source *s, const struct directive *d, const unsigned char member[256],
+                           char *to)
 {
     int c, count = 0, most = d->width ? d->width : d->kind == 'c' ? 1 : INT32_MAX;
 

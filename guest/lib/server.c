@@ -168,7 +168,8 @@ static void answer(endpoint_t to, int32_t type, struct message *m)
     }
 }
 
-/* Whoever does not look at it goes on with it, as this waits a moment: SYSTEM sends nothing of its own accord. */
+/* Whoever does not look at it goes on with it, as this waits a moment: SYSTEM sends nothing of its own
+   accord. */
 static void give_late(void)
 {
     struct message m;

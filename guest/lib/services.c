@@ -20,7 +20,8 @@ void log_line(const char *format, ...)
 }
 
 /* A request about a name. Returns the reply's type or the trap's error; w[0] of the reply is in *value. */
-static int named(endpoint_t server, int request, const char *name, uint32_t third, uint32_t fourth, uint32_t *value)
+static int named(endpoint_t server, int request, const char *name, uint32_t third, uint32_t fourth,
+                 uint32_t *value)
 {
     struct message m = {.w = {(uint32_t)name, strlen(name), third, fourth}};
     int result = call(server, request, &m);

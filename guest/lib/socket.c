@@ -145,7 +145,8 @@ ssize_t send(int fd, const void *from, size_t bytes, int flags)
     return flags ? sendto(fd, from, bytes, flags, NULL, 0) : write(fd, from, bytes);
 }
 
-static ssize_t take(int fd, void *to, size_t bytes, int flags, struct sockaddr *address, socklen_t *address_bytes)
+static ssize_t take(int fd, void *to, size_t bytes, int flags, struct sockaddr *address,
+                    socklen_t *address_bytes)
 {
     struct {
         struct net_message message;
@@ -164,7 +165,8 @@ static ssize_t take(int fd, void *to, size_t bytes, int flags, struct sockaddr *
     return room;
 }
 
-ssize_t recvfrom(int fd, void *to, size_t bytes, int flags, struct sockaddr *address, socklen_t *address_bytes)
+ssize_t recvfrom(int fd, void *to, size_t bytes, int flags, struct sockaddr *address,
+                 socklen_t *address_bytes)
 {
     size_t done = 0;
     for (;;) {

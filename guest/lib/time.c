@@ -5,9 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const days[] = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" };
-static const char *const months[] = { "January", "February", "March", "April", "May", "June", "July", "August",
-                                      "September", "October", "November", "December" };
+static const char *const days[] = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday",
+                                   "Saturday" };
+static const char *const months[] = { "January", "February", "March", "April", "May", "June", "July",
+                                      "August", "September", "October", "November", "December" };
 
 static int64_t floor_divide(int64_t n, int divisor)
 {
@@ -26,8 +27,8 @@ static int64_t days_since_1970(int64_t year, int month, int day)
     year -= month < 2;
     era = floor_divide(year, 400);
     in_era = year - era * 400;
-    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + (months_since_march * 153 + 2) / 5 + day - 1 -
-           719468;
+    return era * 146097 + in_era * 365 + in_era / 4 - in_era / 100 + (months_since_march * 153 + 2) / 5 + day
+           - 1 - 719468;
 }
 
 struct tm *gmtime_r(const time_t *seconds, struct tm *to)

@@ -42,7 +42,8 @@ static void sha1_block(uint32_t state[5], const uint8_t *block)
 {
     uint32_t w[80];
     for (int t = 0; t < 16; t++)
-        w[t] = (uint32_t)block[4 * t] << 24 | block[4 * t + 1] << 16 | block[4 * t + 2] << 8 | block[4 * t + 3];
+        w[t] =
+            (uint32_t)block[4 * t] << 24 | block[4 * t + 1] << 16 | block[4 * t + 2] << 8 | block[4 * t + 3];
     for (int t = 16; t < 80; t++)
         w[t] = rotated(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];

@@ -1,8 +1,9 @@
 /*
  * Work as it is in life, in small: source files are compiled, each by a process of its own, and linked.
  *
- * The paper recompiles MINIX, for which a guest would need a compiler and the sources. Here the source is a list of
- * assignments of expressions in C's syntax, and the compiler makes code of it for a machine with a stack.
+ * The paper recompiles MINIX, for which a guest would need a compiler and the sources. Here the source is a
+ * list of assignments of expressions in C's syntax, and the compiler makes code of it for a machine with a
+ * stack.
  */
 #include <ctype.h>
 #include <fcntl.h>
@@ -176,8 +177,8 @@ static size_t make_source(char text[FILE_BYTES], uint32_t seed)
     for (int line = 0; line < 100; line++) {
         uint32_t a = x = next_random(x);
         uint32_t b = x = next_random(x);
-        length += snprintf(text + length, FILE_BYTES - length, "v%u = (v%u + %u) * (v%u - w%u * %u) + w%u;\n", a >> 25,
-                           b >> 26, a & 0xffff, b >> 20 & 63, a >> 20 & 31, b & 0xff, line);
+        length += snprintf(text + length, FILE_BYTES - length, "v%u = (v%u + %u) * (v%u - w%u * %u) + w%u;\n",
+                           a >> 25, b >> 26, a & 0xffff, b >> 20 & 63, a >> 20 & 31, b & 0xff, line);
     }
     return length;
 }

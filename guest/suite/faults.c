@@ -64,7 +64,8 @@ uint32_t page_fault(uint32_t count, const char *path)
     const size_t page = 4096, bytes = 64 * page;
     uint32_t sum = 0;
     for (uint32_t i = 0; i < count; i++) {
-        volatile uint8_t *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        volatile uint8_t *pages =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED)
             fail("mmap");
         for (size_t at = 0; at < bytes; at += page) {

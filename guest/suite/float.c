@@ -1,5 +1,6 @@
 /*
- * Floating point. Only operations whose result IEEE 754 defines to the bit: the checksums are those of all machines.
+ * Floating point. Only operations whose result IEEE 754 defines to the bit: the checksums are those of all
+ * machines.
  */
 #include <emmintrin.h>
 #include <string.h>

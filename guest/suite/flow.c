@@ -4,7 +4,8 @@
 #include "suite.h"
 
 /* Fibonacci's numbers as their definition has them: two calls in each call. Not inlined into itself. */
-__attribute__((noinline, noclone, optimize("no-optimize-sibling-calls"))) static uint32_t fibonacci(uint32_t n)
+__attribute__((noinline, noclone, optimize("no-optimize-sibling-calls"))) static uint32_t
+fibonacci(uint32_t n)
 {
     return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
 }

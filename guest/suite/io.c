@@ -1,8 +1,8 @@
 /*
  * Disks and the screen.
  *
- * A disk is a block device or a file of 16 MiB in which each 32-bit word is its own number. It is read and written
- * past the system's cache where that can be had; nothing is written that is not there already.
+ * A disk is a block device or a file of 16 MiB in which each 32-bit word is its own number. It is read and
+ * written past the system's cache where that can be had; nothing is written that is not there already.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -116,8 +116,8 @@ int line_text(char text[LINE_BYTES], uint32_t i)
 }
 
 /*
- * Writes lines to a console, whose screen scrolls, and looks whether the last of them are there where the system shows
- * the memory of its screen: the checksum is their number.
+ * Writes lines to a console, whose screen scrolls, and looks whether the last of them are there where the
+ * system shows the memory of its screen: the checksum is their number.
  */
 uint32_t io_display(uint32_t count, const char *path)
 {

@@ -1,6 +1,6 @@
 /*
- * What only Linux has: its ways to system calls, the memory of its screens, and the parts that measure its disks and
- * networks. tern.c has the counterparts in Tern.
+ * What only Linux has: its ways to system calls, the memory of its screens, and the parts that measure its
+ * disks and networks. tern.c has the counterparts in Tern.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +33,8 @@ uint32_t flow_syscall(uint32_t count, const char *path)
 }
 
 /*
- * System calls in the way that the kernel takes for the quickest: by its vDSO, which has SYSENTER where the processor
- * has.
+ * System calls in the way that the kernel takes for the quickest: by its vDSO, which has SYSENTER where the
+ * processor has.
  */
 uint32_t getpid_quickest(uint32_t count, const char *path)
 {
@@ -68,8 +68,8 @@ static void answer_messages(int from, uint32_t count)
 }
 
 /*
- * Messages to another process and its answers, of as many bytes as Tern's messages have. What Linux has for messages that
- * keep their bounds is a pair of sockets.
+ * Messages to another process and its answers, of as many bytes as Tern's messages have. What Linux has for
+ * messages that keep their bounds is a pair of sockets.
  */
 uint32_t message_round_trip(uint32_t count, const char *path)
 {
@@ -98,7 +98,8 @@ uint32_t message_round_trip(uint32_t count, const char *path)
     return sum;
 }
 
-/* Opens the memory of the screen of virtual console NUMBER: KIND is "vcs" for text, "vcsa" with a header (vcs(4)). */
+/* Opens the memory of the screen of virtual console NUMBER: KIND is "vcs" for text, "vcsa" with a header
+   (vcs(4)). */
 static int open_screen(const char *kind, const char *number)
 {
     char path[32];

@@ -1,7 +1,8 @@
 /*
- * Ticks under Linux, whose own clock has a frequency that is compiled in. The periodic interrupts of /dev/rtc (rtc(4))
- * are ticks of the timer that Linux uses for everything, without a signal; frequencies are powers of two up to 8192.
- * Where there is no such device, as on many hosts, an interval timer sends a signal for each tick.
+ * Ticks under Linux, whose own clock has a frequency that is compiled in. The periodic interrupts of /dev/rtc
+ * (rtc(4)) are ticks of the timer that Linux uses for everything, without a signal; frequencies are powers of
+ * two up to 8192. Where there is no such device, as on many hosts, an interval timer sends a signal for each
+ * tick.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -3,17 +3,18 @@
  *
  *   suite                         lists the benchmarks: name, group, count, file ("-", "disk", "screen" or
  *                                 "server")
- *   suite NAME COUNT [FILE]       runs one, and prints its checksum; the processor's time in microseconds; cycles
- *                                 of the time-stamp counter and microseconds by the clock, from the work's begin
- *                                 to its end
+ *   suite NAME COUNT [FILE]       runs one, and prints its checksum; the processor's time in microseconds;
+ *                                 cycles of the time-stamp counter and microseconds by the clock, from the
+ *                                 work's begin to its end
  *
  * With count 0 a benchmark does all that it does but the work itself: who measures subtracts that.
- * The processor's time is what the kernel says (getrusage), and of use only where the kernel's clock can be trusted.
+ * The processor's time is what the kernel says (getrusage), and of use only where the kernel's clock can be
+ * trusted.
  *
- * The names with a subject before them (flow_call) are those of van der Kouwe, "Porting the QEMU virtualization
- * software to MINIX 3" (2009), table 5; loop, getpid, pipesw and fork are those of Eiraku and Shinjo,
- * "Running BSD Kernels as User Processes by Partial Emulation and Rewriting of Machine Instructions" (2003),
- * section 6.1. The others are ours. What a paper does not say is said where the benchmark is.
+ * The names with a subject before them (flow_call) are those of van der Kouwe, "Porting the QEMU
+ * virtualization software to MINIX 3" (2009), table 5; loop, getpid, pipesw and fork are those of Eiraku and
+ * Shinjo, "Running BSD Kernels as User Processes by Partial Emulation and Rewriting of Machine Instructions"
+ * (2003), section 6.1. The others are ours. What a paper does not say is said where the benchmark is.
  */
 #include <errno.h>
 #include <stdio.h>

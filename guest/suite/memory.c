@@ -1,6 +1,6 @@
 /*
- * Memory: 64 MiB, which no cache and no TLB holds. "Scattered small blocks" are words, each in a line of 64 bytes
- * of its own.
+ * Memory: 64 MiB, which no cache and no TLB holds. "Scattered small blocks" are words, each in a line of 64
+ * bytes of its own.
  */
 #include <sys/mman.h>
 
@@ -17,7 +17,8 @@ static volatile uint32_t *prepared(void)
     volatile uint32_t *words = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED)
         fail("mmap");
-    /* Pages of 4 KiB everywhere. A kernel without larger ones may refuse: it has no others, and Tern never has. */
+    /* Pages of 4 KiB everywhere. A kernel without larger ones may refuse: it has no others, and Tern never
+       has. */
 #ifdef MADV_NOHUGEPAGE
     madvise((void *)words, BYTES, MADV_NOHUGEPAGE);
 #endif

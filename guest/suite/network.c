@@ -1,8 +1,9 @@
 /*
  * Packets and streams between two guests, for whoever measures networks.
  *
- * One guest serves; the other one does what is to be measured. A stream begins with a byte that says what is to be done with the rest: it is
- * thrown away, and its end is answered by one byte, or each record is sent back. Datagrams are sent back, but for those that are thrown away.
+ * One guest serves; the other one does what is to be measured. A stream begins with a byte that says what is
+ * to be done with the rest: it is thrown away, and its end is answered by one byte, or each record is sent
+ * back. Datagrams are sent back, but for those that are thrown away.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,7 +27,8 @@
 #define SEND_BACK 'b'
 /* Datagrams are lost where somebody has no room: after so many milliseconds another one is sent. */
 #define LOST_AFTER 200
-/* A flood has so many echo requests under way, and sends another one after so many milliseconds without any reply (as ping -f of iputils). */
+/* A flood has so many echo requests under way, and sends another one after so many milliseconds without any
+   reply (as ping -f of iputils). */
 #define FLOOD_WINDOW 8u
 #define FLOOD_PATIENCE 10
 
@@ -210,7 +212,8 @@ static uint32_t datagram_round_trips(const struct sockaddr_in *to, size_t bytes,
     return again;
 }
 
-/* COUNT echo requests of BYTES, each sent once: the next one as soon as there are fewer than FLOOD_WINDOW under way. Tells how many were lost. */
+/* COUNT echo requests of BYTES, each sent once: the next one as soon as there are fewer than FLOOD_WINDOW
+   under way. Tells how many were lost. */
 static uint32_t flood(const struct sockaddr_in *to, size_t bytes, uint32_t count)
 {
     int socket_ = socket(AF_INET, SOCK_RAW, IPPROTO_ICMP);
@@ -266,7 +269,8 @@ static void datagrams(const struct sockaddr_in *to, size_t bytes, uint32_t count
     close(socket_);
 }
 
-/* serve, or ADDRESS stream|stream-echo|datagram|datagram-echo|ping|flood BYTES COUNT. Prints how many had to be sent again or, of a flood, were lost. */
+/* serve, or ADDRESS stream|stream-echo|datagram|datagram-echo|ping|flood BYTES COUNT. Prints how many had to
+   be sent again or, of a flood, were lost. */
 int network(int count_of_arguments, char *arguments[])
 {
     if (count_of_arguments == 1 && strcmp(arguments[0], "serve") == 0)

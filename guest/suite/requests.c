@@ -1,5 +1,6 @@
 /*
- * Requests to a disk, so many of them under way at a time (io_submit of Linux, past the kernel's cache), for whoever measures disks.
+ * Requests to a disk, so many of them under way at a time (io_submit of Linux, past the kernel's cache), for
+ * whoever measures disks.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +24,8 @@ struct job {
 };
 
 /* Fills CB with request number I, whose memory is that of number SLOT. */
-static void prepare(const struct job *job, struct iocb *cb, int disk, uint8_t *memory, uint32_t slot, uint32_t i)
+static void prepare(const struct job *job, struct iocb *cb, int disk, uint8_t *memory, uint32_t slot,
+                    uint32_t i)
 {
     uint64_t block = job->is_random ? next_random(next_random(i * 2654435761u)) : i;
     memset(cb, 0, sizeof *cb);

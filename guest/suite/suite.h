@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The kind of file that a benchmark works on; its path is an argument. A server has address and port instead. */
+/* The kind of file that a benchmark works on; its path is an argument. A server has address and port
+   instead. */
 enum file_kind { NO_FILE, DISK, SCREEN, SERVER };
 
 struct benchmark {
@@ -30,7 +31,8 @@ static inline uint32_t mix(uint32_t sum, uint32_t value)
     return (sum * 16777619u) ^ value;
 }
 
-/* The next of a sequence whose high bits look random: a linear congruential one (Knuth, volume 2, section 3.2.1). */
+/* The next of a sequence whose high bits look random: a linear congruential one (Knuth, volume 2, section
+   3.2.1). */
 static inline uint32_t next_random(uint32_t x)
 {
     return x * 1664525u + 1013904223u;
@@ -89,7 +91,8 @@ uint32_t blended_compile(uint32_t count, const char *path);
 #define COMPILE_COMMAND "--compile"
 #define LINK_COMMAND "--link"
 
-/* Starts this program with ARGUMENTS (the first is the word; the last is NULL) and waits; gives its exit status. */
+/* Starts this program with ARGUMENTS (the first is the word; the last is NULL) and waits; gives its exit
+   status. */
 int start_self(char *const arguments[]);
 
 /* Waits for a child to end by itself, and gives its exit status. */
@@ -105,7 +108,8 @@ int line_text(char text[LINE_BYTES], uint32_t i);
 /* Ends the program unless the last of COUNT lines are on the screen of the terminal PATH. */
 void look_at_screen(const char *path, uint32_t count);
 
-/* --ticks CYCLES HZ [SOURCE], by what each system has: its clock is set to HZ ticks a second, and they are counted. */
+/* --ticks CYCLES HZ [SOURCE], by what each system has: its clock is set to HZ ticks a second, and they are
+   counted. */
 #define TICKS_COMMAND "--ticks"
 int measure_ticks(const char *cycles, const char *hz, const char *source);
 void set_ticks(uint32_t hz, const char *source);

@@ -15,7 +15,8 @@ uint32_t status_of(pid_t child)
     return WEXITSTATUS(status);
 }
 
-/* Starts a child by vfork that ends at once with STATUS. A function of its own: the child runs on its frame. */
+/* Starts a child by vfork that ends at once with STATUS. A function of its own: the child runs on its
+   frame. */
 static pid_t child_in_our_memory(int status)
 {
     pid_t child = vfork();

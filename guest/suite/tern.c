@@ -1,6 +1,6 @@
 /*
- * The counterparts in Tern of what linux.c has. Its only trap for calls sends messages (INT 30h), so it is the
- * receiver that differs: the kernel, or a server, to which there are two switches of the address space.
+ * The counterparts in Tern of what linux.c has. Its only trap for calls sends messages (INT 30h), so it is
+ * the receiver that differs: the kernel, or a server, to which there are two switches of the address space.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,8 @@ uint32_t flow_syscall(uint32_t count, const char *path)
     return sum;
 }
 
-/* Requests to the process manager: its only way to a process's own number, as SYSENTER is Linux's quickest one. */
+/* Requests to the process manager: its only way to a process's own number, as SYSENTER is Linux's quickest
+   one. */
 uint32_t getpid_quickest(uint32_t count, const char *path)
 {
     (void)path;
@@ -43,7 +44,8 @@ uint32_t getpid_quickest(uint32_t count, const char *path)
     return sum;
 }
 
-/* Messages to another process and its answers: the data store refuses at once to look for a name without letters. */
+/* Messages to another process and its answers: the data store refuses at once to look for a name without
+   letters. */
 uint32_t message_round_trip(uint32_t count, const char *path)
 {
     (void)path;
@@ -62,7 +64,8 @@ void look_at_screen(const char *path, uint32_t count)
     (void)count;
 }
 
-/* The local APIC's timer, or counter 0 of the 8254 if SOURCE is "pit". With 0 Hz there is no periodic tick at all. */
+/* The local APIC's timer, or counter 0 of the 8254 if SOURCE is "pit". With 0 Hz there is no periodic tick at
+   all. */
 void set_ticks(uint32_t hz, const char *source)
 {
     uint32_t timer = source != NULL && strcmp(source, "pit") == 0 ? CLOCK_PIT : CLOCK_APIC;

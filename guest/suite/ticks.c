@@ -1,12 +1,12 @@
 /*
- * The cost of a clock's ticks, as van der Kouwe measures it (2009, section 5.1): a loop reads the time-stamp counter
- * until so many cycles have gone by. Each tick takes some iterations away.
+ * The cost of a clock's ticks, as van der Kouwe measures it (2009, section 5.1): a loop reads the time-stamp
+ * counter until so many cycles have gone by. Each tick takes some iterations away.
  *
  *   suite --ticks CYCLES HZ [SOURCE]
  *
- * makes the system's clock tick HZ times a second (0: as seldom as it can), and prints HZ, the iterations, the cycles
- * from the begin of the loop to its end, the microseconds that these were by the system's clock, and the ticks
- * meanwhile. Where a system has several timers, SOURCE is one.
+ * makes the system's clock tick HZ times a second (0: as seldom as it can), and prints HZ, the iterations,
+ * the cycles from the begin of the loop to its end, the microseconds that these were by the system's clock,
+ * and the ticks meanwhile. Where a system has several timers, SOURCE is one.
  */
 #include <stdio.h>
 #include <stdlib.h>

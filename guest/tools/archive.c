@@ -1,6 +1,7 @@
-/* archive DIRECTORY DEVICES: writes a cpio archive (format "newc") of a list of devices and empty directories, and of
-   everything below the directory, to standard output. The files come in the order of their names, belong to root and
-   have no time, so the same files make the same archive, wherever it is made. */
+/* archive DIRECTORY DEVICES: writes a cpio archive (format "newc") of a list of devices and empty
+   directories, and of everything below the directory, to standard output. The files come in the order of
+   their names, belong to root and have no time, so the same files make the same archive, wherever it is
+   made. */
 
 #include <dirent.h>
 #include <stdio.h>
@@ -38,8 +39,8 @@ static void put_header(const char *name, unsigned mode, unsigned long bytes, uns
     char header[128];
     unsigned links = (mode & S_IFMT) == S_IFDIR ? 2 : 1;
 
-    sprintf(header, "070701%08X%08X%08X%08X%08X%08X%08lX%08X%08X%08X%08X%08X%08X", ++inodes, mode, 0, 0, links, 0,
-            bytes, 0, 0, major, minor, (unsigned)strlen(name) + 1, 0);
+    sprintf(header, "070701%08X%08X%08X%08X%08X%08X%08lX%08X%08X%08X%08X%08X%08X", ++inodes, mode, 0, 0,
+            links, 0, bytes, 0, 0, major, minor, (unsigned)strlen(name) + 1, 0);
     put(header, 110);
     put(name, strlen(name) + 1);
     pad();

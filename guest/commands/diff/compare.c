@@ -7,14 +7,16 @@
 #include "diff.h"
 
 static struct lines *a, *b;
-static int *forth, *back;          /* how far each diagonal has got, from the start and from the end; 0 is in the middle */
+static int *forth, *back;          /* how far each diagonal has got, from the start and from the end; 0 is in
+                                      the middle */
 
 static int same(int x, int y)
 {
     return strcmp(a->line[x], b->line[y]) == 0;
 }
 
-/* Finds the middle of a shortest way: a point that one goes through. The parts differ in their first and last lines. */
+/* Finds the middle of a shortest way: a point that one goes through. The parts differ in their first and last
+   lines. */
 static void find_middle(int x, int x_end, int y, int y_end, int *middle_x, int *middle_y)
 {
     int first = x - y, last = x_end - y_end, odd = (last - first) & 1;
@@ -22,8 +24,9 @@ static void find_middle(int x, int x_end, int y, int y_end, int *middle_x, int *
     back[last - 1] = x_end;
     for (int steps = 0;; steps++) {
         for (int d = first - steps; d <= first + steps; d += 2) {
-            int at = d == first - steps || (d != first + steps && forth[d - 1] < forth[d + 1]) ? forth[d + 1]
-                                                                                               : forth[d - 1] + 1;
+            int at = d == first - steps || (d != first + steps && forth[d - 1] < forth[d + 1])
+                         ? forth[d + 1]
+                         : forth[d - 1] + 1;
             while (at < x_end && at - d < y_end && at >= x && at - d >= y && same(at, at - d))
                 at++;
             forth[d] = at;

@@ -96,7 +96,8 @@ static void show_unified_range(char mark, int from, int count)
 /* Changes with at most twice as many lines between them as are shown around them are shown together. */
 static void show_unified(int *x, int *y)
 {
-    int before = *x < AROUND ? *x : AROUND, x_from = *x - before, y_from = *y - before, x_end = *x, y_end = *y, same;
+    int before = *x < AROUND ? *x : AROUND, x_from = *x - before, y_from = *y - before, x_end = *x,
+        y_end = *y, same;
     for (;;) {
         x_end = end_of(&a, x_end, 1);
         y_end = end_of(&b, y_end, 1);

@@ -17,7 +17,8 @@ int byte_at(size_t place);
 size_t line_start(size_t place);
 size_t line_end(size_t place);     /* the newline's place, or that of the text's end */
 void move_to(size_t place);        /* ends a step for undo */
-void replace(size_t count, const char *text, size_t bytes); /* what follows the cursor; it goes behind the text */
+/* what follows the cursor; it goes behind the text */
+void replace(size_t count, const char *text, size_t bytes);
 void erase_before(void);
 int undo(void);                    /* undoes the last change; once more, the undoing */
 int find(const char *text);        /* moves to the next place with the text, from the start after the end */

@@ -94,7 +94,8 @@ static void cut_line(void)
 static int ends(void)
 {
     char answer[8];
-    return !modified || (ask("Not saved. Type y to lose the changes", answer, sizeof answer) && *answer == 'y');
+    return !modified
+           || (ask("Not saved. Type y to lose the changes", answer, sizeof answer) && *answer == 'y');
 }
 
 static void type(int key)

@@ -158,7 +158,8 @@ void screen_show(const char *name, const char *message)
         }
         send_row(i);
     }
-    snprintf(state, sizeof state, "%.40s%s  %lu:%zu  %s", name, modified ? " *" : "", cursor_line, column + 1, message);
+    snprintf(state, sizeof state, "%.40s%s  %lu:%zu  %s", name, modified ? " *" : "", cursor_line, column + 1,
+             message);
     send_state(state);
     printf("\033[%d;%dH", row + 1, (int)(column - left) + 1);
     fflush(stdout);

@@ -44,7 +44,8 @@ static int selected(struct command *command)
         if (!address_matches(&command->from))
             return 0;
         command->last = command->to.line + (command->to.kind == MORE_LINES ? line_number : 0);
-        command->active = counted ? command->last > line_number : !(command->to.kind == LAST && input_is_last());
+        command->active =
+            counted ? command->last > line_number : !(command->to.kind == LAST && input_is_last());
         return 1;
     }
     command->active = counted ? line_number < command->last : !address_matches(&command->to);
@@ -60,7 +61,8 @@ static void put_line(FILE *file, const char *bytes, size_t count)
         putc('\n', file);
 }
 
-/* What s puts in: & and \1 to \9 are parts of the match, a backslash before a newline or another character is that. */
+/* What s puts in: & and \1 to \9 are parts of the match, a backslash before a newline or another character is
+   that. */
 static void put_in(const char *text, const char *line, const regmatch_t *groups)
 {
     for (; *text; text++) {
@@ -88,7 +90,9 @@ static void substitute(const struct command *command)
         int counts = !(empty && after_match && groups[0].rm_so == 0);
         number += counts;
         text_add(&result, line, groups[0].rm_so);
-        if (counts && (command->global ? number >= command->which : number == (command->which ? command->which : 1))) {
+        if (counts
+            && (command->global ? number >= command->which
+                                : number == (command->which ? command->which : 1))) {
             put_in(command->text, line, groups);
             done = 1;
         } else {

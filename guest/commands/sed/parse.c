@@ -26,7 +26,8 @@ static void skip_blanks(void)
         at++;
 }
 
-/* Reads up to the delimiter. With it a backslash means the delimiter itself; `\n` is a newline in expressions. */
+/* Reads up to the delimiter. With it a backslash means the delimiter itself; `\n` is a newline in
+   expressions. */
 static char *delimited(char delimiter, int expression)
 {
     char *result = need(NULL, strlen(at) + 1), *to = result;

@@ -73,8 +73,9 @@ static long operand(void)
 static const struct {
     const char *text;
     int priority;
-} operators[] = {{"||", 1}, {"&&", 2}, {"==", 6}, {"!=", 6}, {"<=", 7}, {">=", 7}, {"<<", 8}, {">>", 8}, {"|", 3},
-                 {"^", 4}, {"&", 5}, {"<", 7}, {">", 7}, {"+", 9}, {"-", 9}, {"*", 10}, {"/", 10}, {"%", 10}};
+} operators[] = {{"||", 1}, {"&&", 2}, {"==", 6}, {"!=", 6}, {"<=", 7}, {">=", 7}, {"<<", 8}, {">>", 8},
+                 {"|", 3}, {"^", 4}, {"&", 5}, {"<", 7}, {">", 7}, {"+", 9}, {"-", 9}, {"*", 10}, {"/", 10},
+                 {"%", 10}};
 
 static long apply(const char *o, long a, long b)
 {
@@ -116,7 +117,8 @@ static long expression(int priority)
     for (;;) {
         size_t i = 0;
         skip();
-        while (i < sizeof operators / sizeof *operators && strncmp(at, operators[i].text, strlen(operators[i].text)))
+        while (i < sizeof operators / sizeof *operators
+               && strncmp(at, operators[i].text, strlen(operators[i].text)))
             i++;
         if (i == sizeof operators / sizeof *operators || operators[i].priority <= priority)
             break;

@@ -315,8 +315,9 @@ static const struct {
     {":", do_nothing}, {"true", do_nothing}, {"false", do_false}, {".", do_source}, {"break", do_break},
     {"continue", do_continue}, {"return", do_return}, {"exit", do_exit}, {"cd", do_cd}, {"pwd", do_pwd},
     {"echo", do_echo}, {"eval", do_eval}, {"exec", do_exec}, {"export", do_export}, {"unset", do_unset},
-    {"set", do_set}, {"shift", do_shift}, {"read", do_read}, {"umask", do_umask}, {"fg", do_fg}, {"bg", do_bg},
-    {"jobs", do_jobs}, {"wait", wait_jobs}, {"test", test_command}, {"[", test_command}, {"type", do_type}};
+    {"set", do_set}, {"shift", do_shift}, {"read", do_read}, {"umask", do_umask}, {"fg", do_fg},
+    {"bg", do_bg}, {"jobs", do_jobs}, {"wait", wait_jobs}, {"test", test_command}, {"[", test_command},
+    {"type", do_type}};
 
 builtin *find_builtin(const char *name)
 {

@@ -1,5 +1,5 @@
-/* Editing of the line that is typed: cursor keys, Home, End, Delete, ^A ^E ^B ^F ^K ^U ^W ^L, and the lines typed
-   before by the keys up and down. The terminal gives each character at once meanwhile. */
+/* Editing of the line that is typed: cursor keys, Home, End, Delete, ^A ^E ^B ^F ^K ^U ^W ^L, and the lines
+   typed before by the keys up and down. The terminal gives each character at once meanwhile. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -81,7 +81,11 @@ static void edit(int key)
     case CONTROL('W'): delete(word_start(), line.cursor); break;
     case CONTROL('L'): fputs("\033[H\033[J", stderr); break;
     case 8: case 127: if (line.cursor) delete(line.cursor - 1, line.cursor); break;
-    case KEY_DELETE: case CONTROL('D'): if (line.cursor < line.used) delete(line.cursor, line.cursor + 1); break;
+    case KEY_DELETE:
+    case CONTROL('D'):
+        if (line.cursor < line.used)
+            delete(line.cursor, line.cursor + 1);
+        break;
     default: if (key >= ' ' && key < 256) insert(key);
     }
 }

@@ -1,5 +1,5 @@
-/* Expansion of words (POSIX, Shell & Utilities, 2.6). A word becomes characters with flags first; then it is split
-   into fields, and fields with unquoted *, ? or [ become the names of files. */
+/* Expansion of words (POSIX, Shell & Utilities, 2.6). A word becomes characters with flags first; then it is
+   split into fields, and fields with unquoted *, ? or [ become the names of files. */
 
 #include <ctype.h>
 #include <dirent.h>
@@ -139,7 +139,8 @@ static void expand_braces(struct expansion *e, const char *text, size_t bytes, i
         add_parameters(e, *name == '@', quoted);
         return;
     }
-    const char *value = *name == '@' || *name == '*' ? (parameter_count ? parameters[0] : NULL) : parameter(name);
+    const char *value =
+        *name == '@' || *name == '*' ? (parameter_count ? parameters[0] : NULL) : parameter(name);
     int has = value && (*value || !colon);
     switch (operator) {
     case 0:
@@ -217,7 +218,8 @@ static size_t expand_dollar(struct expansion *e, const char *text, size_t bytes,
     if (bytes > 2 && text[1] == '(' && text[2] == '(') {
         size_t length = bracket(text + 1, bytes - 1, '(', ')') + 1;
         char number[24];
-        snprintf(number, sizeof number, "%ld", evaluate(expand_text(copy_text(text + 3, length > 5 ? length - 5 : 0))));
+        snprintf(number, sizeof number, "%ld",
+                 evaluate(expand_text(copy_text(text + 3, length > 5 ? length - 5 : 0))));
         add_text(e, number, quoted);
         return length;
     }
@@ -280,8 +282,10 @@ static void expand(struct expansion *e, const char *text, size_t bytes, int quot
             while (end < bytes && text[end] != '"') {
                 if (text[end] == '\\')
                     end++;
-                else if (text[end] == '$' && end + 1 < bytes && (text[end + 1] == '(' || text[end + 1] == '{'))
-                    end += bracket(text + end + 1, bytes - end - 1, text[end + 1], text[end + 1] == '(' ? ')' : '}');
+                else if (text[end] == '$' && end + 1 < bytes &&
+                         (text[end + 1] == '(' || text[end + 1] == '{'))
+                    end += bracket(text + end + 1, bytes - end - 1, text[end + 1],
+                                   text[end + 1] == '(' ? ')' : '}');
                 end++;
             }
             expand(e, text + i + 1, (end < bytes ? end : bytes) - i - 1, 1);
@@ -401,8 +405,8 @@ static void expand_files(struct fields *fields, const char *pattern, char *liter
     struct fields found = {0};
     const char *slash = pattern, *start = pattern;
     struct buffer path = {0};
-    while ((slash = strchr(start, '/')) && !memchr(start, '*', slash - start) && !memchr(start, '?', slash - start) &&
-           !memchr(start, '[', slash - start)) {
+    while ((slash = strchr(start, '/')) && !memchr(start, '*', slash - start) &&
+           !memchr(start, '?', slash - start) && !memchr(start, '[', slash - start)) {
         for (; start <= slash; start++)
             if (*start != '\\')
                 put(&path, *start);

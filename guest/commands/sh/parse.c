@@ -1,5 +1,5 @@
-/* The grammar (POSIX, Shell & Utilities, 2.10): recursive descent over the text. A text that ends within a command
-   is incomplete: then more is read, and it is parsed anew. */
+/* The grammar (POSIX, Shell & Utilities, 2.10): recursive descent over the text. A text that ends within a
+   command is incomplete: then more is read, and it is parsed anew. */
 
 #include <ctype.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* The shell: what its files share. Its language is POSIX's (Shell & Utilities, chapter 2), without trap, getopts
-   and aliases. */
+/* The shell: what its files share. Its language is POSIX's (Shell & Utilities, chapter 2), without trap,
+   getopts and aliases. */
 
 #ifndef SH_H
 #define SH_H
@@ -23,8 +23,8 @@ struct word {
     char *text;                /* as written: quotes and $ are still in it */
 };
 
-enum command_kind { SIMPLE, PIPELINE, AND, OR, SEQUENCE, BACKGROUND, IF, WHILE, UNTIL, FOR, CASE, GROUP, SUBSHELL,
-                    FUNCTION };
+enum command_kind { SIMPLE, PIPELINE, AND, OR, SEQUENCE, BACKGROUND, IF, WHILE, UNTIL, FOR, CASE, GROUP,
+                    SUBSHELL, FUNCTION };
 
 struct arm {                   /* of a case */
     struct arm *next;

@@ -18,8 +18,8 @@ struct date {
 int date_to_seconds(const struct date *date, uint64_t *seconds);
 void date_from_seconds(uint64_t seconds, struct date *date);
 
-/* The speaker: takes as many notes of the text as there is room for, and returns how many bytes those have, or an
-   error. speaker_idle plays; it returns in how many microseconds the note ends, 0 if none is played. */
+/* The speaker: takes as many notes of the text as there is room for, and returns how many bytes those have,
+   or an error. speaker_idle plays; it returns in how many microseconds the note ends, 0 if none is played. */
 void speaker_start(void);
 int speaker_write(const char *text, uint32_t bytes);
 uint32_t speaker_idle(void);

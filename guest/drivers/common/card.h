@@ -1,5 +1,5 @@
-/* Network cards: the requests of the network server (tern/device.h). A driver has at most one frame under way from
-   and to the network server at a time; how many its card holds is its own affair. */
+/* Network cards: the requests of the network server (tern/device.h). A driver has at most one frame under way
+   from and to the network server at a time; how many its card holds is its own affair. */
 
 #ifndef CARD_H
 #define CARD_H
@@ -14,7 +14,8 @@
 
 struct card {
     uint8_t address[ADDRESS_BYTES];
-    /* Where the next frame to be sent is put, or NULL if there is no room now; and sends so many bytes of it. */
+    /* Where the next frame to be sent is put, or NULL if there is no room now; and sends so many bytes of
+       it. */
     uint8_t *(*room)(void);
     int (*send)(uint32_t bytes);
     /* The first frame that has come, or NULL if there is none; and lets it go. */

@@ -1,8 +1,9 @@
-/* Measures what an access to ports costs by the way that was chosen for this start (tern/hal.h), in cycles of the
-   time-stamp counter. It drives no device: at its ports there is none, so that nearly all of the time is the way's.
+/* Measures what an access to ports costs by the way that was chosen for this start (tern/hal.h), in cycles of
+   the time-stamp counter. It drives no device: at its ports there is none, so that nearly all of the time is
+   the way's.
 
-   Each result is a line of the kernel's log: way, access, minimum, median and maximum of the samples, in cycles for
-   each access. Then it tries a port behind its own, and the reincarnation server ends it for that.
+   Each result is a line of the kernel's log: way, access, minimum, median and maximum of the samples, in
+   cycles for each access. Then it tries a port behind its own, and the reincarnation server ends it for that.
 
    For etc/services:
 

@@ -1,5 +1,5 @@
-/* NE2000 and its relatives: National Semiconductor's DP8390D ("the data sheet"), 16 KiB of memory, and a data port,
-   on the ISA bus or as Realtek's RTL8029AS on the PCI bus.
+/* NE2000 and its relatives: National Semiconductor's DP8390D ("the data sheet"), 16 KiB of memory, and a data
+   port, on the ISA bus or as Realtek's RTL8029AS on the PCI bus.
 
    For etc/services, and the same with ports and lines for a card on the ISA bus:
 
@@ -32,7 +32,8 @@ static void command(uint8_t value)
     out_byte(base + CR, value);
 }
 
-/* Waits until bits of ISR are set, and clears them. A device that never sets them does not hold the driver up. */
+/* Waits until bits of ISR are set, and clears them. A device that never sets them does not hold the driver
+   up. */
 static int wait_for(uint8_t bits, uint32_t microseconds)
 {
     for (uint64_t end = driver_now() + microseconds;;) {
@@ -108,7 +109,8 @@ static void set_boundary(uint8_t first)
     out_byte(base + BNRY, first == FIRST_PAGE ? END_PAGE - 1 : first - 1);
 }
 
-/* The ring is full (section 10.0, "Overwrite warning"). Its frames are dropped: those that wait are too old. */
+/* The ring is full (section 10.0, "Overwrite warning"). Its frames are dropped: those that wait are too
+   old. */
 static void overflow(void)
 {
     uint8_t was_sending = in_byte(base + CR) & CR_TRANSMIT;
@@ -151,8 +153,8 @@ static int send(uint32_t bytes)
     return 0;
 }
 
-/* Reads the first frame of the ring. Returns its bytes, 0 if there is none, or a negative error if the ring makes
-   no sense (section 7.0, "Packet reception"). */
+/* Reads the first frame of the ring. Returns its bytes, 0 if there is none, or a negative error if the ring
+   makes no sense (section 7.0, "Packet reception"). */
 static int read_frame(void)
 {
     uint8_t header[4];
@@ -220,7 +222,8 @@ static void interrupt(uint32_t lines)
     interrupt_enable(line);
 }
 
-/* Resets the card, and reads its address and the mark of an NE2000 from its PROM, which has each byte twice. */
+/* Resets the card, and reads its address and the mark of an NE2000 from its PROM, which has each byte
+   twice. */
 static int find(void)
 {
     uint8_t prom[PROM_BYTES];

@@ -54,7 +54,8 @@
 #define RCR_MONITOR 0x20
 #define TCR_LOOPBACK 0x02
 
-/* The card's memory of 16 KiB, in pages of 256 bytes: a frame to be sent, and the ring of frames that come. */
+/* The card's memory of 16 KiB, in pages of 256 bytes: a frame to be sent, and the ring of frames that
+   come. */
 #define SEND_PAGE 0x40
 #define FIRST_PAGE 0x46
 #define END_PAGE 0x80

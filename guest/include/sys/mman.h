@@ -1,5 +1,5 @@
-/* Memory outside of the heap, by POSIX's names. Files are not mapped: there is MAP_PRIVATE | MAP_ANONYMOUS only, and
-   all of it can be read, written and executed. */
+/* Memory outside of the heap, by POSIX's names. Files are not mapped: there is MAP_PRIVATE | MAP_ANONYMOUS
+   only, and all of it can be read, written and executed. */
 
 #ifndef SYS_MMAN_H
 #define SYS_MMAN_H

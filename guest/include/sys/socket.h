@@ -58,7 +58,8 @@ ssize_t send(int fd, const void *from, size_t bytes, int flags);
 ssize_t sendto(int fd, const void *from, size_t bytes, int flags, const struct sockaddr *address,
                socklen_t address_bytes);
 ssize_t recv(int fd, void *to, size_t bytes, int flags);
-ssize_t recvfrom(int fd, void *to, size_t bytes, int flags, struct sockaddr *address, socklen_t *address_bytes);
+ssize_t recvfrom(int fd, void *to, size_t bytes, int flags, struct sockaddr *address,
+                 socklen_t *address_bytes);
 int getsockname(int fd, struct sockaddr *address, socklen_t *bytes);
 int getpeername(int fd, struct sockaddr *address, socklen_t *bytes);
 int setsockopt(int fd, int level, int option, const void *value, socklen_t bytes);

@@ -1,6 +1,6 @@
 /* Kernel calls: requests to SYSTEM by SENDREC. `type` is one of these; the reply's type is 0 or a negative
-   error. Arguments and results are in w[], in the order given; an address is one in the caller's memory unless
-   said otherwise. Each call needs its bit in the caller's `rights.calls`. */
+   error. Arguments and results are in w[], in the order given; an address is one in the caller's memory
+   unless said otherwise. Each call needs its bit in the caller's `rights.calls`. */
 
 #ifndef TERN_CALLS_H
 #define TERN_CALLS_H
@@ -12,34 +12,37 @@
 enum kernel_call {
     /* Processes. */
     SYS_CREATE = 1,   /* name's address -> endpoint: a stopped process without memory and rights */
-    SYS_FORK,         /* endpoint of the parent -> endpoint of the child, stopped: memory shared until written */
+    SYS_FORK,         /* endpoint of the parent -> endpoint of the child, stopped: memory shared until
+                         written */
     SYS_START,        /* endpoint, EIP, ESP: sets the registers (all others 0) and lets it run */
     SYS_RESUME,       /* endpoint, value: lets a forked process run; its pending trap returns value in EAX */
     SYS_STOP,         /* endpoint: lets it run no more until RESUME (with value 0: nothing returned) */
-    SYS_DESTROY,      /* endpoint -> microseconds that it has run (low, high): frees everything; whoever waits for
-                         it gets EDEADEND */
+    SYS_DESTROY,      /* endpoint -> microseconds that it has run (low, high): frees everything; whoever waits
+                         for it gets EDEADEND */
     SYS_PRIVCTL,      /* endpoint, address of struct rights */
     SYS_PRIORITY,     /* endpoint, priority */
 
     /* Memory. Addresses and lengths are multiples of 4096. */
-    SYS_MAP,          /* endpoint, address (0: the kernel chooses), bytes, MAP_ flags -> address, physical address
-                         for MAP_CONTIGUOUS: pages of zeros, allocated when touched unless contiguous */
-    SYS_MAPPHYSICAL,  /* endpoint, address or 0, bytes, flags, physical address -> address: within the caller's
-                         memory ranges, or the boot archive for those who may call GETINFO on it */
+    SYS_MAP,          /* endpoint, address (0: the kernel chooses), bytes, MAP_ flags -> address, physical
+                         address for MAP_CONTIGUOUS: pages of zeros, allocated when touched unless
+                         contiguous */
+    SYS_MAPPHYSICAL,  /* endpoint, address or 0, bytes, flags, physical address -> address: within the
+                         caller's memory ranges, or the boot archive for those who may call GETINFO on it */
     SYS_UNMAP,        /* endpoint, address, bytes */
     SYS_CLEAR,        /* endpoint: unmaps all, for an exec */
     SYS_UMAP,         /* endpoint, address, bytes -> physical address, bytes that are contiguous there */
     SYS_COPY,         /* from, address, to, address, bytes: between any two processes (SELF for one's own) */
     SYS_SETGRANTS,    /* address of the table, entries */
-    SYS_SAFECOPY,     /* granter, grant, offset, own address, bytes, direction (GRANT_READ: into one's own memory) */
+    SYS_SAFECOPY,     /* granter, grant, offset, own address, bytes, direction (GRANT_READ: into one's own
+                         memory) */
     SYS_VCOPY,        /* address of struct safe_copy[], entries (at most 16): several SAFECOPYs */
 
     /* Devices. Those for ports follow tern/hal.h's sizes. */
     SYS_DEVIO,        /* IO_IN or IO_OUT, size (1, 2, 4), port, value -> value */
     SYS_SDEVIO,       /* IO_IN or IO_OUT, size, port, own address, elements */
     SYS_VDEVIO,       /* address of struct port_access[], entries (at most 64) */
-    SYS_IRQCTL,       /* IRQ_SET, IRQ_ENABLE, IRQ_DISABLE or IRQ_REMOVE, line. A line is masked when it interrupts,
-                         until IRQ_ENABLE */
+    SYS_IRQCTL,       /* IRQ_SET, IRQ_ENABLE, IRQ_DISABLE or IRQ_REMOVE, line. A line is masked when it
+                         interrupts, until IRQ_ENABLE */
 
     /* Time. */
     SYS_ALARM,        /* microseconds from now (0: none), period or 0: NOTIFY from CLOCK */
@@ -49,13 +52,14 @@ enum kernel_call {
     SYS_GETCLOCK,     /* -> source, Hz */
 
     /* Signals and exceptions. */
-    SYS_GETEVENT,     /* -> endpoint (NONE: no more), what (EVENT_), vector or signal, address, EIP, error code:
-                         the next event about a process whose manager the caller is */
-    SYS_SIGSEND,      /* endpoint, address of struct signal_frame: makes it execute its handler. On its stack are
-                         then the restorer's address (where the handler returns to), the signal (its argument),
-                         the frame, and what SIGRETURN needs. If it waits in a trap, that returns EINTR */
-    SYS_SIGRETURN,    /* endpoint, address (in that process) of the frame, right behind the argument: it goes on
-                         as before the signal, whatever it waits for now */
+    SYS_GETEVENT,     /* -> endpoint (NONE: no more), what (EVENT_), vector or signal, address, EIP, error
+                         code: the next event about a process whose manager the caller is */
+    SYS_SIGSEND,      /* endpoint, address of struct signal_frame: makes it execute its handler. On its stack
+                         are then the restorer's address (where the handler returns to), the signal (its
+                         argument), the frame, and what SIGRETURN needs. If it waits in a trap, that returns
+                         EINTR */
+    SYS_SIGRETURN,    /* endpoint, address (in that process) of the frame, right behind the argument: it goes
+                         on as before the signal, whatever it waits for now */
 
     /* The system. */
     SYS_GETINFO,      /* INFO_, own address, bytes -> bytes copied */

@@ -11,7 +11,8 @@ int usage(const char *text);
 /* Opens a file for reading; "-" is standard input. Says why if it fails. */
 FILE *open_operand(const char *path);
 
-/* Gives each of the files, or standard input if there are none, to `take`. Returns 1 if one could not be opened. */
+/* Gives each of the files, or standard input if there are none, to `take`. Returns 1 if one could not be
+   opened. */
 int each_operand(int count, char *const paths[], void (*take)(FILE *file, const char *name));
 
 /* Reads a line as getline does, without the newline. Returns its length, or -1 at the end. */

@@ -1,7 +1,7 @@
-/* Requests of the file system to drivers. Data goes by grants: the driver copies by SAFECOPY. A driver answers
-   requests for characters when it can, in any order, and requests for blocks at once, or when the device is done. Each
-   request has a number in w[0] that the answer repeats: FS waits for a limited time, and an answer that comes later
-   must not be taken for that to its next request. */
+/* Requests of the file system to drivers. Data goes by grants: the driver copies by SAFECOPY. A driver
+   answers requests for characters when it can, in any order, and requests for blocks at once, or when the
+   device is done. Each request has a number in w[0] that the answer repeats: FS waits for a limited time, and
+   an answer that comes later must not be taken for that to its next request. */
 
 #ifndef TERN_DEVICE_H
 #define TERN_DEVICE_H
@@ -9,33 +9,38 @@
 #include <stdint.h>
 
 enum device_request {
-    /* Character devices. FS sends them by SENDA; the driver answers by SENDA with DEVICE_REPLY: number, result. */
-    DEVICE_OPEN = 0x300,  /* number, minor, endpoint of the process, flags -> 0, or the minor number that the open
-                             file has from now on, which ends with the driver's process */
+    /* Character devices. FS sends them by SENDA; the driver answers by SENDA with DEVICE_REPLY: number,
+       result. */
+    DEVICE_OPEN = 0x300,  /* number, minor, endpoint of the process, flags -> 0, or the minor number that the
+                             open file has from now on, which ends with the driver's process */
     DEVICE_CLOSE,         /* number, minor */
     DEVICE_READ,          /* number, minor, grant, bytes, flags (O_NONBLOCK) */
     DEVICE_WRITE,         /* number, minor, grant, bytes, flags */
-    DEVICE_IOCTL,         /* number, minor, request, grant (of as many bytes as the request has), value, flags */
+    DEVICE_IOCTL,         /* number, minor, request, grant (of as many bytes as the request has), value,
+                             flags */
     DEVICE_CANCEL,        /* number of a request: answer it now, with EINTR if it was not done */
     DEVICE_SELECT,        /* number, minor, what (1 read, 2 write, 4 wait until it can) -> what can be done */
     DEVICE_REPLY,         /* number, result */
 
-    /* Block devices, by SENDREC. Positions and lengths are multiples of 512; minor numbers count partitions. */
+    /* Block devices, by SENDREC. Positions and lengths are multiples of 512; minor numbers count
+       partitions. */
     BLOCK_OPEN = 0x340,   /* number, minor -> number, size in sectors (low, high) */
     BLOCK_READ,           /* number, minor, sector (low, high), grant, bytes -> number, bytes */
     BLOCK_WRITE,          /* number, minor, sector (low, high), grant, bytes -> number, bytes */
     BLOCK_FLUSH,          /* number, minor -> number */
 
-    /* Network cards. The network server sends them by SENDREC; a card notifies it, the sender of CARD_START, when
-       a frame has come or room has become free. */
+    /* Network cards. The network server sends them by SENDREC; a card notifies it, the sender of CARD_START,
+       when a frame has come or room has become free. */
     CARD_START = 0x380,   /* -> 6 bytes of address in w[0], w[1]. Also to a card that has started already */
     CARD_SEND,            /* grant, bytes -> 0, or EAGAIN if there is no room */
     CARD_RECEIVE,         /* grant, bytes -> bytes in w[0], or EAGAIN if there is none */
-    CARD_UP               /* from RS to the network server: number of the card's service, endpoint (NONE: it has
-                             ended for good), name's 16 bytes: the driver of a card was started or replaced */
+    CARD_UP               /* from RS to the network server: number of the card's service, endpoint (NONE: it
+                             has ended for good), name's 16 bytes: the driver of a card was started or
+                             replaced */
 };
 
-/* Requests of IOCTL: the size of the argument in bits 16 to 29, bit 30: the driver writes it, 31: it reads it. */
+/* Requests of IOCTL: the size of the argument in bits 16 to 29, bit 30: the driver writes it, 31: it reads
+   it. */
 #define IOCTL_GET(group, number, type) (0x40000000u | sizeof(type) << 16 | (group) << 8 | (number))
 #define IOCTL_SET(group, number, type) (0x80000000u | sizeof(type) << 16 | (group) << 8 | (number))
 #define IOCTL_BYTES(request) ((request) >> 16 & 0x3fff)

@@ -32,20 +32,24 @@ enum fs_request {
     FS_FCNTL,          /* descriptor, command (F_), argument -> result */
     FS_PIPE,           /* -> descriptor to read, descriptor to write */
     FS_IOCTL,          /* descriptor, request, address or value -> result */
-    FS_SELECT,         /* bits to read, bits to write, microseconds or -1 -> bits, bits (descriptors 0 to 31) */
+    FS_SELECT,         /* bits to read, bits to write, microseconds or -1 -> bits, bits (descriptors 0 to
+                          31) */
     FS_SYNC,
-    FS_MOUNT,          /* device's path, length, directory, length, flags (1: read only), type's name: 4 chars */
+    FS_MOUNT,          /* device's path, length, directory, length, flags (1: read only), type's name: 4
+                          chars */
     FS_UMOUNT,         /* directory, length */
     FS_UTIME,          /* path, length, seconds */
     FS_MKNOD,          /* path, length, mode, device */
     FS_STATFS,         /* path, length, address of struct statfs */
     FS_ACCESS,         /* path, length, mode */
-    FS_READ_AT,        /* descriptor, address, bytes, offset -> bytes: leaves the descriptor's own offset alone */
+    FS_READ_AT,        /* descriptor, address, bytes, offset -> bytes: leaves the descriptor's own offset
+                          alone */
     FS_WRITE_AT,       /* the same (with O_APPEND at the end, whatever the offset) */
 
     /* From services only. */
-    FS_DEVICE_UP = 0x280 /* from RS: major number, endpoint, first and last minor number (drivers can share a major
-                            number): a driver was started or replaced; endpoint NONE: it was ended for good */
+    FS_DEVICE_UP = 0x280 /* from RS: major number, endpoint, first and last minor number (drivers can share a
+                            major number): a driver was started or replaced; endpoint NONE: it was ended for
+                            good */
 };
 
 #define O_RDONLY 0
@@ -86,7 +90,8 @@ struct stat {
 struct directory_entry {
     uint32_t inode;
     uint16_t bytes;        /* of this entry, a multiple of 4 */
-    uint8_t type;          /* 1 file, 2 directory, 3 character device, 4 block device, 5 pipe, 7 symbolic link */
+    uint8_t type;          /* 1 file, 2 directory, 3 character device, 4 block device, 5 pipe, 7 symbolic
+                              link */
     uint8_t length;        /* of the name */
     char name[];
 };

@@ -1,8 +1,8 @@
 /* Ports: four ways to reach them, all of which obey the same table, `rights.ports`.
 
    1. By message: SENDREC to SYSTEM with DEVIO, SDEVIO or VDEVIO (tern/calls.h).
-   2. By direct call: INT 31h. The kernel checks the rights, executes the access and returns, without a message,
-      a change of process or the scheduler.
+   2. By direct call: INT 31h. The kernel checks the rights, executes the access and returns, without a
+      message, a change of process or the scheduler.
    3. By trap: the process executes IN or OUT, which raises #GP; the kernel checks the rights and executes it.
    4. By the TSS's I/O permission map: the process executes IN or OUT, and the processor checks. */
 
@@ -36,7 +36,8 @@ struct port_access {
 #define HAL_OUT_WORDS 11
 #define HAL_OUT_DOUBLES 12
 #define HAL_VECTOR_ACCESS 13 /* struct port_access[ECX] at ESI */
-#define HAL_COPY 14          /* SAFECOPY: ESI is the address of a struct safe_copy; needs the right to SAFECOPY */
+#define HAL_COPY 14          /* SAFECOPY: ESI is the address of a struct safe_copy; needs the right to
+                                SAFECOPY */
 #define HAL_UMAP 15          /* EBX: an address of the caller's; ECX returns its physical address */
 #define HAL_TSC 16           /* ECX returns the low, EDX the high half of the time-stamp counter */
 #define HAL_NOTHING 17       /* for measuring */

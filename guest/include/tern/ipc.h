@@ -43,7 +43,8 @@ struct message {
 };
 
 /* The type of a message that NOTIFY made. From HARDWARE, w[0] has a bit for each line that interrupted; from
-   CLOCK, w[0] and w[1] are the time since the start in microseconds; from SYSTEM, an event waits for GETEVENT. */
+   CLOCK, w[0] and w[1] are the time since the start in microseconds; from SYSTEM, an event waits for
+   GETEVENT. */
 #define NOTIFICATION 0x1000
 
 /* The trap for messages: INT 30h. EAX is one of these, EBX an endpoint, ESI the address of a message (of the

@@ -35,7 +35,8 @@ int sys_destroy(endpoint_t process, uint64_t *run); /* `run`, microseconds that 
 int sys_privctl(endpoint_t process, const struct rights *rights);
 int sys_priority(endpoint_t process, uint32_t priority);
 
-/* Memory. `*address` is the address wanted, or 0, on entry, and the one given on return; `physical` may be NULL. */
+/* Memory. `*address` is the address wanted, or 0, on entry, and the one given on return; `physical` may be
+   NULL. */
 int sys_map(endpoint_t process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t *physical);
 int sys_mapphysical(endpoint_t process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t physical);
 int sys_unmap(endpoint_t process, uint32_t address, uint32_t bytes);

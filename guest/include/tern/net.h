@@ -1,6 +1,6 @@
-/* The network server. An open of one of its device files gives a socket of its own, which reads, writes, waits
-   (select) and ends as a file does. The other requests are IOCTLs. Addresses and ports are in the order of the
-   network (big-endian), as POSIX has them. */
+/* The network server. An open of one of its device files gives a socket of its own, which reads, writes,
+   waits (select) and ends as a file does. The other requests are IOCTLs. Addresses and ports are in the order
+   of the network (big-endian), as POSIX has them. */
 
 #ifndef TERN_NET_H
 #define TERN_NET_H
@@ -19,8 +19,8 @@ struct net_address {
     uint16_t port, zero;
 };
 
-/* Data with an address. The argument of NET_SEND and NET_RECEIVE is this and so many bytes behind it, in a request
-   whose number has the size of both. */
+/* Data with an address. The argument of NET_SEND and NET_RECEIVE is this and so many bytes behind it, in a
+   request whose number has the size of both. */
 struct net_message {
     struct net_address address; /* to which it goes (0: that of NET_CONNECT), or from which it came */
     uint32_t flags;             /* NET_DONTWAIT, NET_PEEK */
@@ -49,8 +49,8 @@ struct net_option {
 
 /* States of TCP (RFC 9293, section 3.3.2); those of other sockets are CLOSED. */
 enum net_state {
-    NET_CLOSED, NET_LISTENING, NET_SYN_SENT, NET_SYN_RECEIVED, NET_ESTABLISHED, NET_FIN_WAIT_1, NET_FIN_WAIT_2,
-    NET_CLOSE_WAIT, NET_CLOSING, NET_LAST_ACK, NET_TIME_WAIT
+    NET_CLOSED, NET_LISTENING, NET_SYN_SENT, NET_SYN_RECEIVED, NET_ESTABLISHED, NET_FIN_WAIT_1,
+    NET_FIN_WAIT_2, NET_CLOSE_WAIT, NET_CLOSING, NET_LAST_ACK, NET_TIME_WAIT
 };
 
 struct net_socket {

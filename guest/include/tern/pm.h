@@ -8,18 +8,20 @@
 
 enum pm_request {
     PM_FORK = 0x100,   /* -> pid. The child's trap returns PM_FORKED, without a message */
-    PM_EXEC,           /* address and length (with 0) of the path, address and length of the argument block: the
-                          image of the top of the new stack, argc, argv[], 0, envp[], 0, strings, with pointers as
-                          offsets from its start */
+    PM_EXEC,           /* address and length (with 0) of the path, address and length of the argument block:
+                          the image of the top of the new stack, argc, argv[], 0, envp[], 0, strings, with
+                          pointers as offsets from its start */
     PM_EXIT,           /* status */
-    PM_WAIT,           /* pid (-1: any child), options (1: do not wait, 2: also stopped ones) -> pid, status as POSIX's wait has it */
+    PM_WAIT,           /* pid (-1: any child), options (1: do not wait, 2: also stopped ones) -> pid, status
+                          as POSIX's wait has it */
     PM_GETPID,         /* -> pid, pid of the parent */
     PM_KILL,           /* pid (0: the group; negative: that group), signal */
-    PM_SIGACTION,      /* signal, handler (0 default, 1 ignore, PM_HANDLER_KEEP), mask, address of the restorer
-                          -> old handler, old mask */
+    PM_SIGACTION,      /* signal, handler (0 default, 1 ignore, PM_HANDLER_KEEP), mask, address of the
+                          restorer -> old handler, old mask */
     PM_SIGMASK,        /* how (0 block, 1 unblock, 2 set), mask -> old mask */
     PM_SIGSUSPEND,     /* mask */
-    PM_SIGRETURN,      /* address of the handler's argument, behind which the frame is: sent by the restorer */
+    PM_SIGRETURN,      /* address of the handler's argument, behind which the frame is: sent by the
+                          restorer */
     PM_ALARM,          /* microseconds from now or 0, period -> microseconds that were left */
     PM_BRK,            /* new end of the heap, or 0 -> end of the heap */
     PM_MAP,            /* bytes -> address of new memory */
@@ -30,12 +32,12 @@ enum pm_request {
     PM_GETINFO,        /* address, bytes -> bytes of struct pm_info[] */
     PM_TIME,           /* -> microseconds since 1970 (low, high) */
     PM_SLEEP,          /* microseconds (low, high); returns 0, or EINTR after a signal */
-    PM_CHILDREN_TIME,  /* -> microseconds (low, high) that children have run which have ended and were waited for,
-                          and their own such children */
+    PM_CHILDREN_TIME,  /* -> microseconds (low, high) that children have run which have ended and were waited
+                          for, and their own such children */
 
     /* From services only. */
-    PM_SERVICE_UP = 0x180, /* from RS: endpoint, pid that it gets, name's 16 bytes. Pid 1: all services have been
-                          started, and this is an empty process into which PM loads INIT_PATH */
+    PM_SERVICE_UP = 0x180, /* from RS: endpoint, pid that it gets, name's 16 bytes. Pid 1: all services have
+                              been started, and this is an empty process into which PM loads INIT_PATH */
     PM_SERVICE_DOWN,   /* from RS: endpoint of a service that is no more */
     PM_SET_TIME,       /* from the clock's driver: microseconds since 1970 (low, high) */
     PM_SIGNAL_GROUP    /* from a terminal's driver: group, signal */
@@ -58,9 +60,9 @@ struct pm_info {
 #define PM_FS_EXEC 0x191   /* endpoint: close what is to be closed at exec */
 #define PM_FS_EXIT 0x192   /* endpoint: close everything, forget requests of its that wait */
 #define PM_FS_INTERRUPT 0x193 /* endpoint: answer a request that waits with EINTR */
-#define PM_FS_READ_IMAGE 0x194 /* endpoint in whose directory the path begins, path (in PM's memory), length, offset
-                          in the file, address in PM's memory, bytes -> bytes read, size of the file: for exec,
-                          checking the right to execute */
+#define PM_FS_READ_IMAGE 0x194 /* endpoint in whose directory the path begins, path (in PM's memory), length,
+                                  offset in the file, address in PM's memory, bytes -> bytes read, size of the
+                                  file: for exec, checking the right to execute */
 
 #define PM_FS_TIME 0x195   /* microseconds from 1970 to the start of the system (low, high) */
 

@@ -21,12 +21,12 @@ struct program {
 
 #define PROGRAM_HEAD_BYTES 4096  /* the program headers lie within so many bytes of the file's start */
 
-/* Reads the headers of a program from the first bytes of its file. All of it is checked: the segments lie within
-   the file and within the part of memory that programs have. Returns 0 or -ENOEXEC. */
+/* Reads the headers of a program from the first bytes of its file. All of it is checked: the segments lie
+   within the file and within the part of memory that programs have. Returns 0 or -ENOEXEC. */
 int program_read(const void *head, uint32_t head_bytes, uint32_t file_bytes, struct program *program);
 
-/* Builds an argument block (tern/pm.h, PM_EXEC) of at most so many bytes, with pointers that are right when it
-   lies at `base`. Returns its length, or -E2BIG. */
+/* Builds an argument block (tern/pm.h, PM_EXEC) of at most so many bytes, with pointers that are right when
+   it lies at `base`. Returns its length, or -E2BIG. */
 int program_arguments(void *block, uint32_t bytes, char *const argv[], char *const envp[], uint32_t base);
 
 #endif

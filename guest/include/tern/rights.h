@@ -48,7 +48,8 @@ struct rights {
     uint32_t memory_ranges;
     struct memory_range memory[MEMORY_RANGES]; /* device memory that it may map */
     uint32_t manager;      /* the service that hears of its exceptions: PM or RS */
-    uint32_t priority;     /* best priority, 0 (first) to 7; the scheduler lowers those who use up their time */
+    uint32_t priority;     /* best priority, 0 (first) to 7; the scheduler lowers those who use up their
+                              time */
 };
 
 #endif

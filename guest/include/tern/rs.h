@@ -12,11 +12,13 @@ enum rs_request {
     RS_UP = 0x400,     /* name, length: starts a service of the configuration */
     RS_DOWN,           /* name, length: ends it for good */
     RS_RESTART,        /* name, length: kills it; RS replaces it as after a fault */
-    RS_UPGRADE,        /* name, length, address and bytes of the new program (0: of the boot archive's): the old
-                          one is asked to save its state in DS, and the new one takes its number over */
-    RS_WAYS,           /* name, length, BY_ bits: how it reaches ports from its next start on; 0 as configured */
+    RS_UPGRADE,        /* name, length, address and bytes of the new program (0: of the boot archive's): the
+                          old one is asked to save its state in DS, and the new one takes its number over */
+    RS_WAYS,           /* name, length, BY_ bits: how it reaches ports from its next start on; 0 as
+                          configured */
     RS_LIST,           /* address, bytes -> bytes of struct service_info[] */
-    RS_FAULT,          /* name, length, what (FAULT_): makes a service fail, for tests; sent to it as RS_FAIL */
+    RS_FAULT,          /* name, length, what (FAULT_): makes a service fail, for tests; sent to it as
+                          RS_FAIL */
     RS_READY,          /* from a service, when it can serve */
     RS_EXIT            /* from a service, status: it wants to end. Gets no reply */
 };
@@ -35,8 +37,8 @@ enum rs_request {
 #define FAULT_INTERRUPT 8  /* set an interrupt line that it has no right to */
 #define FAULT_LATE 9       /* give the answer to the next request when another one has come */
 
-/* The arguments of a service's program (argv), after its path. Numbers are hexadecimal but for lines. For devices
-   of PCI, its ranges of ports and memory come in the order of its base addresses.
+/* The arguments of a service's program (argv), after its path. Numbers are hexadecimal but for lines. For
+   devices of PCI, its ranges of ports and memory come in the order of its base addresses.
 
      way=message, direct, trap or bitmap     how it is to reach ports
      port=FIRST-LAST     for each range of ports
@@ -54,8 +56,8 @@ struct service_info {
     uint32_t state;        /* SERVICE_ */
     uint32_t restarts;
     uint32_t ways;
-    int32_t cause;         /* of the last end: vector of an exception, or -1 no answer to pings, -2 killed, -3 exit,
-                              -4 it asked for what it has no right to */
+    int32_t cause;         /* of the last end: vector of an exception, or -1 no answer to pings, -2 killed, -3
+                              exit, -4 it asked for what it has no right to */
 };
 
 #define SERVICE_DOWN 0

@@ -42,12 +42,12 @@ int server_step(const struct server *server, uint32_t microseconds);
 /* Handles a request, and replies to it. */
 void server_handle(const struct server *server, struct message *message);
 
-/* Sends a reply without ever waiting: a requester that does not wait for it (any more) does not get it. Returns
-   whether it was received. */
+/* Sends a reply without ever waiting: a requester that does not wait for it (any more) does not get it.
+   Returns whether it was received. */
 int server_reply(endpoint_t to, int32_t type, struct message *message);
 
-/* Sends a message without waiting; the kernel delivers it when `to` receives. At most SERVER_POSTS of them wait at
-   a time: returns EAGAIN, negated, if there is no room. */
+/* Sends a message without waiting; the kernel delivers it when `to` receives. At most SERVER_POSTS of them
+   wait at a time: returns EAGAIN, negated, if there is no room. */
 int server_post(endpoint_t to, const struct message *message);
 
 #define SERVER_POSTS (ASYNCHRONOUS_MAX - 1)

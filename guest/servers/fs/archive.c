@@ -7,14 +7,17 @@
 #define HEADER_BYTES 110u
 
 /* Numbers of the header, by their order after the 6 bytes of magic. */
-enum field { INODE, MODE, USER, GROUP, LINKS, MODIFIED, BYTES, MAJOR, MINOR, DEVICE_MAJOR, DEVICE_MINOR, NAME_BYTES_WITH_0 };
+enum field { INODE, MODE, USER, GROUP, LINKS, MODIFIED, BYTES, MAJOR, MINOR, DEVICE_MAJOR, DEVICE_MINOR,
+             NAME_BYTES_WITH_0 };
 
 static int hexadecimal(const uint8_t *header, enum field field, uint32_t *value)
 {
     *value = 0;
     for (int i = 0; i < 8; i++) {
         uint8_t c = header[6 + field * 8 + i];
-        uint32_t digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 16;
+        uint32_t digit = c >= '0' && c <= '9'                 ? c - '0'
+                         : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                              : 16;
         if (digit == 16)
             return -EINVAL;
         *value = *value << 4 | digit;

@@ -46,8 +46,8 @@ static int exchange(endpoint_t driver, struct message *m)
     return result;
 }
 
-/* A request, with memory of FS that the driver may read or write. Each request has another grant than the last ones,
-   so that a driver that is late does not reach what is for the next. */
+/* A request, with memory of FS that the driver may read or write. Each request has another grant than the
+   last ones, so that a driver that is late does not reach what is for the next. */
 static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes, uint32_t access)
 {
     struct message request = *m;

@@ -73,8 +73,8 @@ static void drop(struct buffer *b)
     unused = b;
 }
 
-/* Frees the oldest buffer that can be freed. Changed ones must be written first, and then all of them, so that the
-   order is kept; those that the disk does not take are lost. */
+/* Frees the oldest buffer that can be freed. Changed ones must be written first, and then all of them, so
+   that the order is kept; those that the disk does not take are lost. */
 static int drop_oldest(void)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -208,7 +208,8 @@ static uint32_t write_run(struct buffer **list, uint32_t count, int *error)
         memcpy(transfer + run * first->bytes, list[run]->data, first->bytes);
         run++;
     }
-    int result = device_write(first->device, first->block * (first->bytes / 512), transfer, run * first->bytes);
+    int result =
+        device_write(first->device, first->block * (first->bytes / 512), transfer, run * first->bytes);
     if (result && !*error) {
         *error = result;
         report("a block could not be written", first->device);

@@ -1,12 +1,14 @@
-/* Blocks of disks, kept in memory. Changed ones are written later, kind by kind in the order of `enum block_kind`,
-   so that nothing on the disk refers to a block which was not written yet, if the power fails meanwhile. */
+/* Blocks of disks, kept in memory. Changed ones are written later, kind by kind in the order of `enum
+   block_kind`, so that nothing on the disk refers to a block which was not written yet, if the power fails
+   meanwhile. */
 
 #ifndef CACHE_H
 #define CACHE_H
 
 #include <stdint.h>
 
-enum block_kind { BLOCK_DATA, BLOCK_BITMAP, BLOCK_INDIRECT, BLOCK_INODES, BLOCK_DIRECTORY, BLOCK_SUPER, BLOCK_KINDS };
+enum block_kind { BLOCK_DATA, BLOCK_BITMAP, BLOCK_INDIRECT, BLOCK_INODES, BLOCK_DIRECTORY, BLOCK_SUPER,
+                  BLOCK_KINDS };
 
 struct buffer {
     struct buffer *hash_next, *newer, *older;

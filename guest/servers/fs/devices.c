@@ -1,6 +1,6 @@
-/* Requests to drivers of characters. They go without waiting, and the answers come when they come. A driver that is
-   replaced gets the requests that its predecessor has not answered. Data goes through buffers of FS, because a driver
-   may not reach into other processes. */
+/* Requests to drivers of characters. They go without waiting, and the answers come when they come. A driver
+   that is replaced gets the requests that its predecessor has not answered. Data goes through buffers of FS,
+   because a driver may not reach into other processes. */
 
 #include <string.h>
 #include <tern/device.h>
@@ -300,7 +300,8 @@ static void finish(struct client *client, struct request *request, int32_t resul
         bytes = (uint32_t)result < request->bytes ? (uint32_t)result : request->bytes;
     if (request->message.type == DEVICE_IOCTL && result >= 0 && request->message.w[2] & 0x40000000u)
         bytes = request->bytes;
-    if (bytes && sys_copy(SELF, (uint32_t)buffers[index_of(request)], client->endpoint, request->address, bytes))
+    if (bytes &&
+        sys_copy(SELF, (uint32_t)buffers[index_of(request)], client->endpoint, request->address, bytes))
         result = -EFAULT;
     if (request->message.type == DEVICE_OPEN && result >= 0) {
         struct file *file = client->files[request->descriptor];
@@ -349,7 +350,8 @@ void device_replied(struct message *m)
         answered(request, m->w[1]);
 }
 
-/* The client waits no longer. The driver answers a request that it has all the same, which frees the entry. */
+/* The client waits no longer. The driver answers a request that it has all the same, which frees the
+   entry. */
 void devices_cancel(struct client *client)
 {
     for (struct request *request = requests; request < requests + REQUESTS; request++) {

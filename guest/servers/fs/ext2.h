@@ -1,6 +1,6 @@
 /* ext2 on disks, as "The Second Extended File System" (Dave Poirier) describes it. All numbers on disk are
-   little-endian, as the processor's are. Every number of the disk is checked where it is used: a damaged or hostile
-   disk gives EIO, and its volume becomes read-only. */
+   little-endian, as the processor's are. Every number of the disk is checked where it is used: a damaged or
+   hostile disk gives EIO, and its volume becomes read-only. */
 
 #ifndef EXT2_H
 #define EXT2_H

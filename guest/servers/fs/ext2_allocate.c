@@ -110,8 +110,8 @@ int ext2_allocate_block(struct volume *volume, uint32_t goal, uint32_t *block)
 }
 
 /* Gets the group of a block, to be released by its buffer, and the block's bit in the group's bitmap. */
-static int group_of_block(struct volume *volume, uint32_t block, struct buffer **buffer, struct ext2_group **group,
-                          uint32_t *bit)
+static int group_of_block(struct volume *volume, uint32_t block, struct buffer **buffer,
+                          struct ext2_group **group, uint32_t *bit)
 {
     struct ext2 *e = volume->ext2;
     if (!ext2_block_valid(e, block))

@@ -99,7 +99,8 @@ static void fill_entry(const struct ext2 *e, struct ext2_entry *entry, const cha
     memcpy(entry->name, name, length);
 }
 
-/* Puts an entry into a block if there is room: in an unused entry, or behind a used one. Returns 1 if it did. */
+/* Puts an entry into a block if there is room: in an unused entry, or behind a used one. Returns 1 if it
+   did. */
 static int enter_into(struct node *directory, struct buffer *buffer, const char *name, uint32_t length,
                       struct node *node)
 {
@@ -188,7 +189,8 @@ int ext2_remove(struct node *directory, const char *name, uint32_t length)
     return 0;
 }
 
-/* The entry at or behind a position in a block, which is walked from its start: positions come from processes. */
+/* The entry at or behind a position in a block, which is walked from its start: positions come from
+   processes. */
 static int list_block(struct node *directory, struct buffer *buffer, uint32_t from, uint32_t *next,
                       struct directory_entry *to)
 {

@@ -6,7 +6,8 @@
 
 #define AHEAD_BYTES 32768u
 
-/* Reads the blocks from `index` on that follow each other on the disk, as many as are wanted and some more. */
+/* Reads the blocks from `index` on that follow each other on the disk, as many as are wanted and some
+   more. */
 static void read_run(struct node *node, uint32_t index, uint32_t block, uint32_t wanted)
 {
     struct ext2 *e = node->volume->ext2;
@@ -14,8 +15,8 @@ static void read_run(struct node *node, uint32_t index, uint32_t block, uint32_t
     uint32_t most = TRANSFER_BYTES / e->block_bytes, run = 1;
     if (wanted + AHEAD_BYTES / e->block_bytes < most)
         most = wanted + AHEAD_BYTES / e->block_bytes;
-    while (run < most && index + run <= last && ext2_map(node, index + run, &next) == 0 && next == block + run &&
-           !cache_has(e->device, next, e->block_bytes))
+    while (run < most && index + run <= last && ext2_map(node, index + run, &next) == 0 &&
+           next == block + run && !cache_has(e->device, next, e->block_bytes))
         run++;
     cache_read_ahead(e->device, block, e->block_bytes, run);
 }

@@ -57,7 +57,8 @@ int ext2_load(struct node *node)
     if (IS_DIRECTORY(node) && (node->size == 0 || node->size % e->block_bytes ||
                                node->size / e->block_bytes > e->blocks))
         return ext2_damaged(node->volume, "a directory's size is wrong");
-    if (IS_SYMLINK(node) && (node->size >= e->block_bytes || (!has_blocks(node) && node->size >= SHORT_LINK_BYTES)))
+    if (IS_SYMLINK(node) &&
+        (node->size >= e->block_bytes || (!has_blocks(node) && node->size >= SHORT_LINK_BYTES)))
         return ext2_damaged(node->volume, "a symbolic link's size is wrong");
     return 0;
 }

@@ -1,5 +1,5 @@
-/* ext2: which block of the disk holds which block of a file. An inode has 12 numbers of blocks, and those of three
-   blocks that hold numbers, numbers of blocks with numbers, and so on. */
+/* ext2: which block of the disk holds which block of a file. An inode has 12 numbers of blocks, and those of
+   three blocks that hold numbers, numbers of blocks with numbers, and so on. */
 
 #include <string.h>
 #include "ext2.h"
@@ -119,8 +119,8 @@ static int free_counted(struct node *node, uint32_t block)
     return result;
 }
 
-/* Frees what *number leads to, but for its first `keep` blocks of the file. A block with numbers must be in use
-   itself, and each block is freed once only, so that no circle of numbers keeps this going. */
+/* Frees what *number leads to, but for its first `keep` blocks of the file. A block with numbers must be in
+   use itself, and each block is freed once only, so that no circle of numbers keeps this going. */
 static int trim_tree(struct node *node, uint32_t *number, int levels, uint32_t keep)
 {
     struct ext2 *e = node->volume->ext2;

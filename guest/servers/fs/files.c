@@ -20,7 +20,8 @@ int file_new(struct node *node, uint32_t flags, struct file **made)
     for (struct file *file = files; file < files + FILES_MAX; file++) {
         if (file->references)
             continue;
-        *file = (struct file){.references = 1, .node = node, .flags = flags, .device = node ? node->device : 0};
+        *file =
+            (struct file){.references = 1, .node = node, .flags = flags, .device = node ? node->device : 0};
         *made = file;
         return 0;
     }

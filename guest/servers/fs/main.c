@@ -66,12 +66,13 @@ static const struct {
 } handlers[] = {
     {FS_READ, do_read}, {FS_WRITE, do_write}, {FS_OPEN, do_open}, {FS_CLOSE, do_close}, {FS_SEEK, do_seek},
     {FS_STAT, do_stat}, {FS_LSTAT, do_stat}, {FS_FSTAT, do_fstat}, {FS_DIRECTORY, do_directory},
-    {FS_LINK, do_name}, {FS_SYMLINK, do_name}, {FS_UNLINK, do_name}, {FS_RENAME, do_name}, {FS_MKDIR, do_name},
-    {FS_RMDIR, do_name}, {FS_MKNOD, do_name}, {FS_READLINK, do_readlink}, {FS_CHDIR, do_chdir},
-    {FS_GETCWD, do_getcwd}, {FS_CHMOD, do_attributes}, {FS_UTIME, do_attributes}, {FS_ACCESS, do_attributes},
-    {FS_TRUNCATE, do_truncate}, {FS_DUP, do_dup}, {FS_FCNTL, do_fcntl}, {FS_PIPE, do_pipe}, {FS_IOCTL, do_ioctl},
-    {FS_SELECT, do_select}, {FS_SYNC, sync_for}, {FS_MOUNT, do_mount}, {FS_UMOUNT, do_umount},
-    {FS_STATFS, do_statfs}, {FS_READ_AT, do_transfer_at}, {FS_WRITE_AT, do_transfer_at}};
+    {FS_LINK, do_name}, {FS_SYMLINK, do_name}, {FS_UNLINK, do_name}, {FS_RENAME, do_name},
+    {FS_MKDIR, do_name}, {FS_RMDIR, do_name}, {FS_MKNOD, do_name}, {FS_READLINK, do_readlink},
+    {FS_CHDIR, do_chdir}, {FS_GETCWD, do_getcwd}, {FS_CHMOD, do_attributes}, {FS_UTIME, do_attributes},
+    {FS_ACCESS, do_attributes}, {FS_TRUNCATE, do_truncate}, {FS_DUP, do_dup}, {FS_FCNTL, do_fcntl},
+    {FS_PIPE, do_pipe}, {FS_IOCTL, do_ioctl}, {FS_SELECT, do_select}, {FS_SYNC, sync_for},
+    {FS_MOUNT, do_mount}, {FS_UMOUNT, do_umount}, {FS_STATFS, do_statfs}, {FS_READ_AT, do_transfer_at},
+    {FS_WRITE_AT, do_transfer_at}};
 
 static int from_client(struct client *client, struct message *m)
 {
@@ -144,7 +145,8 @@ static int open_root(void)
     struct memory_info memory;
     uint32_t address = 0;
     struct volume *volume = volume_free();
-    if (sys_getinfo(INFO_BOOT, &boot, sizeof boot) < 0 || sys_getinfo(INFO_MEMORY, &memory, sizeof memory) < 0)
+    if (sys_getinfo(INFO_BOOT, &boot, sizeof boot) < 0
+        || sys_getinfo(INFO_MEMORY, &memory, sizeof memory) < 0)
         return -EIO;
     uint32_t offset = boot.archive % PAGE;
     int result = sys_mapphysical(SELF, &address, (offset + boot.archive_bytes + PAGE - 1) & ~(PAGE - 1), 0,

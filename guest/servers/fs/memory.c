@@ -1,5 +1,5 @@
-/* A file system in memory. Contents are pages in a tree of two levels; a page that was never written may instead
-   lie in the boot archive. */
+/* A file system in memory. Contents are pages in a tree of two levels; a page that was never written may
+   instead lie in the boot archive. */
 
 #include <string.h>
 #include "outside.h"
@@ -360,9 +360,9 @@ void memory_set_contents(struct node *node, const uint8_t *contents, uint32_t by
 }
 
 const struct volume_type memory_type = {
-    "memory", memory_load, memory_store, memory_discard, memory_make, memory_find, memory_enter, memory_change,
-    memory_remove, memory_list, memory_read, memory_write, memory_truncate, memory_set_link, memory_get_link,
-    memory_statistics, memory_sync, memory_close,
+    "memory", memory_load, memory_store, memory_discard, memory_make, memory_find, memory_enter,
+    memory_change, memory_remove, memory_list, memory_read, memory_write, memory_truncate, memory_set_link,
+    memory_get_link, memory_statistics, memory_sync, memory_close,
 };
 
 int memory_open(struct volume *volume, uint32_t device, uint32_t limit)

@@ -141,7 +141,8 @@ int make_link(struct node *directory, const struct last_name *name, struct node 
 }
 
 /* A name is removed before the node loses the link. */
-static int remove_name(struct node *directory, const struct last_name *name, struct node *node, uint32_t links)
+static int remove_name(struct node *directory, const struct last_name *name, struct node *node,
+                       uint32_t links)
 {
     int result = directory->volume->type->remove(directory, name->name, name->length);
     if (result == 0)

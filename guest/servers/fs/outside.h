@@ -1,5 +1,5 @@
-/* What the file systems need from outside: memory, time, block devices and a log. The server gives it by kernel
-   calls and drivers, the tests give it by the host. */
+/* What the file systems need from outside: memory, time, block devices and a log. The server gives it by
+   kernel calls and drivers, the tests give it by the host. */
 
 #ifndef OUTSIDE_H
 #define OUTSIDE_H

@@ -151,7 +151,8 @@ static int move(struct client *client, struct pipe *pipe, uint32_t address, uint
 
 /* One attempt. Returns 0 with the bytes in *done when the request is over, NO_REPLY when it must wait, or an
    error. */
-static int attempt(struct client *client, struct pipe *pipe, const struct message *m, int is_write, uint32_t *done)
+static int attempt(struct client *client, struct pipe *pipe, const struct message *m, int is_write,
+                   uint32_t *done)
 {
     uint32_t bytes = m->w[2];
     if (is_write && pipe->readers == 0)
@@ -205,8 +206,8 @@ static int retry_client(struct client *client, struct pipe *pipe)
     return pipe->used != used;
 }
 
-/* The pipe has changed: those who wait for it may go on, which may let others go on. Each round moves bytes or is
-   the last. */
+/* The pipe has changed: those who wait for it may go on, which may let others go on. Each round moves bytes
+   or is the last. */
 static void retry(struct pipe *pipe)
 {
     int changed = 1;

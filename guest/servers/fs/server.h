@@ -18,8 +18,8 @@ struct file {
     struct node *node;         /* NULL for pipes without a name */
     struct pipe *pipe;
     uint32_t flags, position;
-    uint32_t device;           /* of devices; /dev/tty has become the terminal itself. 0: the driver knows it no
-                                  more */
+    uint32_t device;           /* of devices; /dev/tty has become the terminal itself. 0: the driver knows it
+                                  no more */
     uint8_t connection;        /* the driver gave the device's number, which is for this file alone */
 };
 
@@ -42,8 +42,8 @@ struct client {
     uint32_t close_on_exec;
     uint32_t terminal;                 /* that it opened last */
     enum wait waits;
-    struct message request;            /* when it waits for a pipe: a read, a write, or the open of a FIFO, whose
-                                          descriptor it has already in w[0] */
+    struct message request;            /* when it waits for a pipe: a read, a write, or the open of a FIFO,
+                                          whose descriptor it has already in w[0] */
     uint32_t done;                     /* bytes of it */
     struct selection selection;
 };
@@ -65,8 +65,10 @@ void client_answer(struct client *client, int32_t result, uint32_t value);
 
 /* files.c */
 struct file *file_of(struct client *client, uint32_t descriptor);
-int file_new(struct node *node, uint32_t flags, struct file **made); /* takes the reference to the node over */
-int file_place(struct client *client, struct file *file, uint32_t flags, uint32_t first, uint32_t *descriptor);
+/* takes the reference to the node over */
+int file_new(struct node *node, uint32_t flags, struct file **made);
+int file_place(struct client *client, struct file *file, uint32_t flags, uint32_t first,
+               uint32_t *descriptor);
 void file_put(struct file *file);
 void files_lose_connections(const struct driver *driver);
 int do_open(struct client *client, struct message *m);

@@ -44,8 +44,8 @@ struct node {
     } ext2;
 };
 
-/* What a kind of file system can do. Functions return 0 or a negative error. The links of nodes are counted by the
-   callers (names.c). */
+/* What a kind of file system can do. Functions return 0 or a negative error. The links of nodes are counted
+   by the callers (names.c). */
 struct volume_type {
     const char *name;
     int (*load)(struct node *node);               /* fills in the node of this volume and number */

@@ -73,8 +73,8 @@ static int processes(void)
     for (int i = 0; i < SLOTS; i++) {
         const struct process_info *p = &table.processes[i];
         if (p->endpoint != NONE)
-            put("%4d %8x %-15s %3u %4u %6u %10llu %s\n", i, (unsigned)p->endpoint, p->name, (unsigned)p->service,
-                (unsigned)p->priority, (unsigned)p->pages,
+            put("%4d %8x %-15s %3u %4u %6u %10llu %s\n", i, (unsigned)p->endpoint, p->name,
+                (unsigned)p->service, (unsigned)p->priority, (unsigned)p->pages,
                 (unsigned long long)p->microseconds_high << 32 | p->microseconds_low, state_name(p->state));
     }
     return 0;
@@ -111,7 +111,8 @@ static int rights(void)
     int result = get(INFO_RIGHTS);
     if (result)
         return result;
-    put("%-15s %3s %2s %-16s %-10s %1s %s\n", "NAME", "NUM", "TR", "SEND TO", "CALLS", "W", "PORTS, MEMORY, LINES");
+    put("%-15s %3s %2s %-16s %-10s %1s %s\n", "NAME", "NUM", "TR", "SEND TO", "CALLS", "W",
+        "PORTS, MEMORY, LINES");
     for (int i = 0; i < SLOTS; i++) {
         const struct rights *r = &table.rights[i];
         if (!r->name[0])

@@ -8,8 +8,8 @@
 #define REQUEST_BYTES 300u          /* the least that relays take (RFC 1542, section 2.1) */
 #define BROADCAST_FLAG 0x8000u
 
-enum { SUBNET = 1, ROUTER = 3, NAMESERVER = 6, ADDRESS = 50, LEASE = 51, TYPE = 53, SERVER = 54, PARAMETERS = 55,
-       RENEW = 58, REBIND = 59, PAD = 0, END = 255 };
+enum { SUBNET = 1, ROUTER = 3, NAMESERVER = 6, ADDRESS = 50, LEASE = 51, TYPE = 53, SERVER = 54,
+       PARAMETERS = 55, RENEW = 58, REBIND = 59, PAD = 0, END = 255 };
 enum { DISCOVER = 1, OFFER, REQUEST, DECLINE, ACK, NAK, RELEASE };
 
 #define FIRST_RETRY 1000000u        /* section 4.1: doubled to 64 s; a second suits networks of today */
@@ -91,7 +91,8 @@ void dhcp_stop(struct interface *interface)
 }
 
 /* Finds an option of at least so many bytes; returns its bytes, or 0. */
-static uint32_t find(const uint8_t *data, uint32_t bytes, uint32_t type, uint32_t least_bytes, const uint8_t **value)
+static uint32_t find(const uint8_t *data, uint32_t bytes, uint32_t type, uint32_t least_bytes,
+                     const uint8_t **value)
 {
     uint32_t at = FIXED + 4;
     while (at < bytes && data[at] != END) {
@@ -144,8 +145,8 @@ static void accept(struct interface *interface, const uint8_t *data, uint32_t by
     if (interface->address == address && interface->mask == mask && interface->gateway == gateway)
         return;
     interface_configure(interface, address, mask, gateway);
-    report("%s: %u.%u.%u.%u by DHCP", interface->name, (unsigned)(address >> 24), (unsigned)(address >> 16 & 255),
-           (unsigned)(address >> 8 & 255), (unsigned)(address & 255));
+    report("%s: %u.%u.%u.%u by DHCP", interface->name, (unsigned)(address >> 24),
+           (unsigned)(address >> 16 & 255), (unsigned)(address >> 8 & 255), (unsigned)(address & 255));
 }
 
 void dhcp_received(struct interface *interface, const uint8_t *data, uint32_t bytes)

@@ -45,7 +45,8 @@ static void error_received(const struct packet *packet)
         return;
     uint32_t from = get32(quoted + 12), to = get32(quoted + 16), code = packet->data[1];
     const uint8_t *data = quoted + header;
-    int error = packet->data[0] == ICMP_UNREACHABLE && code == UNREACHABLE_PORT ? -ECONNREFUSED : -EHOSTUNREACH;
+    int error =
+        packet->data[0] == ICMP_UNREACHABLE && code == UNREACHABLE_PORT ? -ECONNREFUSED : -EHOSTUNREACH;
     if (!is_own_address(from) || (packet->data[0] == ICMP_UNREACHABLE && code == 4))
         return; /* nothing here forbids fragments, so code 4 is a lie */
     if (quoted[9] == PROTOCOL_TCP)

@@ -10,8 +10,8 @@
 static uint8_t buffer[ETHERNET_HEADER + IP_HEADER + DATAGRAM_MAX];
 static uint16_t last_id;
 
-/* The sum of 16-bit words, by words of 32 bits, whose carries are added at the end (RFC 1071). The order of bytes is
-   the machine's until checksum_end. */
+/* The sum of 16-bit words, by words of 32 bits, whose carries are added at the end (RFC 1071). The order of
+   bytes is the machine's until checksum_end. */
 uint32_t checksum_add(uint32_t sum, const uint8_t *from, uint32_t bytes)
 {
     uint64_t total = sum;
@@ -96,8 +96,8 @@ void ip_received(struct interface *interface, const uint8_t *data, uint32_t byte
     if (header < IP_HEADER || total < header || total > bytes || checksum_end(checksum_add(0, data, header)))
         return;
     struct packet packet = {.interface = interface, .from = get32(data + 12), .to = get32(data + 16),
-                            .protocol = data[9], .header = data, .header_bytes = header, .data = data + header,
-                            .bytes = total - header};
+                            .protocol = data[9], .header = data, .header_bytes = header,
+                            .data = data + header, .bytes = total - header};
     packet.is_broadcast = is_broadcast(interface, packet.to);
     if (!is_for_us(&packet) || is_martian(&packet))
         return;
@@ -120,7 +120,8 @@ uint32_t ip_source(uint32_t to)
     return interface->loopback ? to : interface->address;
 }
 
-static void make_header(uint8_t *header, uint32_t bytes, uint32_t part, uint32_t protocol, uint32_t from, uint32_t to)
+static void make_header(uint8_t *header, uint32_t bytes, uint32_t part, uint32_t protocol, uint32_t from,
+                        uint32_t to)
 {
     header[0] = 0x45;
     header[1] = 0;
@@ -154,8 +155,8 @@ int ip_send_by(struct interface *interface, uint32_t protocol, uint32_t from, ui
     }
     for (uint32_t at = 0; at < bytes; at += most) {
         uint32_t part = least(most, bytes - at);
-        make_header(fragment + ETHERNET_HEADER, part, at / 8 | (at + part < bytes ? MORE_FRAGMENTS : 0), protocol,
-                    from, to);
+        make_header(fragment + ETHERNET_HEADER, part, at / 8 | (at + part < bytes ? MORE_FRAGMENTS : 0),
+                    protocol, from, to);
         memcpy(fragment + ETHERNET_HEADER + IP_HEADER, ip_data() + at, part);
         int result = send_frame(interface, neighbour, fragment, ETHERNET_HEADER + IP_HEADER + part);
         if (result)

@@ -1,6 +1,7 @@
 /* The network server: what its files share. From below: interfaces with ARP, IP, and on it ICMP, UDP and TCP.
-   All of it is driven by three things: a frame that has come, a request of a program, and time that has passed.
-   Nothing here calls the kernel but main.c, cards.c and requests.c, so that the rest can be tested on a host. */
+   All of it is driven by three things: a frame that has come, a request of a program, and time that has
+   passed. Nothing here calls the kernel but main.c, cards.c and requests.c, so that the rest can be tested on
+   a host. */
 
 #ifndef NET_SERVER_H
 #define NET_SERVER_H
@@ -33,8 +34,8 @@ static inline void put32(uint8_t *at, uint32_t value)
     put16(at + 2, value);
 }
 
-/* Addresses and ports are numbers of this machine, 10.0.2.15 is 0a00020fh; only packets and tern/net.h have the
-   network's order. */
+/* Addresses and ports are numbers of this machine, 10.0.2.15 is 0a00020fh; only packets and tern/net.h have
+   the network's order. */
 static inline uint32_t swap32(uint32_t value)
 {
     return value << 24 | (value & 0xff00) << 8 | (value >> 8 & 0xff00) | value >> 24;
@@ -102,7 +103,8 @@ struct interface {
 extern struct interface interfaces[NET_INTERFACES];
 
 void interfaces_start(void);
-struct interface *interface_add(const char *name); /* or the one that has this name; NULL if there are too many */
+/* or the one that has this name; NULL if there are too many */
+struct interface *interface_add(const char *name);
 void interface_configure(struct interface *interface, uint32_t address, uint32_t mask, uint32_t gateway);
 int interface_set(const struct net_setting *setting);
 void interface_list(struct net_interfaces *to);
@@ -117,8 +119,8 @@ int is_mask(uint32_t mask);                         /* ones, then zeros */
 /* The interface and the neighbour by which an address is reached; NULL if there is none. */
 struct interface *route(uint32_t address, uint32_t *neighbour);
 
-/* Frames to oneself wait here, because whoever sends them is in the middle of something. Returns whether there
-   was one. */
+/* Frames to oneself wait here, because whoever sends them is in the middle of something. Returns whether
+   there was one. */
 int loopback_step(void);
 int loopback_waiting(void);
 int loopback_put(const uint8_t *packet, uint32_t bytes);
@@ -127,7 +129,8 @@ void interfaces_timer(void);
 /* ---- arp.c (RFC 826) ---- */
 
 void arp_received(struct interface *interface, const uint8_t *packet, uint32_t bytes);
-/* Sends an IP packet, whose frame has room for the header of Ethernet, or keeps it until the neighbour answers. */
+/* Sends an IP packet, whose frame has room for the header of Ethernet, or keeps it until the neighbour
+   answers. */
 int arp_send(struct interface *interface, uint32_t neighbour, uint8_t *frame, uint32_t bytes);
 void arp_announce(struct interface *interface);
 void arp_forget(const struct interface *interface);
@@ -152,7 +155,8 @@ struct packet {
     uint8_t is_broadcast;
 };
 
-uint32_t checksum_add(uint32_t sum, const uint8_t *from, uint32_t bytes); /* bytes is even but for the last part */
+/* bytes is even but for the last part */
+uint32_t checksum_add(uint32_t sum, const uint8_t *from, uint32_t bytes);
 uint16_t checksum_end(uint32_t sum);
 /* That of TCP and UDP, which covers addresses and length too; of data that has it already, 0. */
 uint16_t checksum_between(uint32_t from, uint32_t to, uint32_t protocol, const uint8_t *data, uint32_t bytes);
@@ -161,14 +165,16 @@ void ip_received(struct interface *interface, const uint8_t *packet, uint32_t by
 
 /* Where a protocol makes the data of the next packet, at most DATAGRAM_MAX bytes. */
 uint8_t *ip_data(void);
-/* Sends it. `from` 0: the interface's own address. Returns 0 or an error; EAGAIN means that the card is busy. */
+/* Sends it. `from` 0: the interface's own address. Returns 0 or an error; EAGAIN means that the card is
+   busy. */
 int ip_send(uint32_t protocol, uint32_t from, uint32_t to, uint32_t bytes);
 int ip_send_by(struct interface *interface, uint32_t protocol, uint32_t from, uint32_t to, uint32_t neighbour,
                uint32_t bytes);
 /* The address that packets to this one come from; 0 if it cannot be reached. */
 uint32_t ip_source(uint32_t to);
 
-/* fragments.c: joins fragments. Returns 1 with the whole in *packet when this was the last that was missing. */
+/* fragments.c: joins fragments. Returns 1 with the whole in *packet when this was the last that was
+   missing. */
 int fragment_received(struct packet *packet, uint32_t id, uint32_t offset, int more);
 
 /* ---- icmp.c (RFC 792) ---- */
@@ -185,7 +191,8 @@ int icmp_send(struct socket *socket, uint32_t to, uint8_t *message, uint32_t byt
 void udp_received(const struct packet *packet);
 void udp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, int error);
 int udp_send(struct socket *socket, const struct net_address *to, const uint8_t *data, uint32_t bytes);
-void udp_make(uint32_t from_port, uint32_t to_port, uint32_t bytes, uint32_t from, uint32_t to); /* around ip_data */
+/* around ip_data */
+void udp_make(uint32_t from_port, uint32_t to_port, uint32_t bytes, uint32_t from, uint32_t to);
 #define UDP_HEADER 8u
 
 /* ---- dhcp.c (RFC 2131) ---- */

@@ -1,5 +1,5 @@
-/* Requests of programs, which come through FS (tern/device.h). Those that must wait are kept, and tried again when
-   their socket has changed. */
+/* Requests of programs, which come through FS (tern/device.h). Those that must wait are kept, and tried again
+   when their socket has changed. */
 
 #include <string.h>
 #include <tern/fs.h>
@@ -129,7 +129,8 @@ static int receive(struct pending *p, struct socket *s, int with_header)
         if (result > 0 && put(p, offset, data, result))
             return -EFAULT;
     }
-    return result >= 0 && result != WAITS && with_header && put(p, 0, &header, sizeof header) ? -EFAULT : result;
+    return result >= 0 && result != WAITS && with_header && put(p, 0, &header, sizeof header) ? -EFAULT
+                                                                                              : result;
 }
 
 static int send(struct pending *p, struct socket *s, int with_header)
@@ -333,7 +334,8 @@ static void forget(uint32_t i)
     memmove(pending + i, pending + i + 1, (--pending_used - i) * sizeof *pending);
 }
 
-/* Sockets that change meanwhile are looked at in the next round, of which each answers a request or is the last. */
+/* Sockets that change meanwhile are looked at in the next round, of which each answers a request or is the
+   last. */
 void requests_retry(void)
 {
     while (any_changed) {
@@ -384,7 +386,8 @@ static void cancel(const struct message *m)
 {
     for (uint32_t i = 0; i < pending_used; i++)
         if (pending[i].from == m->source && pending[i].number == m->w[0]) {
-            uint32_t done = pending[i].type == DEVICE_IOCTL && pending[i].request == NET_CONNECT ? 0 : pending[i].done;
+            uint32_t done =
+                pending[i].type == DEVICE_IOCTL && pending[i].request == NET_CONNECT ? 0 : pending[i].done;
             answer(&pending[i], done ? (int32_t)done : -EINTR);
             forget(i);
             return;

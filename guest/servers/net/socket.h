@@ -14,7 +14,8 @@ struct ring {
     uint32_t first, used;
 };
 
-void ring_put(struct ring *ring, uint32_t at, const uint8_t *from, uint32_t bytes); /* `at` counts from first */
+/* `at` counts from first */
+void ring_put(struct ring *ring, uint32_t at, const uint8_t *from, uint32_t bytes);
 void ring_get(const struct ring *ring, uint32_t at, uint8_t *to, uint32_t bytes);
 void ring_drop(struct ring *ring, uint32_t bytes);
 void ring_free(struct ring *ring);  /* with its memory, if it has some */
@@ -26,8 +27,10 @@ struct range {
 };
 
 struct tcp {
-    uint32_t iss, una, nxt, max;    /* sent: first, not acknowledged, next, and the end of all that ever was */
-    uint32_t window, window_seq, window_ack, window_max; /* the peer's; SND.WL1, SND.WL2; the largest so far */
+    uint32_t iss, una, nxt, max;    /* sent: first, not acknowledged, next, and the end of all that ever
+                                       was */
+    /* the peer's; SND.WL1, SND.WL2; the largest so far */
+    uint32_t window, window_seq, window_ack, window_max;
     uint32_t irs, rcv_nxt, advertised; /* received: first, next, and the right edge of the window */
     uint32_t mss;
     uint32_t cwnd, ssthresh, recover, duplicates;
@@ -98,7 +101,8 @@ uint32_t tcp_room(const struct socket *socket);            /* bytes that can be 
 int tcp_can_write(const struct socket *socket);            /* or an error, negated */
 int tcp_at_end(const struct socket *socket);               /* nothing comes any more */
 void tcp_read(struct socket *socket);                      /* the program has taken bytes */
-void tcp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, uint32_t seq, int error);
+void tcp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, uint32_t seq,
+                     int error);
 
 /* tcp_in.c */
 void tcp_received(const struct packet *packet);
@@ -114,7 +118,8 @@ struct segment {
 };
 
 void tcp_take_window(struct tcp *tcp, const struct segment *segment);
-int tcp_take_ack(struct socket *socket, const struct segment *segment); /* whether it is to be looked at further */
+/* whether it is to be looked at further */
+int tcp_take_ack(struct socket *socket, const struct segment *segment);
 void tcp_slow_down(struct tcp *tcp, uint32_t flight);      /* bytes in flight when something was lost */
 
 /* tcp_out.c */

@@ -177,10 +177,14 @@ int socket_take_error(struct socket *socket)
 
 void socket_describe(const struct socket *s, struct net_socket *to)
 {
-    *to = (struct net_socket){
-        .local = {swap32(s->local), swap16(s->local_port), 0}, .peer = {swap32(s->peer), swap16(s->peer_port), 0},
-        .kind = s->kind, .state = s->state, .received = s->in.used, .unsent = s->out.used, .resent = s->resent,
-        .error = -s->error};
+    *to = (struct net_socket){.local = {swap32(s->local), swap16(s->local_port), 0},
+                              .peer = {swap32(s->peer), swap16(s->peer_port), 0},
+                              .kind = s->kind,
+                              .state = s->state,
+                              .received = s->in.used,
+                              .unsent = s->out.used,
+                              .resent = s->resent,
+                              .error = -s->error};
 }
 
 void sockets_list(struct net_sockets *list)
@@ -199,7 +203,8 @@ uint32_t socket_can(struct socket *s)
         return (s->in.used || s->error ? 1 : 0) | 2;
     if (s->state == NET_LISTENING)
         return tcp_accepted(s) ? 1 : 0;
-    return (s->in.used || s->error || tcp_at_end(s) ? 1 : 0) | (tcp_can_write(s) && s->state != NET_SYN_SENT ? 2 : 0);
+    return (s->in.used || s->error || tcp_at_end(s) ? 1 : 0) |
+           (tcp_can_write(s) && s->state != NET_SYN_SENT ? 2 : 0);
 }
 
 /* What precedes a datagram in the ring. */
@@ -210,7 +215,8 @@ struct datagram {
 void datagram_put(struct socket *socket, uint32_t from, uint32_t port, const uint8_t *data, uint32_t bytes)
 {
     struct datagram header = {from, port, bytes};
-    if (socket_memory(socket) || bytes > NET_MESSAGE_MAX || RING_BYTES - socket->in.used < sizeof header + bytes)
+    if (socket_memory(socket) || bytes > NET_MESSAGE_MAX ||
+        RING_BYTES - socket->in.used < sizeof header + bytes)
         return;
     ring_put(&socket->in, socket->in.used, (uint8_t *)&header, sizeof header);
     ring_put(&socket->in, socket->in.used + sizeof header, data, bytes);

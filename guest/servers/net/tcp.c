@@ -4,7 +4,8 @@
 #include "socket.h"
 
 #define BACKLOG_MAX 16u
-/* When no program is there any more: for a peer that never ends its side, and for one that takes data slowly. */
+/* When no program is there any more: for a peer that never ends its side, and for one that takes data
+   slowly. */
 #define END_MICROSECONDS 60000000u
 #define REST_MICROSECONDS 300000000u
 
@@ -182,8 +183,8 @@ int tcp_at_end(const struct socket *socket)
            socket->state == NET_TIME_WAIT;
 }
 
-/* The window is open again when so much can be received that it is worth a segment of its own (RFC 9293, section
-   3.8.6.2.2). */
+/* The window is open again when so much can be received that it is worth a segment of its own (RFC 9293,
+   section 3.8.6.2.2). */
 void tcp_read(struct socket *socket)
 {
     struct tcp *t = &socket->tcp;
@@ -195,11 +196,12 @@ void tcp_read(struct socket *socket)
     }
 }
 
-void tcp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, uint32_t seq, int error)
+void tcp_unreachable(uint32_t from, uint32_t to, uint32_t from_port, uint32_t to_port, uint32_t seq,
+                     int error)
 {
     for (struct socket *s = sockets; s < sockets + SOCKETS; s++) {
-        if (!s->used || s->kind != MINOR_TCP || s->local != from || s->peer != to || s->local_port != from_port ||
-            s->peer_port != to_port)
+        if (!s->used || s->kind != MINOR_TCP || s->local != from || s->peer != to ||
+            s->local_port != from_port || s->peer_port != to_port)
             continue;
         /* It must be about something in flight, and ends no connection that is established (RFC 5927). */
         if (s->state == NET_SYN_SENT && seq == s->tcp.iss)

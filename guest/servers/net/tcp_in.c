@@ -78,7 +78,8 @@ static void take_mss(struct tcp *t, const struct segment *segment)
 
 /* ---- Connections begin ---- */
 
-/* The oldest of half-open connections gives way to a new one, so that those who never answer keep nobody out. */
+/* The oldest of half-open connections gives way to a new one, so that those who never answer keep nobody
+   out. */
 static int has_place(const struct socket *listener)
 {
     struct socket *oldest = NULL;
@@ -186,7 +187,8 @@ static void in_syn_sent(struct socket *socket, const struct segment *segment)
 
 /* ---- Data ---- */
 
-/* Remembers what came out of order; if there are too many pieces, it will come again. Returns whether it does. */
+/* Remembers what came out of order; if there are too many pieces, it will come again. Returns whether it
+   does. */
 static int note_range(struct tcp *t, uint32_t first, uint32_t end)
 {
     uint32_t i = 0, k;
@@ -305,8 +307,8 @@ static int cut(struct socket *socket, struct segment *segment)
     return 1;
 }
 
-/* RFC 5961: those who cannot know the exact number get an answer that only the peer understands. Two sides that
-   answer each other's empty segments must not go on for ever (section 7). */
+/* RFC 5961: those who cannot know the exact number get an answer that only the peer understands. Two sides
+   that answer each other's empty segments must not go on for ever (section 7). */
 static void challenge(struct socket *socket, const struct segment *segment)
 {
     if (segment->bytes == 0 && !(segment->flags & TCP_FIN)) {
@@ -395,9 +397,10 @@ void tcp_received(const struct packet *packet)
         checksum_between(packet->from, packet->to, PROTOCOL_TCP, header, packet->bytes))
         return;
     struct segment segment = {
-        .seq = get32(header + 4), .ack = get32(header + 8), .flags = header[13] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK),
-        .window = get16(header + 14), .mss = option_mss(header + TCP_HEADER, header_bytes - TCP_HEADER),
-        .data = header + header_bytes, .bytes = packet->bytes - header_bytes};
+        .seq = get32(header + 4), .ack = get32(header + 8),
+        .flags = header[13] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK), .window = get16(header + 14),
+        .mss = option_mss(header + TCP_HEADER, header_bytes - TCP_HEADER), .data = header + header_bytes,
+        .bytes = packet->bytes - header_bytes};
     struct socket *socket = find(packet, get16(header), get16(header + 2));
     /* A new connection between the same ends, which begins behind the old one (section 3.6.1). */
     if (socket && socket->state == NET_TIME_WAIT && !socket->attached && segment.flags == TCP_SYN &&

@@ -21,7 +21,8 @@ static int some_wait_for_card;
 /* RFC 6528: a clock of 4 microseconds, and an offset for each pair of ends. */
 static uint32_t first_sequence(const struct socket *socket)
 {
-    uint32_t ends[4] = {socket->local, socket->peer, (uint32_t)socket->local_port << 16 | socket->peer_port, 0};
+    uint32_t ends[4] = {socket->local, socket->peer, (uint32_t)socket->local_port << 16 | socket->peer_port,
+                        0};
     return (uint32_t)(now / 4) + (uint32_t)keyed_hash(ends, sizeof ends);
 }
 
@@ -116,8 +117,8 @@ static void send_syn(struct socket *socket)
     tcp_set_resend(t);
 }
 
-/* How many bytes of data go into the next segment. Returns whether there is to be one at all (RFC 9293, section
-   3.8.6.2.1, and Nagle's algorithm). */
+/* How many bytes of data go into the next segment. Returns whether there is to be one at all (RFC 9293,
+   section 3.8.6.2.1, and Nagle's algorithm). */
 static int next_segment(const struct socket *socket, uint32_t *bytes, uint32_t *flags)
 {
     const struct tcp *t = &socket->tcp;
@@ -165,7 +166,8 @@ static void send_data(struct socket *socket)
     }
 }
 
-/* A window of nothing is probed, or an opening that is lost would stop all for ever (RFC 9293, section 3.8.6.1). */
+/* A window of nothing is probed, or an opening that is lost would stop all for ever (RFC 9293, section
+   3.8.6.1). */
 static void plan_probe(struct tcp *t, const struct socket *socket)
 {
     if (t->nxt == t->una && socket->out.used && !t->resend_at && !t->wants_output) {
@@ -192,7 +194,8 @@ void tcp_output(struct socket *socket)
     }
     if (socket->state != NET_TIME_WAIT && !has_sent_all(socket))
         send_data(socket);
-    /* The peer takes no acknowledgement whose number is behind what it has received, nor one beyond its window. */
+    /* The peer takes no acknowledgement whose number is behind what it has received, nor one beyond its
+       window. */
     if (t->ack_now && !t->wants_output)
         send_segment(socket, t->probing ? t->una : t->max, 0, TCP_ACK);
     plan_probe(t, socket);
@@ -259,8 +262,8 @@ void tcp_reset(const struct packet *packet)
     ip_send(PROTOCOL_TCP, packet->to, packet->from, TCP_HEADER);
 }
 
-/* A byte beyond the window makes the peer say how large it is. A window that is not worth a segment is used after
-   some time. */
+/* A byte beyond the window makes the peer say how large it is. A window that is not worth a segment is used
+   after some time. */
 static void probe(struct socket *socket)
 {
     struct tcp *t = &socket->tcp;
@@ -271,7 +274,8 @@ static void probe(struct socket *socket)
         t->max = t->nxt + bytes;
 }
 
-/* Nothing was acknowledged in time: all is sent again, slowly at first (RFC 5681, section 3.1; RFC 6298, 5.4 on). */
+/* Nothing was acknowledged in time: all is sent again, slowly at first (RFC 5681, section 3.1; RFC 6298, 5.4
+   on). */
 static void resend(struct socket *socket)
 {
     struct tcp *t = &socket->tcp;

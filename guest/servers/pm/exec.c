@@ -13,8 +13,8 @@ static uint8_t buffer[CHUNK];
 static uint8_t block[PM_ARGUMENT_BYTES] __attribute__((aligned(4)));
 static uint8_t other_block[PM_ARGUMENT_BYTES] __attribute__((aligned(4)));
 
-/* Reads a part of the file with this path, which begins in the process's directory, into `buffer`. Returns the
-   number of bytes or an error; *size is that of the file. */
+/* Reads a part of the file with this path, which begins in the process's directory, into `buffer`. Returns
+   the number of bytes or an error; *size is that of the file. */
 static int read_file(const struct process *process, const char *path, uint32_t offset, uint32_t bytes,
                      uint32_t *size)
 {
@@ -28,8 +28,8 @@ static int read_file(const struct process *process, const char *path, uint32_t o
     return m.w[0];
 }
 
-/* The words of the argument block: argc, argv, 0, envp, 0. Returns how many, or 0 if the block is not right: each
-   pointer must be an offset within it, and its last byte 0. */
+/* The words of the argument block: argc, argv, 0, envp, 0. Returns how many, or 0 if the block is not right:
+   each pointer must be an offset within it, and its last byte 0. */
 static uint32_t check_block(uint32_t bytes)
 {
     const uint32_t *words = (const uint32_t *)block;
@@ -172,8 +172,8 @@ static void set_name(struct process *process, const char *path)
     strncpy(process->name, slash ? slash + 1 : path, sizeof process->name - 1);
 }
 
-/* Executes the program at `path` with the arguments in `block`. From the old memory's end on there is no way back:
-   then the process is killed if something fails. */
+/* Executes the program at `path` with the arguments in `block`. From the old memory's end on there is no way
+   back: then the process is killed if something fails. */
 static int execute(struct process *process, char *path, uint32_t bytes)
 {
     struct message fs = {.w = {0}};

@@ -1,5 +1,5 @@
-/* The process manager: processes as POSIX has them, made of the kernel's. Programs ask it, and it asks FS and the
-   kernel only, so that it never waits for one of those who wait for it. */
+/* The process manager: processes as POSIX has them, made of the kernel's. Programs ask it, and it asks FS and
+   the kernel only, so that it never waits for one of those who wait for it. */
 
 #include <string.h>
 #include <tern/fs.h>
@@ -112,10 +112,10 @@ static int do_service_down(struct message *m)
 
 static const struct server_request of_processes[] = {
     {PM_FORK, do_fork}, {PM_EXEC, do_exec}, {PM_EXIT, do_exit}, {PM_WAIT, do_wait}, {PM_GETPID, do_getpid},
-    {PM_KILL, do_kill}, {PM_SIGACTION, do_sigaction}, {PM_SIGMASK, do_sigmask}, {PM_SIGSUSPEND, do_sigsuspend},
-    {PM_SIGRETURN, do_sigreturn}, {PM_ALARM, do_alarm}, {PM_BRK, do_brk}, {PM_MAP, do_map}, {PM_UNMAP, do_unmap},
-    {PM_SETPGID, do_setpgid}, {PM_GETPGID, do_getpgid}, {PM_REBOOT, do_reboot}, {PM_SLEEP, do_sleep},
-    {PM_CHILDREN_TIME, do_children_time}, {0, NULL}};
+    {PM_KILL, do_kill}, {PM_SIGACTION, do_sigaction}, {PM_SIGMASK, do_sigmask},
+    {PM_SIGSUSPEND, do_sigsuspend}, {PM_SIGRETURN, do_sigreturn}, {PM_ALARM, do_alarm}, {PM_BRK, do_brk},
+    {PM_MAP, do_map}, {PM_UNMAP, do_unmap}, {PM_SETPGID, do_setpgid}, {PM_GETPGID, do_getpgid},
+    {PM_REBOOT, do_reboot}, {PM_SLEEP, do_sleep}, {PM_CHILDREN_TIME, do_children_time}, {0, NULL}};
 
 /* Services may ask for these too, and those who start services only. */
 static const struct server_request of_all[] = {

@@ -23,7 +23,8 @@ struct process {
     struct process *parent;      /* NULL: none */
     endpoint_t endpoint;
     char name[NAME_BYTES];
-    uint64_t run, children_run;  /* microseconds: of one that has ended; of its children that it has waited for */
+    uint64_t run, children_run;  /* microseconds: of one that has ended; of its children that it has waited
+                                    for */
     int32_t status;              /* of one that has ended or is stopped, as PM_WAIT returns it */
     uint8_t stopped, stop_news;  /* by a signal; its parent has not heard of it */
 

@@ -17,8 +17,8 @@ static int is_ignored(const struct process *process, int signal)
            (process->handler[signal] == HANDLER_DEFAULT && BIT(signal) & IGNORED_BY_DEFAULT);
 }
 
-/* Gets the process out of the request in which it waits, which ends with EINTR. It is stopped meanwhile, so that
-   it does not send the next request before its handler runs. */
+/* Gets the process out of the request in which it waits, which ends with EINTR. It is stopped meanwhile, so
+   that it does not send the next request before its handler runs. */
 static void interrupt(struct process *process)
 {
     struct message fs = {.w = {0}};

@@ -1,4 +1,5 @@
-/* Alarms, sleep and the time of day: all timers of all processes on the one alarm that the kernel gives PM. */
+/* Alarms, sleep and the time of day: all timers of all processes on the one alarm that the kernel gives
+   PM. */
 
 #include "pm.h"
 
@@ -58,7 +59,8 @@ static void ring(struct process *process, uint64_t time)
         return;
     process->alarm_at = process->alarm_period ? process->alarm_at + process->alarm_period : 0;
     if (process->alarm_at && process->alarm_at <= time)
-        process->alarm_at = time + process->alarm_period; /* it was stopped for long: the missed ones are one */
+        /* it was stopped for long: the missed ones are one */
+        process->alarm_at = time + process->alarm_period;
     signal_process(process, SIGALRM);
 }
 

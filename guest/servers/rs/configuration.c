@@ -53,7 +53,8 @@ static void wrong(const struct line *line, const char *why)
     log_line("/etc/services:%u: %s", line->number, why);
 }
 
-/* Cuts the next line out of the text and splits it into words. Returns what is behind it, or NULL at the end. */
+/* Cuts the next line out of the text and splits it into words. Returns what is behind it, or NULL at the
+   end. */
 static const char *next_line(const char *text, const char *end, struct line *line)
 {
     if (text >= end)
@@ -104,7 +105,8 @@ static void read_ports(const struct line *line, struct rights *rights)
 {
     for (uint32_t i = 1; i < line->words; i++) {
         uint32_t first, last;
-        if (rights->port_ranges == PORT_RANGES || !pair(line->word[i], '-', 0xffff, &first, &last) || first > last)
+        if (rights->port_ranges == PORT_RANGES || !pair(line->word[i], '-', 0xffff, &first, &last) ||
+            first > last)
             wrong(line, "ports: FIRST-LAST, at most 8 of them");
         else
             rights->ports[rights->port_ranges++] = (struct port_range){first, last};

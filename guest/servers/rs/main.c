@@ -6,7 +6,8 @@
 #include <tern/server.h>
 #include "rs.h"
 
-#define INIT_PATIENCE 2000000u /* services that are not ready by then must not keep the system from starting */
+#define INIT_PATIENCE 2000000u /* services that are not ready by then must not keep the system from
+                                  starting */
 
 static int init_started;
 
@@ -33,7 +34,8 @@ static void take_events(void)
     }
 }
 
-/* PM's first process: empty, with the rights of users. PM loads the program and passes the rights on by forks. */
+/* PM's first process: empty, with the rights of users. PM loads the program and passes the rights on by
+   forks. */
 static void start_init(void)
 {
     endpoint_t process;

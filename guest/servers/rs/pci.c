@@ -56,8 +56,8 @@ static void add(uint32_t address, uint32_t id)
 {
     uint32_t class = read(address, AT_CLASS);
     if (device_count < DEVICES)
-        devices[device_count++] = (struct device){address, id & 0xffff, id >> 16, class >> 24, class >> 16 & 0xff,
-                                                  NULL};
+        devices[device_count++] =
+            (struct device){address, id & 0xffff, id >> 16, class >> 24, class >> 16 & 0xff, NULL};
 }
 
 static void scan_bus(uint32_t bus);
@@ -124,8 +124,8 @@ static struct device *find(const struct service *service)
     return NULL;
 }
 
-/* The range behind a base address register (section 6.2.5.1): its size is known from the bits that stay 0. Returns
-   how many registers it takes. */
+/* The range behind a base address register (section 6.2.5.1): its size is known from the bits that stay 0.
+   Returns how many registers it takes. */
 static uint32_t add_range(const struct device *device, uint32_t offset, struct rights *rights)
 {
     uint32_t base = read(device->address, offset);
@@ -144,7 +144,8 @@ static uint32_t add_range(const struct device *device, uint32_t offset, struct r
     uint32_t high = wide ? read(device->address, offset + 4) : 0;
     uint32_t bytes = ~(size & ~15u) + 1;
     if ((base & ~15u) && high == 0 && rights->memory_ranges < MEMORY_RANGES)
-        rights->memory[rights->memory_ranges++] = (struct memory_range){base & ~15u, (bytes + 0xfff) & ~0xfffu};
+        rights->memory[rights->memory_ranges++] =
+            (struct memory_range){base & ~15u, (bytes + 0xfff) & ~0xfffu};
     return wide ? 2 : 1;
 }
 

@@ -39,7 +39,8 @@ int program_start(const char *name, const uint8_t *image, uint32_t bytes, const 
 {
     struct program program;
     uint32_t esp;
-    int result = program_read(image, bytes < PROGRAM_HEAD_BYTES ? bytes : PROGRAM_HEAD_BYTES, bytes, &program);
+    int result =
+        program_read(image, bytes < PROGRAM_HEAD_BYTES ? bytes : PROGRAM_HEAD_BYTES, bytes, &program);
     if (result)
         return result;
     result = sys_create(name, process);

@@ -40,7 +40,8 @@ struct service {
     uint8_t arguments;
     char argument[ARGUMENTS][ARGUMENT_BYTES];
 
-    enum { DOWN = SERVICE_DOWN, STARTING = SERVICE_STARTING, UP = SERVICE_UP, WAITING = SERVICE_WAITING } state;
+    enum { DOWN = SERVICE_DOWN, STARTING = SERVICE_STARTING, UP = SERVICE_UP,
+           WAITING = SERVICE_WAITING } state;
     endpoint_t endpoint;         /* NONE when there is no process */
     uint32_t way_wanted;         /* by RS_WAYS: 0 as configured */
     uint32_t restarts, failures; /* all; those since it last behaved well */
@@ -72,8 +73,8 @@ void configuration_read(const char *text, uint32_t bytes);
 struct service *service_by_name(const char *name);
 struct service *service_by_endpoint(endpoint_t endpoint);
 
-/* pci.c: finds all devices; adds the ranges and the line of the service's device to *rights and describes it, if
-   there is one for it. */
+/* pci.c: finds all devices; adds the ranges and the line of the service's device to *rights and describes it,
+   if there is one for it. */
 void pci_scan(void);
 int pci_assign(const struct service *service, struct rights *rights, char *description, size_t bytes);
 

@@ -35,8 +35,8 @@ static char *new_text(struct argument_list *list)
 
 static void list_rights(struct argument_list *list, const struct rights *rights)
 {
-    static const char *const ways[] = {[BY_MESSAGE] = "message", [BY_DIRECT_CALL] = "direct", [BY_TRAP] = "trap",
-                                       [BY_BITMAP] = "bitmap"};
+    static const char *const ways[] = {[BY_MESSAGE] = "message", [BY_DIRECT_CALL] = "direct",
+                                       [BY_TRAP] = "trap", [BY_BITMAP] = "bitmap"};
     snprintf(new_text(list), ARGUMENT_BYTES, "way=%s", ways[rights->ways]);
     for (uint32_t i = 0; i < rights->port_ranges; i++)
         snprintf(new_text(list), ARGUMENT_BYTES, "port=%x-%x", rights->ports[i].first, rights->ports[i].last);
@@ -65,7 +65,8 @@ static int create(struct service *service, int *has_device)
     uint32_t bytes = service->image_bytes;
     const uint8_t *image = service->image ? service->image : archive_find(service->program, &bytes);
     int device = service->pci_ids && pci_assign(service, &rights, pci, sizeof pci);
-    *has_device = (device || !service->pci_wanted) && (!service->port_wanted || answers(service->port_wanted));
+    *has_device =
+        (device || !service->pci_wanted) && (!service->port_wanted || answers(service->port_wanted));
     if (!*has_device)
         return -ENODEV;
     if (!image)
@@ -206,7 +207,8 @@ void service_replace(struct service *service)
 
 static int tell_pm(const struct service *service)
 {
-    struct message m = {.type = PM_SERVICE_UP, .w = {service->endpoint, SERVICE_PIDS + service->rights.service}};
+    struct message m = {.type = PM_SERVICE_UP, .w = {service->endpoint,
+                        SERVICE_PIDS + service->rights.service}};
     memcpy(&m.w[2], service->name, NAME_BYTES);
     return server_post(SERVICE(PM), &m);
 }

@@ -143,8 +143,8 @@ static int change_name(uint32_t volume, uint32_t what, const char *path, const c
         }
         break;
     default:
-        result = make_node(directory, &last, what == 8 ? S_IFCHR | 0600 : S_IFREG | 0644, what == 8 ? 0x405 : 0,
-                           &node);
+        result = make_node(directory, &last, what == 8 ? S_IFCHR | 0600 : S_IFREG | 0644,
+                           what == 8 ? 0x405 : 0, &node);
         if (result == 0)
             node_put(node);
         break;
@@ -232,7 +232,8 @@ static void compare_nodes(struct node *a, struct node *b, uint32_t depth)
         compare_contents(a, b);
     if (IS_SYMLINK(a)) {
         char left[1024], right[1024];
-        int x = a->volume->type->get_link(a, left, sizeof left), y = b->volume->type->get_link(b, right, sizeof right);
+        int x = a->volume->type->get_link(a, left, sizeof left),
+            y = b->volume->type->get_link(b, right, sizeof right);
         if (x != y || memcmp(left, right, x))
             fail("symbolic links differ");
     }

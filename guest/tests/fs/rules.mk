@@ -1,8 +1,8 @@
 # The file systems in a program of the host, against each other and against e2fsprogs.
 
 FS_TEST := $(BUILD)/tests/fs
-FS_TESTED := archive cache ext2_allocate ext2_directory ext2_file ext2_inode ext2_map ext2_volume memory mount \
-	names node path pool
+FS_TESTED := archive cache ext2_allocate ext2_directory ext2_file ext2_inode ext2_map ext2_volume memory \
+	mount names node path pool
 
 $(FS_TEST): $(wildcard tests/fs/*.c servers/fs/*.c)
 	@mkdir -p $(dir $@)

@@ -1,7 +1,8 @@
 /* Tests of the file systems on the host:
 
-   model IMAGE SEED OPERATIONS FOLDER   random operations in ext2 and in memory, which must agree; the image is
-                                        written back, and files go to FOLDER for a comparison with debugfs's
+   model IMAGE SEED OPERATIONS FOLDER   random operations in ext2 and in memory, which must agree; the image
+                                        is written back, and files go to FOLDER for a comparison with
+                                        debugfs's
    cut IMAGE SEED OPERATIONS WRITES     random operations, of which only the first writes reach the disk
    fill IMAGE                           writes until the disk is full, then removes everything
    hostile IMAGE SEED ROUNDS            flips bytes, then mounts and uses what is left */
@@ -193,8 +194,8 @@ static void hostile(uint32_t rounds)
         if (disk_reads + disk_writes - before > most)
             most = disk_reads + disk_writes - before;
     }
-    printf("%u damaged disks: %u mounted, %u of them found damaged later, at most %u transfers\n", rounds, mounted,
-           errors, most);
+    printf("%u damaged disks: %u mounted, %u of them found damaged later, at most %u transfers\n", rounds,
+           mounted, errors, most);
     if (most > 20000)
         fail("too many transfers");
 }

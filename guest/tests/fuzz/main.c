@@ -1,5 +1,5 @@
-/* fuzz [MESSAGES [SEED]]: sends random messages to the kernel and all servers, from child processes that may end by
-   it. The system must go on: at the end it forks, executes, and reads and writes files as before. */
+/* fuzz [MESSAGES [SEED]]: sends random messages to the kernel and all servers, from child processes that may
+   end by it. The system must go on: at the end it forks, executes, and reads and writes files as before. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,9 +41,19 @@ static uint32_t below(uint32_t limit)
 /* Numbers at which something ends, addresses of one's own, and anything. */
 static uint32_t random_word(void)
 {
-    static const uint32_t edges[] = {0, 1, 2, 3, 4, 31, 32, 255, 256, 4095, 4096, 65536, 0x7fffffff, 0x80000000,
-                                     0xffffffff, 0xfffffffc, IMAGE_BASE, MAPS_BASE, STACK_TOP, STACK_TOP - 4,
-                                     USER_END, USER_END - 1, SELF, ANY, NONE};
+    static const uint32_t edges[] = {0,          1,
+                                     2,          3,
+                                     4,          31,
+                                     32,         255,
+                                     256,        4095,
+                                     4096,       65536,
+                                     0x7fffffff, 0x80000000,
+                                     0xffffffff, 0xfffffffc,
+                                     IMAGE_BASE, MAPS_BASE,
+                                     STACK_TOP,  STACK_TOP - 4,
+                                     USER_END,   USER_END - 1,
+                                     SELF,       ANY,
+                                     NONE};
     switch (below(6)) {
     case 0:
         return random_number();
@@ -96,7 +106,8 @@ static int is_harmless(const struct message *m)
 /* A path now and then, so that requests get further than its check. */
 static void random_memory(void)
 {
-    static const char *const paths[] = {"/", "/tmp/fuzz", "/tmp", "/bin/sh", "/dev/null", "/dev/tty", "/etc/..", "x"};
+    static const char *const paths[] = {"/", "/tmp/fuzz", "/tmp", "/bin/sh", "/dev/null", "/dev/tty",
+                                        "/etc/..", "x"};
     for (int i = 0; i < 8; i++)
         strcpy(memory + below(SHARED_BYTES - 64), paths[below(sizeof paths / sizeof *paths)]);
     for (int i = 0; i < 64; i++)
@@ -181,7 +192,7 @@ int main(int argc, char **argv)
     }
     if (!works())
         return 1;
-    printf("fuzz: %lu messages of %u processes, of which %u sent all of theirs, and all works\n", sent, children,
-           whole);
+    printf("fuzz: %lu messages of %u processes, of which %u sent all of theirs, and all works\n", sent,
+           children, whole);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Compares Tern's C library with the host's. The library's object has the prefix t_ before each symbol, so that
-   both can be in one program; what it asks of the system comes from the host. Random cases are the same in each run. */
+/* Compares Tern's C library with the host's. The library's object has the prefix t_ before each symbol, so
+   that both can be in one program; what it asks of the system comes from the host. Random cases are the same
+   in each run. */
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -178,11 +179,12 @@ static void test_printf(void)
 static void test_strtod(void)
 {
     static const char *const texts[] = {
-        "0", "-0", "1", "1e", "1e+", ".5", "5.", ".", "-.e3", "1.7976931348623157e308", "1.7976931348623159e308",
-        "2.2250738585072011e-308", "2.2250738585072014e-308", "4.9e-324", "2.4703282292062327e-324",
-        "2.4703282292062328e-324", "1e-400", "1e400", "9007199254740993", "9007199254740992.9999999999999999999",
-        "9007199254740993.00000000000000000000000000000001", "  12.5xyz", "+3", "inf", "-infinity", "INFx",
-        "123456789012345678901234567890e-20", "00000.00000000000000001e17", "1e1000000000000", "0e99999999",
+        "0", "-0", "1", "1e", "1e+", ".5", "5.", ".", "-.e3", "1.7976931348623157e308",
+        "1.7976931348623159e308", "2.2250738585072011e-308", "2.2250738585072014e-308", "4.9e-324",
+        "2.4703282292062327e-324", "2.4703282292062328e-324", "1e-400", "1e400", "9007199254740993",
+        "9007199254740992.9999999999999999999", "9007199254740993.00000000000000000000000000000001",
+        "  12.5xyz", "+3", "inf", "-infinity", "INFx", "123456789012345678901234567890e-20",
+        "00000.00000000000000001e17", "1e1000000000000", "0e99999999",
     };
     char text[1200], *own_end, *host_end;
     size_t i;
@@ -228,9 +230,10 @@ static void test_strtod(void)
 
 static void test_integers(void)
 {
-    static const char *const texts[] = { "0", "-1", "0x", "0x1g", "077", "08", " +12", "- 1", "zz", "2147483648",
-                                         "-2147483649", "4294967296", "-4294967295", "9223372036854775808",
-                                         "-9223372036854775809", "18446744073709551616", "", "0xffffffffffffffff" };
+    static const char *const texts[] = { "0", "-1", "0x", "0x1g", "077", "08", " +12", "- 1", "zz",
+                                         "2147483648", "-2147483649", "4294967296", "-4294967295",
+                                         "9223372036854775808", "-9223372036854775809",
+                                         "18446744073709551616", "", "0xffffffffffffffff" };
     static const int bases[] = { 0, 8, 10, 16, 36, 2 };
     char *own_end, *host_end;
     size_t i, j;
@@ -240,7 +243,8 @@ static void test_integers(void)
             const char *s = texts[i];
             int base = bases[j];
 
-            check(strtol(s, &host_end, base) == t_strtol(s, &own_end, base) && host_end == own_end, "strtol %s", s);
+            check(strtol(s, &host_end, base) == t_strtol(s, &own_end, base) && host_end == own_end,
+                  "strtol %s", s);
             check(strtoul(s, &host_end, base) == t_strtoul(s, &own_end, base), "strtoul %s %d", s, base);
             check(strtoll(s, &host_end, base) == t_strtoll(s, &own_end, base), "strtoll %s %d", s, base);
             check(strtoull(s, &host_end, base) == t_strtoull(s, &own_end, base), "strtoull %s %d", s, base);
@@ -353,7 +357,8 @@ static void test_strings(void)
 
 static void test_time(void)
 {
-    static const char format[] = "%a %A %b %B %c %C %d %D %e %F %H %I %j %m %M %p %r %R %s %S %T %u %U %w %W %x %X %y %Y";
+    static const char format[] =
+        "%a %A %b %B %c %C %d %D %e %F %H %I %j %m %M %p %r %R %s %S %T %u %U %w %W %x %X %y %Y";
     char a[400], b[400];
     int i;
 
@@ -391,10 +396,12 @@ static void test_patterns(void)
         if (strchr(pattern, '[') || strchr(pattern, '\\'))
             continue;
         check(fnmatch(pattern, s, 0) == t_fnmatch(pattern, s, 0), "fnmatch %s %s", pattern, s);
-        check(fnmatch(pattern, s, FNM_PERIOD) == t_fnmatch(pattern, s, FNM_PERIOD), "fnmatch %s %s", pattern, s);
+        check(fnmatch(pattern, s, FNM_PERIOD) == t_fnmatch(pattern, s, FNM_PERIOD), "fnmatch %s %s", pattern,
+              s);
     }
-    check(!t_fnmatch("[a-c]x[!0-9]", "bxy", 0) && t_fnmatch("[!a-c]", "b", 0) && !t_fnmatch("[]a]*", "]q", 0) &&
-          !t_fnmatch("[[:digit:]_]", "_", 0) && !t_fnmatch("\\*[\\]]", "*]", 0) && t_fnmatch("[", "a", 0),
+    check(!t_fnmatch("[a-c]x[!0-9]", "bxy", 0) && t_fnmatch("[!a-c]", "b", 0) &&
+              !t_fnmatch("[]a]*", "]q", 0) && !t_fnmatch("[[:digit:]_]", "_", 0) &&
+              !t_fnmatch("\\*[\\]]", "*]", 0) && t_fnmatch("[", "a", 0),
           "fnmatch of brackets");
 }
 
@@ -411,9 +418,10 @@ static void compare_regex(const char *pattern, const char *s, int flags)
     if (!host_error && !own_error) {
         int host_found = regexec(&host, s, 10, a, 0), own_found = t_regexec(&own, s, 10, b, 0);
 
-        check(host_found == own_found && (host_found || (a[0].rm_so == b[0].rm_so && a[0].rm_eo == b[0].rm_eo)),
-              "regex %s on %s: %d %d-%d, not %d %d-%d", pattern, s, own_found, b[0].rm_so, b[0].rm_eo, host_found,
-              a[0].rm_so, a[0].rm_eo);
+        check(host_found == own_found &&
+                  (host_found || (a[0].rm_so == b[0].rm_so && a[0].rm_eo == b[0].rm_eo)),
+              "regex %s on %s: %d %d-%d, not %d %d-%d", pattern, s, own_found, b[0].rm_so, b[0].rm_eo,
+              host_found, a[0].rm_so, a[0].rm_eo);
     }
     if (!host_error)
         regfree(&host);
@@ -423,11 +431,13 @@ static void compare_regex(const char *pattern, const char *s, int flags)
 
 static void test_regex(void)
 {
-    static const char *const basic[] = { "a*b", "^a.c$", "\\(ab\\)*c", "[^a-c]x", "a\\{2,3\\}", "\\(a*\\)b\\1",
-                                         "*a", "a\\+b\\?", "x\\|ab", "[[:alpha:]]*1", "^*a", "a$b", "\\(^a\\)",
-                                         "[]a]b", "\\.", "a^b", "\\<b", "c\\>", "\\(a\\|b\\)*c" };
-    static const char *const extended[] = { "(a|ab)(c|bcd)", "(a*)*b", "(a|b)+c?", "a{2}", "a{0,1}b", "^(ab|c)*$",
-                                            "x|y|ab|abc", "(a+)+$", "[ab]+1|2", "()a", "a||b", "(a)(b)?c" };
+    static const char *const basic[] = { "a*b", "^a.c$", "\\(ab\\)*c", "[^a-c]x", "a\\{2,3\\}",
+                                         "\\(a*\\)b\\1", "*a", "a\\+b\\?", "x\\|ab", "[[:alpha:]]*1", "^*a",
+                                         "a$b", "\\(^a\\)", "[]a]b", "\\.", "a^b", "\\<b", "c\\>",
+                                         "\\(a\\|b\\)*c" };
+    static const char *const extended[] = { "(a|ab)(c|bcd)", "(a*)*b", "(a|b)+c?", "a{2}", "a{0,1}b",
+                                            "^(ab|c)*$", "x|y|ab|abc", "(a+)+$", "[ab]+1|2", "()a", "a||b",
+                                            "(a)(b)?c" };
     char s[20];
     unsigned i, j;
 
@@ -486,7 +496,8 @@ static void test_math(void)
             continue;
         check(floor(x) == t_floor(x), "floor %g", x);
         check(root == own_root, "sqrt %g", x);
-        check(frexp(x, &host_exponent) == t_frexp(x, &own_exponent) && host_exponent == own_exponent, "frexp %g", x);
+        check(frexp(x, &host_exponent) == t_frexp(x, &own_exponent) && host_exponent == own_exponent,
+              "frexp %g", x);
         check(ldexp(x, i % 90 - 45) == t_ldexp(x, i % 90 - 45), "ldexp %g", x);
         if (y != 0)
             check(fmod(x, y) == t_fmod(x, y), "fmod %g %g", x, y);

@@ -275,7 +275,8 @@ uint32_t sockets_used(void)
 
 int main(int argc, char **argv)
 {
-    uint32_t seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1, count = argc > 3 ? strtoul(argv[3], NULL, 10) : 1;
+    uint32_t seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1,
+             count = argc > 3 ? strtoul(argv[3], NULL, 10) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1 && strcmp(argv[1], "parts") == 0)
         test_parts();

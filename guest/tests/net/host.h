@@ -1,4 +1,5 @@
-/* The tests of the network's protocols on the host: a world in which time passes only when the test lets it. */
+/* The tests of the network's protocols on the host: a world in which time passes only when the test lets
+   it. */
 
 #ifndef HOST_H
 #define HOST_H
@@ -11,8 +12,8 @@
 #define fail(...) (printf("FAILED (%s:%d): ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), exit(1))
 #define CHECK(condition) ((condition) ? (void)0 : fail("not so: %s", #condition))
 
-/* 10.0.0.1 is this side, and 10.0.0.2 the other one: the wire sends every packet back with both addresses exchanged,
-   so the protocols talk to themselves as to a stranger. Checksums do not change by that. */
+/* 10.0.0.1 is this side, and 10.0.0.2 the other one: the wire sends every packet back with both addresses
+   exchanged, so the protocols talk to themselves as to a stranger. Checksums do not change by that. */
 #define HERE 0x0a000001u
 #define THERE 0x0a000002u
 

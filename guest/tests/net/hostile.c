@@ -1,5 +1,5 @@
-/* Packets of all kinds that no sane peer sends, among programs that open, use and close sockets: nothing crashes,
-   nothing grows without bound, and in the end all is free. */
+/* Packets of all kinds that no sane peer sends, among programs that open, use and close sockets: nothing
+   crashes, nothing grows without bound, and in the end all is free. */
 
 #include "host.h"
 
@@ -50,7 +50,8 @@ static void give_tcp(void)
         put32(data + 4, near(s->tcp.rcv_nxt));
         put32(data + 8, near(random_below(2) ? s->tcp.una : s->tcp.max));
     }
-    static const uint8_t flags[] = {TCP_ACK, TCP_ACK | TCP_FIN, TCP_SYN, TCP_SYN | TCP_ACK, TCP_ACK | TCP_PSH, 0};
+    static const uint8_t flags[] = {TCP_ACK, TCP_ACK | TCP_FIN, TCP_SYN, TCP_SYN | TCP_ACK,
+                                    TCP_ACK | TCP_PSH, 0};
     data[12] = (uint8_t)(random_below(20) ? header << 2 : random_below(256));
     data[13] = random_below(30) ? flags[random_below(sizeof flags)] : random_below(256);
     if (random_below(3) == 0)
@@ -232,8 +233,8 @@ static void use(void)
 
 void test_hostile(uint32_t seed, uint32_t count)
 {
-    static void (*const kinds[])(void) = {give_tcp, give_tcp, give_tcp, give_tcp, give_udp, give_icmp, give_fragment,
-                                          give_noise, give_arp, give_dhcp};
+    static void (*const kinds[])(void) = {give_tcp, give_tcp, give_tcp, give_tcp, give_udp, give_icmp,
+                                          give_fragment, give_noise, give_arp, give_dhcp};
     uint32_t established = 0, most = 0;
     world_start(seed);
     wire.delay = 1000;
@@ -261,5 +262,6 @@ void test_hostile(uint32_t seed, uint32_t count)
     world_pass(1000);
     if (sockets_used() || rings_used)
         fail("%u sockets and %u rings are left", sockets_used(), rings_used);
-    printf("hostile: %u packets, %u times a connection, at most %u rings: all right\n", count, established, most);
+    printf("hostile: %u packets, %u times a connection, at most %u rings: all right\n", count, established,
+           most);
 }

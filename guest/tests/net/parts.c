@@ -97,7 +97,8 @@ static void echoes(void)
     CHECK(icmp_send(s, THERE, message, sizeof message) == sizeof message);
     /* The request comes back and is answered, as is one of a stranger, */
     world_pass(1);
-    CHECK(datagram_get(s, &m, got, sizeof got, 0) == sizeof got && !memcmp(got + 8, message + 8, sizeof got - 8));
+    CHECK(datagram_get(s, &m, got, sizeof got, 0) == sizeof got
+          && !memcmp(got + 8, message + 8, sizeof got - 8));
     wire.keeps = 1;
     message[6] = 1;
     sum_icmp(message, sizeof message);
@@ -289,8 +290,8 @@ static void dhcp(void)
 
 void test_parts(void)
 {
-    static void (*const tests[])(void) = {checksums, datagrams, bad_fragments, echoes, refusals, resets, floods,
-                                          drivers, dhcp};
+    static void (*const tests[])(void) = {checksums, datagrams, bad_fragments, echoes, refusals, resets,
+                                          floods, drivers, dhcp};
     for (uint32_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         world_start(i + 1);
         tests[i]();

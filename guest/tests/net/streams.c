@@ -1,5 +1,5 @@
-/* TCP over networks that lose, double, delay and exchange packets, with cards that are busy and programs that are
-   slow: what arrives is what was sent, connections end, and nothing is left over. */
+/* TCP over networks that lose, double, delay and exchange packets, with cards that are busy and programs that
+   are slow: what arrives is what was sent, connections end, and nothing is left over. */
 
 #include "host.h"
 
@@ -120,9 +120,11 @@ static void settle(struct wire bad)
         }
         check_sockets();
         if (++work > STEPS_MAX || now - start > SECONDS_MAX * 1000000ull)
-            fail("no end: client %u/%u sent, %u/%u received in state %d, server %u/%u, %u/%u in state %d, moved %d",
-                 client.sent, client.to_send, client.received, client.to_receive, client.socket->state, server.sent,
-                 server.to_send, server.received, server.to_receive, server.socket ? server.socket->state : -1, moved);
+            fail("no end: client %u/%u sent, %u/%u received in state %d, server %u/%u, %u/%u in state %d, "
+                 "moved %d",
+                 client.sent, client.to_send, client.received, client.to_receive, client.socket->state,
+                 server.sent, server.to_send, server.received, server.to_receive,
+                 server.socket ? server.socket->state : -1, moved);
     }
     uint32_t resent = client.socket->resent + server.socket->resent;
     packets += wire.sent;

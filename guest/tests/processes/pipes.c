@@ -40,7 +40,9 @@ static void test_without_readers(void)
     if (pid == 0) {
         close(fds[0]);
         ssize_t wrote = write(fds[1], much, sizeof much);
-        _exit(wrote > 0 && wrote < (ssize_t)sizeof much && write(fds[1], much, 1) == -1 && errno == EPIPE ? 5 : 6);
+        _exit(wrote > 0 && wrote < (ssize_t)sizeof much && write(fds[1], much, 1) == -1 && errno == EPIPE
+                  ? 5
+                  : 6);
     }
     close(fds[1]);
     CHECK(read(fds[0], much, 10) == 10 && close(fds[0]) == 0);
@@ -74,8 +76,11 @@ static void test_opens_that_wait(int its_flags, int flags)
     if (pid == 0) {
         int fd = open(FIFO, its_flags);
         write(fds[1], "o", 1);
-        _exit(fd >= 0 && (its_flags == O_RDONLY ? read(fd, &byte, 1) == 1 && byte == 'w' : write(fd, "w", 1) == 1)
-                  ? 7 : 8);
+        _exit(fd >= 0
+                      && (its_flags == O_RDONLY ? read(fd, &byte, 1) == 1 && byte == 'w'
+                                                : write(fd, "w", 1) == 1)
+                  ? 7
+                  : 8);
     }
     usleep(20000);
     CHECK(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0 && read(fds[0], &byte, 1) == -1 && errno == EAGAIN);

@@ -12,7 +12,9 @@ extern int failures;
 extern volatile sig_atomic_t caught;   /* signals so far that count_signal has counted */
 
 #define CHECK(condition) \
-    ((condition) ? 0 : (printf("%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno), failures++))
+    ((condition) \
+         ? 0 \
+         : (printf("%s:%d: not so: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno), failures++))
 
 void count_signal(int number);
 void catch(int number, void (*handler)(int), sigset_t mask);

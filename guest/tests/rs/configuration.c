@@ -1,5 +1,5 @@
-/* How RS reads its configuration, in a program of the host: the system's own file has no faulty line, and faulty
-   lines are reported and change nothing. */
+/* How RS reads its configuration, in a program of the host: the system's own file has no faulty line, and
+   faulty lines are reported and change nothing. */
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,7 +40,8 @@ static void check_own(const char *path)
     CHECK(bytes > 0 && bytes < sizeof text);
     configuration_read(text, bytes);
     CHECK(complaints == 0);
-    const struct service *pm = service_by_name("pm"), *fs = service_by_name("fs"), *ds = service_by_name("ds");
+    const struct service *pm = service_by_name("pm"), *fs = service_by_name("fs"),
+                         *ds = service_by_name("ds");
     CHECK(pm && pm->rights.service == PM && pm->policy == REBOOT);
     CHECK(fs && fs->rights.service == FS);
     CHECK(ds && ds->rights.service == DS);
@@ -77,7 +78,8 @@ static void check_lines(void)
     CHECK(strcmp(a->program, "/sbin/a") == 0 && a->rights.service == FIRST_FREE_SERVICE);
     CHECK(a->rights.calls == (1ull << SYS_DEVIO | 1ull << SYS_IRQCTL));
     CHECK(a->rights.send_to == (1ull << RS | 1ull << FS | 1ull << USERS));
-    CHECK(a->rights.port_ranges == 2 && a->rights.ports[0].first == 0x3f8 && a->rights.ports[0].last == 0x3ff);
+    CHECK(a->rights.port_ranges == 2 && a->rights.ports[0].first == 0x3f8 &&
+          a->rights.ports[0].last == 0x3ff);
     CHECK(a->rights.ports[1].first == 0x60 && a->rights.ports[1].last == 0x60);
     CHECK(a->rights.memory_ranges == 1 && a->rights.memory[0].base == 0xfee00000 &&
           a->rights.memory[0].bytes == 0x1000);
@@ -94,7 +96,8 @@ static void check_faults(void)
     static const char *const faulty[] = {
         " ports 3ff-3f8", " ports 10000", " ports 1 2 3 4 5 6 7 8 9", " irqs 16", " calls fly", " traps all",
         " send-to nobody", " memory 1000,zz", " way flying", " on-failure panic", " major x", " period -",
-        " nonsense", " pci 1af4", " port-needed 10000", " pci class 1", "service", "service a", "service a-name-that-is-too-long"};
+        " nonsense", " pci 1af4", " port-needed 10000", " pci class 1", "service", "service a",
+        "service a-name-that-is-too-long"};
     for (size_t i = 0; i < sizeof faulty / sizeof *faulty; i++) {
         char text[128];
         forget();

@@ -39,7 +39,8 @@ static void check_right(void)
     CHECK(program_read(right, sizeof right, FILE_BYTES, &program) == 0);
     check_bounds(&program);
     CHECK(program.entry == 0x400010 && program.first == 0x400000 && program.end == 0x405000);
-    CHECK(program.segments == 2 && program.segment[1].file_bytes == 0x20 && program.segment[1].bytes == 0x2000);
+    CHECK(program.segments == 2 && program.segment[1].file_bytes == 0x20
+          && program.segment[1].bytes == 0x2000);
     for (uint32_t bytes = 0; bytes < sizeof right; bytes++)
         CHECK(program_read(right, bytes, FILE_BYTES, &program) == -ENOEXEC);
     CHECK(program_read(right, sizeof right, 0x1510, &program) == -ENOEXEC);
@@ -47,7 +48,8 @@ static void check_right(void)
 
 static void check_noise(void)
 {
-    static const uint32_t values[] = {0, 1, 0x7fffffff, 0xffffffff, 0x1000, 0x400000, 0x3ffff000, 0xc0000000, 8192};
+    static const uint32_t values[] = {0, 1, 0x7fffffff, 0xffffffff, 0x1000, 0x400000, 0x3ffff000, 0xc0000000,
+                                      8192};
     uint32_t seed = 1, accepted = 0;
     for (int round = 0; round < 300000; round++) {
         uint32_t words[sizeof right / 4];

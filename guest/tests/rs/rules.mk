@@ -1,6 +1,7 @@
 # How RS reads its configuration and programs, in programs of the host.
 
-RS_TEST := gcc -m32 -std=gnu99 -O1 -Wall -Wextra -ffreestanding -nostdinc -fno-pic -no-pie -Iinclude -fsanitize=undefined
+RS_TEST := gcc -m32 -std=gnu99 -O1 -Wall -Wextra -ffreestanding -nostdinc -fno-pic -no-pie -Iinclude \
+	-fsanitize=undefined
 
 test-rs:
 	mkdir -p $(BUILD)/tests

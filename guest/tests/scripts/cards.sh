@@ -1,6 +1,6 @@
 #!/bin/sh
-# cards.sh SERVICE URL: makes the driver of a network card fail in every way that RS knows, while a file is fetched
-# from URL again and again. The file must be right each time.
+# cards.sh SERVICE URL: makes the driver of a network card fail in every way that RS knows, while a file is
+# fetched from URL again and again. The file must be right each time.
 
 service=$1 url=$2
 for i in $(seq 100); do

@@ -35,7 +35,8 @@ printf '\00799999\rX\033[5~\0071\rY\023\021' | edit /tmp/long >/tmp/screen
     { echo "edit: a long file"; failed=1; }
 tr '\n' ' ' </tmp/long >/tmp/edited
 printf '\033[FZ\033[HA\023\021' | edit /tmp/edited >/tmp/screen
-[ "$(cut -c 1-3 /tmp/edited)$(cut -c 2200002- /tmp/edited)" = "AYae Z" ] || { echo "edit: a long line"; failed=1; }
+[ "$(cut -c 1-3 /tmp/edited)$(cut -c 2200002- /tmp/edited)" = "AYae Z" ] ||
+    { echo "edit: a long line"; failed=1; }
 
 edit 2>/dev/null
 [ $? = 2 ] || { echo "edit: no usage"; failed=1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# faults.sh SERVICE DEVICE: makes the driver of a disk with an empty ext2 fail in every way that RS knows, while
-# files are copied to the disk. Each copy must be right, then and after the disk is mounted anew.
+# faults.sh SERVICE DEVICE: makes the driver of a disk with an empty ext2 fail in every way that RS knows,
+# while files are copied to the disk. Each copy must be right, then and after the disk is mounted anew.
 
 service=$1 device=$2
 mount $device /mnt || exit 1

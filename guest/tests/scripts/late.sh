@@ -1,6 +1,6 @@
 #!/bin/sh
-# late.sh SERVICE DEVICE: the driver of a disk with an empty ext2 gives an answer so late that FS has given up the
-# request, and just before the answer to the next one. FS must not take the one for the other.
+# late.sh SERVICE DEVICE: the driver of a disk with an empty ext2 gives an answer so late that FS has given up
+# the request, and just before the answer to the next one. FS must not take the one for the other.
 
 service=$1 device=$2 failed=0
 mount -r $device /mnt && service fail $service late || exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ways.sh SERVICE DEVICE: copies files to a disk with an empty ext2 while its driver reaches ports in each of the
-# four ways.
+# ways.sh SERVICE DEVICE: copies files to a disk with an empty ext2 while its driver reaches ports in each of
+# the four ways.
 
 service=$1 device=$2 failed=0
 mount $device /mnt || exit 1

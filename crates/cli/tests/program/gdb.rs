@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::support::{Directory, output, ring3, system_program, wait_until};
@@ -14,21 +15,28 @@ use crate::tern::has_tern;
 struct Debugged {
     directory: Directory,
     engine: &'static str,
+    /// The folder of the kernel.
+    build: PathBuf,
+}
+
+/// Returns the folder with Tern's kernel and its names and lines, which the first test builds.
+fn kernel_with_names() -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tern-with-names");
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest");
+    let _alone = BUILDING.lock().unwrap();
+    let mut make = system_program("make");
+    make.env_remove("MAKEFLAGS").env_remove("MFLAGS").args(["-s", "-j2", "-C"]).arg(guest);
+    output(make.arg(format!("BUILD={}", build.display())).arg(build.join("tern")));
+    build
 }
 
 impl Debugged {
     fn new(engine: &'static str) -> Debugged {
         let directory = Directory::new();
-        let build = format!("BUILD={}", directory.path("tern").display());
-        let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest");
-        let mut make = system_program("make");
-        make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
-        output(make.args(["-s", "-j2", "-C"]).arg(guest).arg(build));
-        Debugged { directory, engine }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.directory.path("tern").join(name)
+        let archive = ring3_tern::TERN.expect("it is there").archive;
+        fs::write(directory.path("tern.img"), archive).unwrap();
+        Debugged { directory, engine, build: kernel_with_names() }
     }
 
     fn socket(&self) -> PathBuf {
@@ -48,7 +56,8 @@ impl Debugged {
             "debug run=ls",
             "--stats",
         ]);
-        machine.arg("--kernel").arg(self.file("tern")).arg("--initrd").arg(self.file("tern.img"));
+        machine.arg("--kernel").arg(self.build.join("tern"));
+        machine.arg("--initrd").arg(self.directory.path("tern.img"));
         machine.arg("--event-log").arg(self.directory.path(log)).args(["--checkpoint", "1000000"]);
         machine.stdin(Stdio::null()).stderr(Stdio::piped());
         machine
@@ -67,7 +76,7 @@ impl Debugged {
     fn gdb(&self, script: &[&str]) -> String {
         let mut gdb = system_program("gdb");
         gdb.args(["-nx", "-batch", "-ex", "set pagination off", "-ex"]);
-        gdb.arg(format!("file {}", self.file("tern.debug").display()));
+        gdb.arg(format!("file {}", self.build.join("tern.debug").display()));
         gdb.arg("-ex").arg(format!("target remote {}", self.socket().display()));
         for command in script {
             gdb.args(["-ex", command]);

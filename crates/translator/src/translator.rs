@@ -401,11 +401,16 @@ impl Translator {
         self.context.forget_device_reads();
         loop {
             self.keep_up(cpu, memory);
-            let rest = deadline.saturating_sub(cpu.instructions);
             if cpu.takes_interrupt() {
-                self.numeric.take(cpu, &self.blocks, &mut self.context);
-                return Exit::InterruptWindow;
+                let room = devices.as_deref_mut().map(|all| all.acknowledge_interrupt(cpu));
+                let Some(Some(room)) = room else {
+                    self.numeric.take(cpu, &self.blocks, &mut self.context);
+                    return room.map_or(Exit::InterruptWindow, |_| Exit::Deadline);
+                };
+                self.context.forget_device_reads();
+                deadline = cpu.instructions.saturating_add(room);
             }
+            let rest = deadline.saturating_sub(cpu.instructions);
             // The interpreter delivers an interrupt even if it may execute no instruction.
             let mut interpreted = if cpu.has_interrupt() { 0 } else { rest.min(1) };
             let mut uses_numeric = true;

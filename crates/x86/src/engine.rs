@@ -81,7 +81,8 @@ impl Exit {
     }
 }
 
-/// Performs accesses to devices for an engine while it runs, so that it need not return for each of them.
+/// Performs accesses to devices for an engine while it runs, and acknowledges interrupts, so that it need not
+/// return for each of them.
 pub trait Devices {
     /// Performs the access to a port or to a device's memory that `exit` asks for, and completes the
     /// instruction, as the machine does when an engine returns. Returns how many instructions may be executed
@@ -95,6 +96,11 @@ pub trait Devices {
     /// Except for the count of instructions, `cpu` need not be up to date, and its architectural state does
     /// not change.
     fn transfer(&mut self, cpu: &mut Cpu, memory: &mut Memory, exit: &Exit) -> (u32, Option<u64>);
+
+    /// Acknowledges the interrupt that `cpu` [takes](Cpu::takes_interrupt), and [injects](Cpu::inject) it, as the
+    /// machine does after [`Exit::InterruptWindow`]. Returns, like [`Devices::access`], how many instructions may
+    /// be executed from there on.
+    fn acknowledge_interrupt(&mut self, cpu: &mut Cpu) -> Option<u64>;
 
     /// Returns the 32 bits of a device's register at guest-physical address `address`, if reading it has no
     /// effect and takes no time, and its value stays the same until the next access or until the engine

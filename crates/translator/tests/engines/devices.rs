@@ -75,6 +75,8 @@ pub(crate) struct Board {
     looks_around: bool,
     /// Whether the engine must return because of an access that is complete.
     ends_run: bool,
+    /// How many interrupts the engine has asked for while it ran.
+    acknowledged: u32,
     /// How often a byte at a port was asked for without an access.
     pub(crate) peeked: Cell<u32>,
     /// The number of instructions at which the run ends.
@@ -200,6 +202,12 @@ impl Devices for Board {
         let value = self.perform(cpu, exit);
         cpu.instructions += 1;
         (value, self.room(cpu))
+    }
+
+    fn acknowledge_interrupt(&mut self, cpu: &mut Cpu) -> Option<u64> {
+        self.acknowledged += 1;
+        self.take_interrupt(cpu);
+        self.room(cpu)
     }
 
     fn peek(&self, address: u64) -> Option<u32> {

@@ -6,14 +6,16 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Devices, Exit};
 
 use crate::board::Board;
+use crate::event_log::{EventLog, LoggedEvent};
 use crate::machine::deterministic::charge_accesses;
 use crate::stats::Stats;
 
-/// The parts of a machine that accesses need, besides its processor and memory.
+/// The parts of a machine that accesses and interrupts need, besides its processor and memory.
 pub(super) struct Accesses<'a> {
     pub(super) board: &'a mut Board,
     pub(super) stats: &'a mut Stats,
     pub(super) clock: &'a mut Clock,
+    pub(super) log: Option<&'a mut EventLog>,
     /// The count of instructions at which the slice ends.
     pub(super) slice_end: &'a mut u64,
     pub(super) is_deterministic: bool,
@@ -63,7 +65,17 @@ impl Accesses<'_> {
         value
     }
 
-    /// After an access: how many instructions may be executed before the machine is to look around; none if it is to do
+    /// Acknowledges the interrupt that the processor takes, and injects it.
+    pub(super) fn acknowledge(&mut self, cpu: &mut Cpu) {
+        let vector = self.board.acknowledge_interrupt();
+        if let Some(log) = &mut self.log {
+            let time = self.clock.now(cpu.instructions);
+            log.tell(cpu.instructions, time, &LoggedEvent::Interrupt(vector));
+        }
+        cpu.inject(vector);
+    }
+
+    /// After an access or an interrupt: how many instructions may be executed before the machine is to look around; none if it is to do
     /// so now.
     fn room(&mut self, cpu: &mut Cpu) -> Option<u64> {
         *self.slice_end = end_of_slice(self.board, cpu, *self.slice_end);
@@ -117,6 +129,12 @@ impl Devices for Accesses<'_> {
         let value = self.perform(cpu, memory, exit);
         cpu.instructions += 1;
         (value, self.room(cpu))
+    }
+
+    fn acknowledge_interrupt(&mut self, cpu: &mut Cpu) -> Option<u64> {
+        self.stats.count(&Exit::InterruptWindow);
+        self.acknowledge(cpu);
+        self.room(cpu)
     }
 
     fn peek(&self, address: u64) -> Option<u32> {

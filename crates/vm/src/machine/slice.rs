@@ -61,6 +61,7 @@ impl Vm {
                 board: &mut self.board,
                 stats: &mut self.stats,
                 clock: &mut self.clock,
+                log: self.event_log.as_mut(),
                 slice_end: &mut slice_end,
                 is_deterministic: self.config.deterministic,
                 timer: None,
@@ -73,9 +74,12 @@ impl Vm {
             devices.stats.count(&exit);
             if exit.is_access() {
                 devices.finish(cpu, memory, &exit);
+            } else if exit == Exit::InterruptWindow {
+                devices.acknowledge(cpu);
             }
             match exit {
                 Exit::Deadline
+                | Exit::InterruptWindow
                 | Exit::PortRead { .. }
                 | Exit::PortWrite { .. }
                 | Exit::MmioRead { .. }
@@ -94,11 +98,6 @@ impl Vm {
                     let now = self.now();
                     self.board.set_apic_base(&mut self.memory, now, value);
                     self.cpu.answer(0);
-                }
-                Exit::InterruptWindow => {
-                    let vector = self.board.acknowledge_interrupt();
-                    self.tell_log(&LoggedEvent::Interrupt(vector));
-                    self.cpu.inject(vector);
                 }
                 Exit::Shutdown if self.config.reboots => {
                     self.note_triple_fault();

@@ -11,7 +11,8 @@
 //! of a core. So after 50 wake-ups without work the machine sleeps up to 30 ms longer. A timer that the guest
 //! sets anew for each tick is late once then, and the kernel catches up; a timer whose ticks software counts
 //! (`Context::set_tick`: the 8254 in a periodic mode, the MC146818) delivers each of them at its own virtual time.
-//! The first sign of work or input ends the longer sleeps.
+//! The first sign of work or input ends the longer sleeps: code of users that ran, or a timer that is nearer than the
+//! tick of any kernel, for a program that sleeps for a millisecond again and again does little, too.
 
 use ring3_core::clock::{Clock, Time};
 use ring3_core::input::Input;
@@ -122,16 +123,26 @@ pub struct Slack {
 
 /// A tick of an idle kernel takes fewer instructions than this.
 const LIGHT_INSTRUCTIONS: u64 = 20_000;
+/// The rest of a kernel's tick, 1000 times a second at most, after the work of the last one.
+const SHORTEST_TICK_NANOS: u64 = 500_000;
 /// Number of light wake-ups in a row that count as deep idleness.
 const DEEP_IDLE_SLEEPS: u32 = 50;
 /// How late timers may be in deep idleness, in nanoseconds.
 const DEEP_IDLE_NANOS: u64 = 30_000_000;
 
 impl Slack {
-    /// Notes that the machine goes to sleep after `instructions` instructions. Returns how late it may wake
-    /// up, in nanoseconds.
-    pub fn sleep(&mut self, instructions: u64) -> u64 {
-        let light = instructions - self.instructions < LIGHT_INSTRUCTIONS;
+    /// Notes that the machine goes to sleep after `instructions` instructions, `timer_nanos` nanoseconds before
+    /// the next timer, and whether code of users has run since the last sleep. Returns how late it may wake up,
+    /// in nanoseconds.
+    pub fn sleep(
+        &mut self,
+        instructions: u64,
+        has_run_users: bool,
+        timer_nanos: Option<u64>,
+    ) -> u64 {
+        let light = instructions - self.instructions < LIGHT_INSTRUCTIONS
+            && !has_run_users
+            && timer_nanos.is_none_or(|nanos| nanos >= SHORTEST_TICK_NANOS);
         self.instructions = instructions;
         self.idle_sleeps = if light { self.idle_sleeps.saturating_add(1) } else { 0 };
         if self.idle_sleeps > DEEP_IDLE_SLEEPS { DEEP_IDLE_NANOS } else { 0 }
@@ -219,7 +230,7 @@ mod tests {
         let mut instructions = 0;
         let mut sleep = |slack: &mut Slack, executed| {
             instructions += executed;
-            slack.sleep(instructions)
+            slack.sleep(instructions, false, Some(4_000_000))
         };
         for _ in 0..DEEP_IDLE_SLEEPS {
             assert_eq!(sleep(&mut slack, 4000), 0);
@@ -231,5 +242,21 @@ mod tests {
         }
         slack.input();
         assert_eq!(sleep(&mut slack, 4000), 0);
+    }
+
+    #[test]
+    fn the_timers_of_programs_are_never_late() {
+        for (has_run_users, timer_nanos, late) in [
+            (false, Some(1_000_000), DEEP_IDLE_NANOS),
+            (false, None, DEEP_IDLE_NANOS),
+            (true, Some(1_000_000), 0),
+            (true, None, 0),
+            (false, Some(100_000), 0),
+        ] {
+            let mut slack = Slack::default();
+            let sleeps =
+                (1..100).map(|sleep| slack.sleep(sleep * 4000, has_run_users, timer_nanos));
+            assert_eq!(sleeps.max(), Some(late), "{has_run_users} {timer_nanos:?}");
+        }
     }
 }

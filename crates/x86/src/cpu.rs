@@ -253,6 +253,8 @@ pub struct Cpu {
     /// The registers of SSE.
     pub sse: Sse,
     cpl: u8,
+    /// Whether CPL has been 3 since the last [`Cpu::take_users`].
+    has_run_users: bool,
     /// The value of [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat).
     is_flat: bool,
     /// The tag of [`Cpu::fetch_key`].
@@ -364,6 +366,7 @@ impl Cpu {
             vendor: Vendor::default(),
             sse: Sse::default(),
             cpl: 0,
+            has_run_users: false,
             is_flat: false,
             fetch_tag: 0,
             model,

@@ -87,6 +87,10 @@ impl Translator {
     /// was entered at, and moves the processor to that privilege.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
         self.store_alignment_flag(cpu);
+        if self.context.crossed_to != crossed_to::NOTHING {
+            // Code of users has run, wherever translated code was entered and left.
+            cpu.note_users();
+        }
         let is_user = match std::mem::take(&mut self.context.crossed_to) {
             crossed_to::NOTHING => {
                 self.descriptors.store_transferred(cpu, &mut self.context);

@@ -68,6 +68,7 @@ impl Pair {
     pub(crate) fn run_for(&mut self, instructions: u64) -> Exit {
         let exit = self.right.run_for(instructions);
         assert_eq!(self.tested.run_for(instructions), exit, "{}", self.reports());
+        self.compare_users();
         self.compare();
         exit
     }
@@ -80,6 +81,7 @@ impl Pair {
         loop {
             let exit = self.each(|machine| machine.run_for(slice));
             self.compare_processors();
+            self.compare_users();
             if exit != Exit::Deadline {
                 self.compare();
                 return exit;
@@ -108,6 +110,14 @@ impl Pair {
             let (expected, ours) = (expected[place], contents[place]);
             panic!("at {place:#x}: {expected:02x}, ours {ours:02x}\n{}", self.reports());
         }
+    }
+
+    /// Panics if code of users has run since the last call on one machine only.
+    #[track_caller]
+    fn compare_users(&mut self) {
+        let Pair { right, tested } = self;
+        let (expected, ours) = (right.cpu.take_users(), tested.cpu.take_users());
+        assert_eq!(ours, expected, "{}", self.reports());
     }
 
     /// Panics if the two machines differ, apart from memory and accesses to devices.

@@ -152,7 +152,7 @@ impl Vm {
         }
         let now = self.now();
         let next = self.board.next_timer();
-        let slack = run.session.slack.sleep(self.cpu.instructions);
+        let slack = self.slack(&mut run.session, next);
         let owed = next.map(|at| i64_of(at.nanos_since(now)).saturating_add(run.owed));
         if let (Some(next), Some(owed)) = (next, owed)
             && owed <= i64_of(slack)

@@ -67,8 +67,8 @@ impl Vm {
                 if let Some(ending) = self.notice_stuck(&mut session) {
                     return Ok(ending);
                 }
-                let slack = session.slack.sleep(self.cpu.instructions);
                 let until = self.board.next_timer();
+                let slack = self.slack(&mut session, until);
                 // A timer that is late already is no reason to sleep.
                 if until.is_none_or(|until| until > door.host_time()) {
                     self.sleep(door, until.map(|at| at.plus_nanos(slack)));

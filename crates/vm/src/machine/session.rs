@@ -57,6 +57,13 @@ impl Vm {
         self.end_session(door, ended, |ending| Event::Ended(ending.clone()))
     }
 
+    /// Returns how late, in nanoseconds, the guest that waits for a timer at `next_timer` may wake up.
+    pub(super) fn slack(&mut self, session: &mut Session, next_timer: Option<Time>) -> u64 {
+        let now = self.now();
+        let timer_nanos = next_timer.map(|at| at.nanos_since(now));
+        session.slack.sleep(self.cpu.instructions, self.cpu.take_users(), timer_nanos)
+    }
+
     /// Waits for all answers of drives, so that they are part of a saved state.
     fn wait_for_drives(&mut self, door: &mut Door) {
         self.drives.hurry();

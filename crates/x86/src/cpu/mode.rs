@@ -38,9 +38,21 @@ impl Cpu {
         } else {
             self.segments[sreg::SS as usize].attributes.dpl()
         };
+        self.has_run_users |= self.is_user();
         self.tlb.enter(Space::of(self.is_user()));
         self.update_fetch_tag();
         self.update_alignment_check();
+    }
+
+    /// Notes that code of users has run, for an engine that has come back from it to the supervisor's.
+    pub fn note_users(&mut self) {
+        self.has_run_users = true;
+    }
+
+    /// Returns whether CPL has been 3 at any time since the last call.
+    pub fn take_users(&mut self) -> bool {
+        let is_user = self.is_user();
+        std::mem::replace(&mut self.has_run_users, is_user)
     }
 
     pub(super) fn update_fetch_tag(&mut self) {

@@ -7,6 +7,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hint;
 use std::iter::{self, Peekable};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,10 @@ const CAPACITY: usize = 64;
 
 /// How long a waiting machine polls, at most, before it sleeps: about as long as waking it up takes.
 const LOOKS_FOR: Duration = Duration::from_micros(200);
+
+/// A machine polls instead of a shorter sleep, in nanoseconds: falling asleep and waking up takes the host's
+/// processor as long.
+const SHORTEST_SLEEP_NANOS: u64 = 10_000;
 
 /// How often a machine polls that cannot sleep until there is something.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
@@ -507,6 +512,13 @@ impl Door {
         others: &dyn OtherSources,
         accepts: impl Fn(&Input) -> bool,
     ) {
+        let left = until.map(|until| until.nanos_since(self.host_time()));
+        if left.is_some_and(|left| left < SHORTEST_SLEEP_NANOS) {
+            while !self.has_news(until, others, &accepts) {
+                hint::spin_loop();
+            }
+            return;
+        }
         if self.look(until, others, &accepts) {
             return;
         }
@@ -526,14 +538,22 @@ impl Door {
         accepts: impl Fn(&Input) -> bool,
     ) -> bool {
         let mut polling = self.polling;
-        let found = polling.wait(|| {
-            self.fetch();
-            others.have_news()
-                || self.shared.lock().wakes(&accepts)
-                || until.is_some_and(|until| until <= self.host_time())
-        });
+        let found = polling.wait(|| self.has_news(until, others, &accepts));
         self.polling = polling;
         found
+    }
+
+    /// Returns whether there is something, or `until` has come.
+    fn has_news(
+        &mut self,
+        until: Option<Time>,
+        others: &dyn OtherSources,
+        accepts: &impl Fn(&Input) -> bool,
+    ) -> bool {
+        self.fetch();
+        others.have_news()
+            || self.shared.lock().wakes(accepts)
+            || until.is_some_and(|until| until <= self.host_time())
     }
 
     /// See [`Door::wait`]. Returns whether it has slept until there was something.

@@ -12,6 +12,7 @@ use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
 use crate::board::BoardArguments;
+use crate::diff_log::DiffLogArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     /// Save running machines in files, and show, check and delete such files; "ring3 img snapshot" is for disk
     /// images alone
     Snapshot(SnapshotArguments),
+
+    /// Show where two event logs begin to differ; the exit status is 5 if they do
+    DiffLog(DiffLogArguments),
 
     /// Report what this host permits, and which engine it can run
     Doctor(DoctorArguments),

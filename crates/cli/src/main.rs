@@ -30,6 +30,7 @@
 //! * [`debug_console`]: the back-end of the port for the firmware's messages;
 //! * [`output`]: files and standard output as targets of bytes from the guest;
 //! * [`repetition`]: recordings and event logs;
+//! * [`diff_log`]: `ring3 diff-log`;
 //! * [`rtc`]: the time of its real-time clock;
 //! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
@@ -49,6 +50,7 @@ mod boot;
 mod characters;
 mod data_directories;
 mod debug_console;
+mod diff_log;
 mod display;
 mod doctor;
 mod drives;
@@ -169,6 +171,7 @@ fn work() -> Work {
             .map_err(|error| error.to_string())
             .and_then(|()| snapshot::run(&arguments).map_err(|error| error.to_string()))
             .map(|()| Status::Ended),
+        Command::DiffLog(arguments) => diff_log::run(&arguments).map_err(|error| error.to_string()),
         Command::Completions(arguments) => shipped::completions(&arguments)
             .map(|()| Status::Ended)
             .map_err(|error| error.to_string()),

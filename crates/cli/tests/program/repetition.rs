@@ -166,3 +166,33 @@ fn a_pipe_that_is_closed_is_a_script() {
     assert!(logs[0].lines().count() >= 10);
     assert_eq!(logs[0], logs[1]);
 }
+
+/// Two logs are compared: of the same input, and of others.
+#[test]
+fn logs_are_compared() {
+    let directory = Directory::new();
+    let image = directory.file("kernel", &kernel(ECHO));
+    let log = |name: &str, sent: &[u8]| {
+        let (script, log) = (directory.file("script", sent), directory.path(name));
+        let mut command = ring3();
+        command.args(["run", "--deterministic", "--kernel"]).arg(&image);
+        run(command.args(["--checkpoint", "5", "--event-log"]).arg(&log), &script);
+        log
+    };
+    let logs = [log("first", b"abcq"), log("same", b"abcq"), log("other", b"abdq")];
+    let compare = |second: &Path| {
+        let compared = ring3().arg("diff-log").arg(&logs[0]).arg(second).output().unwrap();
+        let said = [compared.stdout, compared.stderr].concat();
+        (compared.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (status, said) = compare(&logs[1]);
+    assert!(status == Some(0) && said.starts_with("the logs are equal: "), "{said}");
+    let (status, said) = compare(&logs[2]);
+    assert!(status == Some(5) && said.starts_with("the logs differ from line "), "{said}");
+    let [first, other] = ["- ", "+ "].map(|sign| {
+        said.lines().filter(|line| line.starts_with(sign)).collect::<Vec<_>>().concat()
+    });
+    assert!(first.contains("\"abcq\"") && other.contains("\"abdq\""), "{said}");
+    let (status, said) = compare(&directory.path("none"));
+    assert!(status == Some(1) && said.starts_with("ring3: cannot read "), "{said}");
+}

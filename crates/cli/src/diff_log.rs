@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::str::SplitAsciiWhitespace;
 
 use clap::Args;
 use thiserror::Error;
@@ -100,8 +101,8 @@ fn compare(
                 return Ok(Status::Ended);
             }
             (Some(line), Some(other)) if line == other => {
-                if Event::of(&line).is_some_and(|event| event.kind == "checkpoint") {
-                    checkpoint = Some((first.lines, line.clone()));
+                if let Some(Event { instructions, kind: CHECKPOINT, .. }) = Event::of(&line) {
+                    checkpoint = Some((first.lines, instructions.to_owned()));
                 }
                 common.push_back(line);
                 if common.len() > context {
@@ -114,8 +115,7 @@ fn compare(
     // A log that has ended has one line less.
     let at = first.lines.max(second.lines);
     put(text, &format!("the logs differ from line {at} on{}", explanation(&lines)));
-    if let Some((line, checkpoint)) = checkpoint {
-        let Event { instructions, .. } = Event::of(&checkpoint).expect("it was one");
+    if let Some((line, instructions)) = checkpoint {
         put(
             text,
             &format!("the machines were equal after {instructions} instructions (line {line})"),
@@ -150,19 +150,21 @@ fn shown(line: &[u8]) -> String {
 }
 
 /// The columns of a line.
-#[derive(PartialEq, Eq)]
 struct Event<'a> {
     instructions: &'a str,
     time: &'a str,
     kind: &'a str,
-    rest: Vec<&'a str>,
+    rest: SplitAsciiWhitespace<'a>,
 }
+
+/// The kind of the events with hashes of the machine.
+const CHECKPOINT: &str = "checkpoint";
 
 impl Event<'_> {
     fn of(line: &[u8]) -> Option<Event<'_>> {
         let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
         let (instructions, time, kind) = (words.next()?, words.next()?, words.next()?);
-        Some(Event { instructions, time, kind, rest: words.collect() })
+        Some(Event { instructions, time, kind, rest: words })
     }
 }
 
@@ -174,16 +176,16 @@ fn explanation(lines: &(Option<Vec<u8>>, Option<Vec<u8>>)) -> String {
         (Some(first), Some(second)) => (Event::of(first), Event::of(second)),
     };
     let Some((first, second)) = first.zip(second) else { return String::new() };
-    let is_same_event = first.kind == second.kind && first.rest == second.rest;
+    let is_same_event = first.kind == second.kind && first.rest.clone().eq(second.rest.clone());
     if is_same_event && first.instructions != second.instructions {
         ": the same event comes after another number of instructions".into()
     } else if is_same_event && first.time != second.time {
         ": the same event comes at another time".into()
     } else if (first.instructions, first.kind) == (second.instructions, second.kind)
-        && first.kind == "checkpoint"
+        && first.kind == CHECKPOINT
     {
         // "memory HASH state HASH"
-        let differs = |word: usize| first.rest.get(word) != second.rest.get(word);
+        let differs = |word: usize| first.rest.clone().nth(word) != second.rest.clone().nth(word);
         match (differs(1), differs(3)) {
             (true, true) => ": memory and the remaining state differ",
             (true, false) => ": memory differs",

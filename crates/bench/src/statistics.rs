@@ -131,6 +131,11 @@ impl Series {
         self.0.insert(turn, time);
     }
 
+    /// Returns what `of` makes of the time of each turn.
+    pub(super) fn map(&self, of: impl Fn(f64) -> f64) -> Series {
+        self.turns().map(|(turn, time)| (turn, of(time))).collect()
+    }
+
     /// Returns what `of` makes of the times of each turn that both series have.
     pub(super) fn with(&self, other: &Series, of: impl Fn(f64, f64) -> f64) -> Series {
         let both =

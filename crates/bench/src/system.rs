@@ -84,7 +84,7 @@ fn measure_one(
     let all = turns::measure_one(Extent::Turns(runs), benchmark, native, systems)?;
     let each = |series: &Series| {
         let count = f64::from(benchmark.count) * operation.in_one;
-        series.with(series, |time, _| time / count)
+        series.map(|time| time / count)
     };
     let mut row = all.row(benchmark, |runs| each(&Series::of_work(runs, benchmark.count)));
     row.name = operation.title.into();

@@ -12,8 +12,8 @@
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
-//! * `suite`: the benchmarks inside a guest; `turns`: their runs, `extent`: how many; `guest`: the guests that have it;
-//!   `monitor`: the counters of our own machines;
+//! * `suite`: the benchmarks inside a guest; `turns`: their runs, `extent`: how many; `guest`: the guests that
+//!   have it; `monitor`: the counters of our own machines;
 //! * `statistics`: several measurements of the same thing; `data`: all of them in a file, and `figures` from
 //!   it; `table`, `comparison`, `paper`, `plot` and [`chart`]: results as text and as pictures;
 //! * [`calibrate`]: measures the steps of a transfer on this host, for the model in `ring3_netmodel`.

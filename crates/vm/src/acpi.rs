@@ -17,9 +17,9 @@
 //! kernel that is not told its address finds it too. Firmware is given files and a script for its linker
 //! (QEMU's `etc/table-loader`, whose format is described in SeaBIOS's `romfile_loader.h`).
 //!
-//! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs` and cards that
-//! come and go in `acpi/hotplug.rs`, and the VM generation ID in `acpi/vmgenid.rs`; the MADT is in `acpi/madt.rs`. Without APICs there is no MADT: systems
-//! then use the two 8259A.
+//! The AML of the DSDT is in `acpi/dsdt.rs`, with the devices on the ISA bus in `acpi/isa.rs`, cards that come
+//! and go in `acpi/hotplug.rs`, and the VM generation ID in `acpi/vmgenid.rs`; the MADT is in `acpi/madt.rs`.
+//! Without APICs there is no MADT: systems then use the two 8259A.
 
 mod dsdt;
 mod hotplug;

@@ -75,8 +75,8 @@ impl Accesses<'_> {
         cpu.inject(vector);
     }
 
-    /// After an access or an interrupt: how many instructions may be executed before the machine is to look around; none if it is to do
-    /// so now.
+    /// After an access or an interrupt: how many instructions may be executed before the machine is to look
+    /// around; none if it is to do so now.
     fn room(&mut self, cpu: &mut Cpu) -> Option<u64> {
         *self.slice_end = end_of_slice(self.board, cpu, *self.slice_end);
         let end = (*self.slice_end).min(self.timer_end());

@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite tern-source unpack) guest/tools/image
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite tern-source unpack)
 
 .PHONY: build
 build: needs ## build ring3 (the default)

@@ -167,7 +167,7 @@ fn random_messages_do_tern_no_harm() {
 
 /// Executes a test with an ATA disk that has an empty ext2, and returns what is on the serial line.
 #[track_caller]
-fn tern_with_disk(command: &str) -> Option<String> {
+pub(crate) fn tern_with_disk(command: &str) -> Option<String> {
     let directory = Directory::new();
     let disk = directory.path("disk");
     std::fs::File::create(&disk).unwrap().set_len(32 << 20).unwrap();

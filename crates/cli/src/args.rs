@@ -167,7 +167,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
-        "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "generation_id"])]
+        "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools", "generation_id"])]
     pub(crate) restore: Option<PathBuf>,
 
     /// With --restore: continue as a machine of its own, beside others from the same file: its network cards
@@ -298,7 +298,7 @@ pub(crate) struct RepetitionArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "gdb", "vga", "rtc", "seed",
-        "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device"])]
+        "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
 
     /// Write a line to this file for each input, interrupt and reset, with the number of instructions

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{ArgAction, Args};
-use ring3_vm::{Config, FwCfgFile};
+use clap::{ArgAction, Args, ValueEnum};
+use ring3_vm::{Config, FwCfgFile, GuestTools};
 use thiserror::Error;
 
 use crate::qemu::machine;
@@ -21,6 +21,11 @@ pub(crate) struct BoardArguments {
     #[arg(action = ArgAction::Set, value_parser = switch)]
     pub(crate) hpet: bool,
 
+    /// Functions of the machine that software in the guest, of any privilege, can call by CPUID. host-time: the
+    /// host's clocks
+    #[arg(long, value_name = "TOOLS", value_enum, value_delimiter = ',')]
+    pub(crate) guest_tools: Vec<GuestTool>,
+
     /// The device by which the guest learns that it continues as another machine (--new-identity): a GUID, auto
     /// for a random one, or off for no such device
     #[arg(long, value_name = "auto|off|GUID", default_value = "auto")]
@@ -35,6 +40,13 @@ pub(crate) struct BoardArguments {
     /// Add the device that kvm-unit-tests use (QEMU's pc-testdev)
     #[arg(long)]
     pub(crate) test_device: bool,
+}
+
+/// A value of `--guest-tools`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GuestTool {
+    /// The host's clocks can be read.
+    HostTime,
 }
 
 /// The value of `--generation-id`.
@@ -119,6 +131,8 @@ impl BoardArguments {
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
         config.test_device = self.test_device;
+        config.guest_tools =
+            GuestTools { host_time: self.guest_tools.contains(&GuestTool::HostTime) };
         for FwCfgProperties { name, contents } in &self.fw_cfg {
             let contents = match contents {
                 Contents::Text(text) => text.clone().into_bytes(),

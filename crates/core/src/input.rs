@@ -88,6 +88,17 @@ pub struct MouseMove {
     pub right_button: bool,
 }
 
+/// The host's clocks at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostClocks {
+    /// The time-stamp counter of the host's processor.
+    pub time_stamp: u64,
+    /// Seconds since 1970-01-01 00:00:00 UTC, modulo 2^32.
+    pub seconds: u32,
+    /// Microseconds in that second.
+    pub microseconds: u32,
+}
+
 /// An event from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
@@ -106,6 +117,8 @@ pub enum Input {
         /// The new rate of the virtual clock.
         picos_per_instruction: u64,
     },
+    /// The guest reads the host's clocks, which a guest tool allows, and finds these values.
+    HostClocks(HostClocks),
     /// A person puts a card into a PCI slot.
     Plug {
         /// The device that the card is from now on, which also identifies the slot.
@@ -131,6 +144,22 @@ pub struct StampedInput {
     pub time: Time,
     /// The input itself.
     pub input: Input,
+}
+
+impl StampedInput {
+    /// Returns the number of instructions with which a machine must have come so far that it has taken this
+    /// input. Most inputs come between two instructions, but a guest that asks for the host's clocks gets them
+    /// in the instruction by which it asks.
+    pub fn taken_by(&self) -> u64 {
+        let is_asked_for = matches!(self.input, Input::HostClocks(_));
+        self.instructions.saturating_add(is_asked_for.into())
+    }
+
+    /// Returns whether these are the host's clocks, for which the guest has asked after `instructions`
+    /// instructions.
+    pub fn is_read_after(&self, instructions: u64) -> bool {
+        self.instructions == instructions && matches!(self.input, Input::HostClocks(_))
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Computes one transcendental function on the x87 of the host.
+//! Computes one transcendental function on the x87 of the host, and reads its time-stamp counter.
 //!
 //! # Why
 //! The manual does not say which bits the transcendental instructions deliver (SDM vol. 1, 8.3.10: an error
@@ -10,7 +10,7 @@
 //! and saves the whole state with FNSAVE. This instruction does not wait, so that an exception which the
 //! guest has unmasked is only reported and never raised on the host.
 //!
-//! On hosts outside the x86 family [`execute`] always returns `None`.
+//! On hosts outside the x86 family [`execute`] and [`time_stamp`] always return `None`.
 //!
 //! ```
 //! const ONE: [u8; 10] = [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f];
@@ -68,4 +68,19 @@ pub enum Stack {
 /// (F3h), FYL2XP1 (F9h), FSINCOS (FBh), FSIN (FEh) or FCOS (FFh).
 pub fn execute(opcode: u8, control: u16, operands: [Number; 2]) -> Option<Outcome> {
     x87::execute(opcode, control, operands)
+}
+
+/// Returns the time-stamp counter of the host's processor, or `None` if its kind has none.
+pub fn time_stamp() -> Option<u64> {
+    #[cfg(target_arch = "x86")]
+    use std::arch::x86::_rdtsc;
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::_rdtsc;
+
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    // SAFETY: RDTSC exists on every processor that runs Rust programs (since the Pentium), and only writes
+    // registers that the compiler knows of.
+    return Some(unsafe { _rdtsc() });
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+    None
 }

@@ -8,6 +8,7 @@ use ring3_devices::pci::rom::RomImage;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
+use ring3_x86::guest_tools::GuestTools;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,6 +28,8 @@ use crate::linux::seed::SEED_LEN;
 pub struct Config {
     /// The model of the processor.
     pub cpu: Model,
+    /// The tools that software finds by CPUID.
+    pub guest_tools: GuestTools,
     /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The
     /// bytes are in the order in which they are written (RFC 9562, 4).
     pub uuid: Option<[u8; 16]>,
@@ -103,6 +106,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             cpu: Model::default(),
+            guest_tools: GuestTools::default(),
             uuid: None,
             memory_bytes: 128 << 20,
             rtc_base: 0,

@@ -136,9 +136,11 @@ impl Waiting {
         match input {
             Input::Quit => self.quit = true,
             Input::Reset => self.reset = true,
-            Input::Device { .. } | Input::HostTime { .. } | Input::Plug { .. } | Input::Nmi => {
-                return false;
-            }
+            Input::Device { .. }
+            | Input::HostTime { .. }
+            | Input::HostClocks(_)
+            | Input::Plug { .. }
+            | Input::Nmi => return false,
         }
         true
     }
@@ -148,9 +150,12 @@ impl Waiting {
 fn device_of(input: &Input) -> Option<DeviceId> {
     match input {
         Input::Device { device, .. } => Some(*device),
-        Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi | Input::Quit => {
-            None
-        }
+        Input::HostTime { .. }
+        | Input::HostClocks(_)
+        | Input::Plug { .. }
+        | Input::Reset
+        | Input::Nmi
+        | Input::Quit => None,
     }
 }
 

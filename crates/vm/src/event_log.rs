@@ -16,7 +16,7 @@ use std::num::NonZero;
 
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
-use ring3_core::input::{DeviceInput, Input};
+use ring3_core::input::{DeviceInput, HostClocks, Input};
 use ring3_core::memory::Memory;
 use serde::Serialize;
 use twox_hash::XxHash3_64;
@@ -83,6 +83,10 @@ impl Display for LoggedEvent<'_> {
             }
             LoggedEvent::Input(Input::HostTime { time, .. }) => {
                 write!(f, "input host time {}", Seconds(*time))
+            }
+            LoggedEvent::Input(Input::HostClocks(clocks)) => {
+                let HostClocks { time_stamp, seconds, microseconds } = clocks;
+                write!(f, "input host clocks {seconds}.{microseconds:06} {time_stamp:016x}")
             }
             LoggedEvent::Input(Input::Plug { device, .. }) => {
                 write!(f, "input {device} is inserted")
@@ -254,6 +258,11 @@ mod tests {
         assert_eq!(input(DeviceId::I8042, key), "input i8042: key 0x1e pressed");
         let answer = DiskAnswer { tag: 3, result: Ok(Vec::new()) };
         assert_eq!(input(DeviceId::IDE, DeviceInput::Disk(answer)), "input ide: request 3 is done");
+        let clocks = HostClocks { time_stamp: 0xabc, seconds: 1_800_000_000, microseconds: 12 };
+        assert_eq!(
+            LoggedEvent::Input(&Input::HostClocks(clocks)).to_string(),
+            "input host clocks 1800000000.000012 0000000000000abc"
+        );
         assert!(!input(DeviceId::I8042, DeviceInput::Mouse(MouseMove::default())).contains('\n'));
     }
 

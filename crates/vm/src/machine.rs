@@ -4,6 +4,7 @@ mod accesses;
 mod cards;
 mod deterministic;
 mod giving_up;
+mod guest_tools;
 pub(crate) mod loading;
 mod paced;
 mod replay;
@@ -23,7 +24,7 @@ use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, Output};
 use ring3_core::disk::{DiskRequest, DriveId};
 use ring3_core::display::Picture;
-use ring3_core::input::{DeviceInput, Input, StampedInput};
+use ring3_core::input::{DeviceInput, HostClocks, Input, StampedInput};
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
@@ -259,6 +260,7 @@ impl Vm {
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
         cpu.transcendental = host_fpu::execute;
         cpu.vendor = Vendor::of_host();
+        cpu.guest_tools = config.guest_tools;
         let mut vm = Vm {
             cpu,
             engine,
@@ -418,7 +420,8 @@ impl Vm {
         }
     }
 
-    /// Returns an error if the event log or the recording could not be written.
+    /// Returns an error if the event log or the recording could not be written, or if a replay has left its
+    /// recording in the middle of a slice.
     fn check_files(&mut self) -> Result<(), VmError> {
         if let Some(error) = self.event_log.as_mut().and_then(EventLog::take_error) {
             return Err(VmError::EventLog(error));
@@ -426,7 +429,7 @@ impl Vm {
         if let Some(error) = self.recorder.as_mut().and_then(RecordingWriter::take_error) {
             return Err(error.into());
         }
-        Ok(())
+        self.replay.as_mut().and_then(Replay::take_error).map_or(Ok(()), Err)
     }
 
     /// Ends the run: buffered output is written, and the event log and the recording are completed with the
@@ -485,6 +488,10 @@ impl Vm {
             Input::HostTime { time, picos_per_instruction } => {
                 self.clock.set(self.cpu.instructions, time, picos_per_instruction);
                 self.show_clock();
+            }
+            Input::HostClocks(HostClocks { time_stamp, seconds, microseconds }) => {
+                let (low, high) = (time_stamp as u32, (time_stamp >> 32) as u32);
+                self.cpu.answer_guest_tool([low, microseconds, seconds, high]);
             }
             Input::Reset => self.board.press_reset(),
             Input::Nmi => self.board.press_nmi(),

@@ -47,6 +47,7 @@ pub struct Exits {
     mmio_reads: u64,
     mmio_writes: u64,
     time_stamps: u64,
+    guest_tools: u64,
     interrupts: u64,
     halts: u64,
     numeric_errors: u64,
@@ -63,6 +64,7 @@ impl Stats {
             Exit::MmioRead { .. } => exits.mmio_reads += 1,
             Exit::MmioWrite { .. } => exits.mmio_writes += 1,
             Exit::TimeStamp => exits.time_stamps += 1,
+            Exit::GuestTool(_) => exits.guest_tools += 1,
             Exit::InterruptWindow => exits.interrupts += 1,
             Exit::Halt => exits.halts += 1,
             Exit::NumericError => exits.numeric_errors += 1,
@@ -94,7 +96,7 @@ impl Stats {
     }
 
     /// Returns all counters except the engine's, by names for programs; times are in nanoseconds.
-    pub fn counters(&self) -> [(&'static str, u64); 16] {
+    pub fn counters(&self) -> [(&'static str, u64); 17] {
         let exits = &self.exits;
         [
             ("instructions", self.instructions),
@@ -110,6 +112,7 @@ impl Stats {
             ("exits-mmio-read", exits.mmio_reads),
             ("exits-mmio-write", exits.mmio_writes),
             ("exits-time-stamp", exits.time_stamps),
+            ("exits-guest-tool", exits.guest_tools),
             ("exits-interrupt", exits.interrupts),
             ("exits-halt", exits.halts),
             ("exits-numeric-error", exits.numeric_errors),
@@ -153,6 +156,7 @@ impl Display for Stats {
             ("exits: memory-mapped read", exits.mmio_reads),
             ("exits: memory-mapped write", exits.mmio_writes),
             ("exits: time stamp", exits.time_stamps),
+            ("exits: guest tool", exits.guest_tools),
             ("exits: interrupt", exits.interrupts),
             ("exits: halt", exits.halts),
             ("exits: numeric error", exits.numeric_errors),

@@ -24,6 +24,7 @@ use crate::device_access::DeviceAccess;
 use crate::exception::Stop;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
+use crate::guest_tools::GuestTools;
 use crate::interrupt::Event;
 use crate::jumps::Jumps;
 use crate::machine_check::MachineCheck;
@@ -261,6 +262,9 @@ pub struct Cpu {
     fetch_tag: u64,
     /// The model that the guest sees.
     pub model: Model,
+    /// The tools that software finds by CPUID. They are not state, but a choice made when the machine was
+    /// built.
+    pub guest_tools: GuestTools,
 
     /// The INTR pin, by which the interrupt controller requests an interrupt.
     pub interrupt_pin: bool,
@@ -370,6 +374,7 @@ impl Cpu {
             is_flat: false,
             fetch_tag: 0,
             model,
+            guest_tools: GuestTools::default(),
             interrupt_pin: false,
             address_mask: u64::MAX,
             nmi_pending: false,

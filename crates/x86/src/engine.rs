@@ -4,6 +4,7 @@ use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 
 use crate::cpu::Cpu;
+use crate::guest_tools::Call;
 use crate::report::Missing;
 
 /// Why an engine has returned. If an answer is necessary, the machine gives it with [`Cpu::answer`] and runs
@@ -51,6 +52,8 @@ pub enum Exit {
         /// Its new value.
         value: u64,
     },
+    /// The guest calls a tool by CPUID; [`Cpu::answer_guest_tool`] gives the answer.
+    GuestTool(Call),
     /// INTR is high and the guest can take an interrupt now; the machine
     /// acknowledges the interrupt controller and calls [`Cpu::inject`].
     InterruptWindow,

@@ -48,6 +48,7 @@ pub mod exception;
 mod exec;
 pub mod flags;
 pub mod fpu;
+pub mod guest_tools;
 pub mod interpreter;
 pub mod interrupt;
 mod jumps;

@@ -11,6 +11,7 @@ impl Cpu {
         let mut fresh = Cpu::of_model(self.model);
         fresh.transcendental = self.transcendental;
         fresh.vendor = self.vendor;
+        fresh.guest_tools = self.guest_tools;
         fresh.clock = self.clock.take();
         fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;

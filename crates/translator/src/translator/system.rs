@@ -130,8 +130,8 @@ impl Translator {
                 let before = cpu.long_mode_sought;
                 execute(cpu, memory)?;
                 // The processor notes each time that software looks for long mode, so such an answer must not
-                // be reused.
-                if cpu.long_mode_sought == before {
+                // be reused. Nor must one that would hide a call of a guest tool.
+                if cpu.long_mode_sought == before && !cpu.guest_tools.may_hear(leaf) {
                     let sub_leaf = cpu.model.has_sub_leaf(leaf).then_some(sub_leaf);
                     let registers = [reg::AX, reg::BX, reg::CX, reg::DX];
                     let answer = registers.map(|register| cpu.get(register));

@@ -16,6 +16,8 @@ pub(super) struct Replay {
     taken: u64,
     /// Requests to drives that were not answered at once, by device and tag.
     waiting: Vec<(DeviceId, u64)>,
+    /// Why it could not go on in the middle of a slice.
+    error: Option<VmError>,
 }
 
 impl Replay {
@@ -50,6 +52,29 @@ impl Replay {
         Ok(None)
     }
 
+    /// Takes the host's clocks that the guest has read after `instructions` instructions. Returns None if it
+    /// has not read them there; then [`Replay::take_error`] returns an error.
+    pub(super) fn take_host_clocks(&mut self, instructions: u64) -> Option<Input> {
+        let next = self.peek().map(|next| next.is_some_and(|next| next.is_read_after(instructions)));
+        let taken = match next {
+            Ok(true) => self.take(),
+            Ok(false) => Err(VmError::Diverged(instructions)),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(taken) => taken.map(|taken| taken.input),
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Takes the error for which the replay cannot go on.
+    pub(super) fn take_error(&mut self) -> Option<VmError> {
+        self.error.take()
+    }
+
     /// Returns whether `answer` came later than its request.
     fn was_waited_for(&mut self, answer: (DeviceId, u64)) -> bool {
         let index = self.waiting.iter().position(|asked| *asked == answer);
@@ -74,6 +99,8 @@ struct Point {
     is_host_time: bool,
     /// The device and request that it answered, if it was the answer of a drive.
     answered: Option<(DeviceId, u64)>,
+    /// The number of instructions after which it was there.
+    taken_by: u64,
 }
 
 impl From<&StampedInput> for Point {
@@ -84,6 +111,7 @@ impl From<&StampedInput> for Point {
             time: stamped.time,
             is_host_time: matches!(input, Input::HostTime { .. }),
             answered: answered(input),
+            taken_by: stamped.taken_by(),
         }
     }
 }
@@ -127,7 +155,7 @@ impl Vm {
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
     ) {
         let inputs: Box<dyn Iterator<Item = _>> = Box::new(inputs);
-        self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new() });
+        self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new(), error: None });
     }
 
     /// Ends the replay when its inputs are used up: drives execute requests again.
@@ -149,14 +177,15 @@ impl Vm {
             // An answer that came at once is taken where the guest makes its request.
             let is_at_once = match (&mut self.replay, point.answered) {
                 (Some(replay), Some(answer)) => !replay.was_waited_for(answer),
-                _ => false,
+                // The guest takes the values of clocks in the middle of an instruction.
+                _ => point.taken_by > point.instructions,
             };
             if is_slice_end
                 || is_at_once
                 || self.config.deterministic
-                || self.cpu.instructions < point.instructions
+                || self.cpu.instructions < point.taken_by
             {
-                let ending = self.replay_to(point.instructions, point.time, console)?;
+                let ending = self.replay_to(point.taken_by, point.time, console)?;
                 if ending.is_some() {
                     return Ok(ending);
                 }

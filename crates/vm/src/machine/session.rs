@@ -144,6 +144,8 @@ impl Vm {
             _ if !self.takes_inputs() => false,
             Input::Device { device, .. } => self.board.takes_input(*device),
             Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi => true,
+            // It comes only where the guest has asked for it.
+            Input::HostClocks(_) => false,
         }
     }
 

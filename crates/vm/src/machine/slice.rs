@@ -93,6 +93,11 @@ impl Vm {
                     let now = self.now();
                     self.board.assert_ferr(&mut self.memory, now);
                 }
+                Exit::GuestTool(call) => {
+                    if !self.serve(call) {
+                        return None;
+                    }
+                }
                 Exit::TimeStamp => self.cpu.answer(self.now().as_nanos()),
                 Exit::ApicBase { value } => {
                     let now = self.now();

@@ -223,7 +223,7 @@ impl Vm {
 
     /// Repeats one instruction, after the first `count` ones.
     fn step(&mut self, inputs: &[StampedInput], count: u64) -> Result<(), VmError> {
-        let done = inputs.partition_point(|input| input.instructions <= count);
+        let done = inputs.partition_point(|input| input.taken_by() <= count);
         self.repeat(up_to(&inputs[done..], count + 1), count + 1, None).map(|_| ())
     }
 
@@ -320,7 +320,7 @@ impl Search<'_> {
                     }
                     from = self.after(&from, inputs, middle)?.save();
                     same = middle;
-                    inputs = &inputs[inputs.partition_point(|input| input.instructions <= same)..];
+                    inputs = &inputs[inputs.partition_point(|input| input.taken_by() <= same)..];
                 }
             }
         }
@@ -410,7 +410,7 @@ impl Search<'_> {
     }
 }
 
-/// Returns those of `inputs` that came before `instructions` instructions were executed.
+/// Returns those of `inputs` that a machine has taken when it has executed `instructions` instructions.
 fn up_to(inputs: &[StampedInput], instructions: u64) -> &[StampedInput] {
-    &inputs[..inputs.partition_point(|input| input.instructions <= instructions)]
+    &inputs[..inputs.partition_point(|input| input.taken_by() <= instructions)]
 }

@@ -3,6 +3,7 @@
 
 mod engines;
 mod exits;
+mod guest_tools;
 mod networks;
 mod port_strings;
 mod saved_machine;

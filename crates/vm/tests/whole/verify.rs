@@ -71,9 +71,9 @@ impl Engine for Faulty {
 
 /// Makes such engines.
 #[derive(Clone, Copy)]
-struct MakeFaulty {
-    before: u64,
-    fault: fn(&mut Cpu, &mut Memory),
+pub(crate) struct MakeFaulty {
+    pub(crate) before: u64,
+    pub(crate) fault: fn(&mut Cpu, &mut Memory),
 }
 
 impl EngineMaker for MakeFaulty {

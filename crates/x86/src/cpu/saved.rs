@@ -119,6 +119,7 @@ impl Cpu {
         cpu.fpu = state.fpu;
         cpu.transcendental = self.transcendental;
         cpu.vendor = self.vendor;
+        cpu.guest_tools = self.guest_tools;
         cpu.clock = self.clock.take();
         cpu.sse = state.sse;
         cpu.model = state.model;

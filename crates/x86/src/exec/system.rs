@@ -11,6 +11,7 @@ use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Eflags;
+use crate::guest_tools;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
 use crate::table::{Rows, ending, exec, plain, rm, rm_wide};
 use crate::word::Word;
@@ -67,6 +68,9 @@ fn hlt(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 }
 
 fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+    if let Some(call) = guest_tools::call(cpu) {
+        return guest_tools::execute(cpu, call);
+    }
     if ABOUT_LONG_MODE.contains(&cpu.get(reg::AX)) {
         cpu.long_mode_sought = Some(cpu.instructions);
     }

@@ -11,6 +11,7 @@ mod exits;
 mod far_transfers;
 mod fast_calls;
 mod gates;
+mod guest_tools;
 mod interrupts;
 mod models;
 mod modes;

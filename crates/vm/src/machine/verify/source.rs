@@ -77,7 +77,7 @@ impl<I: Iterator<Item = Result<StampedInput, RecordingError>>> Source for Record
         console: &mut dyn Console,
     ) -> Result<Segment, VmError> {
         let comes = |next: &Result<StampedInput, RecordingError>| {
-            next.as_ref().is_ok_and(|input| input.instructions <= stop)
+            next.as_ref().is_ok_and(|input| input.taken_by() <= stop)
         };
         let mut inputs = Vec::new();
         while let Some(input) = self.inputs.next_if(comes) {
@@ -87,7 +87,7 @@ impl<I: Iterator<Item = Result<StampedInput, RecordingError>>> Source for Record
         if let Some(Err(_)) = self.inputs.peek() {
             // An input that cannot be read does not prevent comparing the part before it.
             match inputs.last() {
-                Some(last) => stop = last.instructions.max(vm.cpu.instructions),
+                Some(last) => stop = last.taken_by().max(vm.cpu.instructions),
                 None => drop(self.inputs.next().transpose()?),
             }
         }

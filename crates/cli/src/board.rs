@@ -22,7 +22,7 @@ pub(crate) struct BoardArguments {
     pub(crate) hpet: bool,
 
     /// Functions of the machine that software in the guest, of any privilege, can call by CPUID. host-time: the
-    /// host's clocks
+    /// host's clocks. histogram: counts of executed instructions
     #[arg(long, value_name = "TOOLS", value_enum, value_delimiter = ',')]
     pub(crate) guest_tools: Vec<GuestTool>,
 
@@ -47,6 +47,8 @@ pub(crate) struct BoardArguments {
 pub(crate) enum GuestTool {
     /// The host's clocks can be read.
     HostTime,
+    /// Executed instructions can be counted.
+    Histogram,
 }
 
 /// The value of `--generation-id`.
@@ -131,8 +133,10 @@ impl BoardArguments {
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
         config.test_device = self.test_device;
-        config.guest_tools =
-            GuestTools { host_time: self.guest_tools.contains(&GuestTool::HostTime) };
+        config.guest_tools = GuestTools {
+            host_time: self.guest_tools.contains(&GuestTool::HostTime),
+            histogram: self.guest_tools.contains(&GuestTool::Histogram),
+        };
         for FwCfgProperties { name, contents } in &self.fw_cfg {
             let contents = match contents {
                 Contents::Text(text) => text.clone().into_bytes(),

@@ -6,6 +6,7 @@ pub(crate) mod branch_slots;
 pub(crate) mod cache;
 pub(crate) mod changing;
 pub(crate) mod copy;
+pub(crate) mod counters;
 pub(crate) mod emitter;
 pub(crate) mod flags;
 pub(crate) mod frames;

@@ -476,6 +476,9 @@ pub(crate) struct Context {
     pub(crate) returns: u64,
     /// RSP outside of translated code.
     pub(crate) host_stack: u64,
+    /// Whether translated code was left for an instruction that was given back to the budget. The engine takes
+    /// it.
+    pub(crate) gave_back: u32,
 }
 
 /// No address near this one is canonical, so every access there faults.
@@ -661,6 +664,7 @@ impl Context {
             jump_by_table: routines::jump_by_table as *const () as u64,
             returns: 0,
             host_stack: 0,
+            gave_back: 0,
         })
     }
 

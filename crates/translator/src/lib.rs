@@ -36,7 +36,7 @@
 //! * [`code`] turns guest code into host code: [`code::block`] translates a block, with [`code::copy`] and
 //!   its neighbours for groups of instructions and [`code::emitter`] to write host code; [`code::cache`]
 //!   holds the host code, [`code::block_store`] and [`code::branch_slots`] find blocks; [`code::changing`]
-//!   handles pages whose code is written to again and again;
+//!   handles pages whose code is written to again and again; [`code::counters`] count executed instructions;
 //! * [`memory`] has the windows and spaces, and the host's memory that is mapped there; [`memory::absent`]
 //!   reads the memory of a saved machine when it is touched;
 //! * [`segmented`] translates code whose segments have bases and limits;

@@ -3,6 +3,7 @@
 mod barred;
 mod changes;
 mod code;
+mod counting;
 mod device_access;
 mod far;
 mod faults;
@@ -34,6 +35,7 @@ use crate::code::block_store::BlockStore;
 use crate::code::branch_slots::BranchSlots;
 use crate::code::cache::CodeCache;
 use crate::code::changing::Changing;
+use crate::code::counters::Counters as FormCounters;
 use crate::code::emitter::Emitter;
 use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
@@ -108,6 +110,8 @@ pub struct Translator {
     limits: Limits,
     modes: Modes,
     cache: CodeCache,
+    /// The counters of executed instructions, while somebody wants a histogram.
+    counts: FormCounters,
     /// Bytes at the beginning of the cache that are never dropped.
     stubs: usize,
     blocks: BlockStore,
@@ -217,6 +221,7 @@ impl Translator {
             modes: Modes::default(),
             stubs: cache.len(),
             cache,
+            counts: FormCounters::default(),
             blocks: BlockStore::default(),
             spaces,
             is_broken: false,
@@ -291,6 +296,7 @@ impl Translator {
             self.context.resumed = 0;
             self.move_stack(-middle.stack_offset);
             self.load_returns(cpu);
+            self.count_rest(cpu, middle);
             self.counters.entries += 1;
             let mut running = Running {
                 translator: &raw mut *self,
@@ -531,6 +537,10 @@ impl Engine for Translator {
         devices: &mut dyn Devices,
     ) -> Exit {
         self.run_until(cpu, memory, instructions, Some(devices))
+    }
+
+    fn complete_counts(&mut self, cpu: &mut Cpu) {
+        self.collect_counts(cpu);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -11,7 +11,7 @@ pub(crate) fn read() -> HostClocks {
     // Where the processor has no such counter, the guest gets one that counts nanoseconds.
     let time_stamp = ring3_hostfpu::time_stamp();
     HostClocks {
-        time_stamp: time_stamp.unwrap_or_else(|| time.as_nanos() as u64),
+        time_stamp: time_stamp.unwrap_or(time.as_nanos() as u64),
         seconds: time.as_secs() as u32,
         microseconds: time.subsec_micros(),
     }

@@ -76,6 +76,13 @@ mod set_up;
 mod smbios;
 mod stats;
 
+/// The histogram of executed instructions.
+pub mod histogram {
+    pub use ring3_x86::histogram::{Histogram, Row};
+    pub use ring3_x86::hot_blocks::HotBlock;
+    pub use ring3_x86::table::Group;
+}
+
 pub use config::{
     BootDevice, Config, DisketteDrive, FwCfgFile, Kernel, Module, Nic, NicModel, Software,
     VirtioDisk, VirtioNic,

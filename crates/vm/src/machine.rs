@@ -448,7 +448,7 @@ impl Vm {
 
     /// Returns the hashes of memory and of everything else.
     pub fn checkpoint(&mut self) -> Checkpoint {
-        let parts = (self.cpu.save(), self.board.save(), &self.clock, self.memory.save_map());
+        let parts = (self.save_processor(), self.board.save(), &self.clock, self.memory.save_map());
         Checkpoint::of(&self.memory, &parts)
     }
 

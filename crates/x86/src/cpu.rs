@@ -25,6 +25,7 @@ use crate::exception::Stop;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
 use crate::fpu::Fpu;
 use crate::guest_tools::GuestTools;
+use crate::histogram::Counting;
 use crate::interrupt::Event;
 use crate::jumps::Jumps;
 use crate::machine_check::MachineCheck;
@@ -265,6 +266,8 @@ pub struct Cpu {
     /// The tools that software finds by CPUID. They are not state, but a choice made when the machine was
     /// built.
     pub guest_tools: GuestTools,
+    /// The counts of executed instructions by their form.
+    pub(crate) counting: Counting,
 
     /// The INTR pin, by which the interrupt controller requests an interrupt.
     pub interrupt_pin: bool,
@@ -375,6 +378,7 @@ impl Cpu {
             fetch_tag: 0,
             model,
             guest_tools: GuestTools::default(),
+            counting: Counting::default(),
             interrupt_pin: false,
             address_mask: u64::MAX,
             nmi_pending: false,

@@ -14,6 +14,7 @@ use crate::engine::Exit;
 use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
+use crate::table::FormId;
 
 /// An instruction that has asked for an access to a device and then only has to complete this work.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,8 @@ pub(crate) struct DeviceAccess {
     width: Width,
     /// Length of the instruction in bytes.
     length: u8,
+    /// The form of the instruction.
+    form: FormId,
     kind: Kind,
 }
 
@@ -74,12 +77,14 @@ pub enum PortString<'a> {
 impl Cpu {
     /// Notes that `op`, an IN, has asked for the value of its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
-        self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::In });
+        self.device_access =
+            Some(DeviceAccess { width, length: op.length, form: op.form, kind: Kind::In });
     }
 
     /// Notes that `op`, an OUT, has asked for its access.
     pub(crate) fn note_output(&mut self, op: &Op, width: Width) {
-        self.device_access = Some(DeviceAccess { width, length: op.length, kind: Kind::Out });
+        self.device_access =
+            Some(DeviceAccess { width, length: op.length, form: op.form, kind: Kind::Out });
     }
 
     /// Notes that `op`, an INS or OUTS, has asked for the access of one element.
@@ -90,7 +95,7 @@ impl Cpu {
         let segment = if is_input { sreg::ES } else { op.segment };
         let element = Element { is_input, segment, address_mask: op.address_mask() };
         let kind = Kind::String(element);
-        self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+        self.device_access = Some(DeviceAccess { width, length: op.length, form: op.form, kind });
     }
 
     /// Notes that `op`, which loads its register with the value read and zeros above it, has asked for some
@@ -100,7 +105,8 @@ impl Cpu {
         if matches!(self.stop(), Stop::Restart(Exit::MmioRead { width: asked, .. }) if *asked == width)
         {
             let kind = Kind::Load(op.reg, register);
-            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+            self.device_access =
+                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
         }
     }
 
@@ -109,7 +115,8 @@ impl Cpu {
         if matches!(self.stop(), Stop::Restart(Exit::MmioWrite { width: asked, .. }) if *asked == width)
         {
             let kind = Kind::Store;
-            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+            self.device_access =
+                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
         }
     }
 
@@ -124,7 +131,8 @@ impl Cpu {
             let address_mask = op.address_mask();
             let element = Element { is_input: true, segment: sreg::ES, address_mask };
             let kind = Kind::Fill(element, address);
-            self.device_access = Some(DeviceAccess { width, length: op.length, kind });
+            self.device_access =
+                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
         }
     }
 
@@ -139,7 +147,7 @@ impl Cpu {
         has_changed_map: bool,
     ) -> bool {
         let Some(access) = self.device_access.take() else { return false };
-        let DeviceAccess { width, length, kind } = access;
+        let DeviceAccess { width, length, form, kind } = access;
         let is_plain = (self.attention - Attention::RESUME).is_empty();
         let has_changed_memory = has_changed_map || memory.has_stale_code();
         if !is_plain || has_changed_memory && kind.repeats() {
@@ -175,7 +183,7 @@ impl Cpu {
                 rest == 0
             }
         };
-        self.instructions += 1;
+        self.count(form, self.is_user());
         if is_over {
             self.ip = (self.ip + u64::from(length)) & 0xffff_ffff;
             if self.attention.contains(Attention::RESUME) {
@@ -344,7 +352,8 @@ impl Cpu {
         most: u64,
         transfer: impl FnOnce(u16, Width, PortString<'_>) -> usize,
     ) -> u64 {
-        let Some(DeviceAccess { width, kind: Kind::String(element), .. }) = self.device_access
+        let Some(DeviceAccess { width, form, kind: Kind::String(element), .. }) =
+            self.device_access
         else {
             return 0;
         };
@@ -374,7 +383,7 @@ impl Cpu {
         let moved = moved.min(count) as u64;
         if moved > 0 {
             self.step_over(element, width, moved);
-            self.instructions += moved;
+            self.count_several(form, self.is_user(), moved);
             // RF is set as after any iteration but the last one.
             self.set_resume_flag();
         }

@@ -135,6 +135,9 @@ pub trait Engine {
         self.run(cpu, memory, instructions)
     }
 
+    /// Adds to the [histogram](Cpu::histogram) of `cpu` what the engine has counted and not yet added.
+    fn complete_counts(&mut self, _cpu: &mut Cpu) {}
+
     /// Returns the names and values of the engine's counters since it was made.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }

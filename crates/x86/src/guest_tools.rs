@@ -22,6 +22,8 @@ use crate::exec::Done;
 pub struct GuestTools {
     /// Whether software can read the host's clocks.
     pub host_time: bool,
+    /// Whether software can count executed instructions.
+    pub histogram: bool,
 }
 
 impl GuestTools {
@@ -38,6 +40,16 @@ pub enum Call {
     /// Software reads the host's clocks. EDX and EAX get the time-stamp counter; ECX and EBX the seconds since
     /// 1970 and the microseconds in this second, or zeros if the host does not know them.
     HostTime,
+    /// Software begins to count executed [instructions](crate::histogram), from zero. EBX and ECX get 0.
+    StartHistogram,
+    /// Software ends that. EBX gets the number of counters, ECX the size of a buffer in bytes. In the buffer
+    /// are the counters, 64 bits each, and then their names, with a zero byte after each.
+    StopHistogram,
+    /// Software reads 16 bytes of that buffer. EAX, EBX, ECX and EDX get them in this order.
+    FetchHistogram {
+        /// The offset in the buffer.
+        index: u32,
+    },
 }
 
 /// The order of the letters in a word.
@@ -71,8 +83,19 @@ pub(crate) fn call(cpu: &Cpu) -> Option<Call> {
         return None;
     }
     let order = order_of(leaf)?;
-    let is_host_time = tool == order.word(*b"time") && (function, operand) == (0, 0);
-    (cpu.guest_tools.host_time && is_host_time).then_some(Call::HostTime)
+    let is = |word: u32, letters| word == order.word(letters);
+    if cpu.guest_tools.host_time && is(tool, *b"time") {
+        return ((function, operand) == (0, 0)).then_some(Call::HostTime);
+    }
+    if !cpu.guest_tools.histogram || !is(tool, *b"hist") {
+        return None;
+    }
+    match operand {
+        index if is(function, *b"fetc") => Some(Call::FetchHistogram { index }),
+        u32::MAX if is(function, *b"star") => Some(Call::StartHistogram),
+        u32::MAX if is(function, *b"stop") => Some(Call::StopHistogram),
+        _ => None,
+    }
 }
 
 /// Executes CPUID as a call of a tool.

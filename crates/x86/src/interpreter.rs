@@ -42,12 +42,13 @@ use crate::debugger::Hit;
 use crate::decode::Op;
 use crate::engine::{Engine, Exit};
 use crate::exception::{Fault, Stop, Stopped, vector};
+use crate::histogram::Counted;
 use crate::interpreter::cache::Cache;
 use crate::interpreter::fetch::{CROSSINGS, Crossing, FetchPage, NOWHERE, Next};
 use crate::interrupt::{Delivery, Event, Source};
 use crate::observer::Observer;
 use crate::segment::sreg;
-use crate::table::Unlinked;
+use crate::table::{FormId, Unlinked};
 
 /// The most instructions that are executed before the handlers return, so that the stack does not overflow
 /// where calls do not become jumps (debug builds).
@@ -197,7 +198,7 @@ impl Interpreter {
             && let hits @ 1.. = cpu.instruction_breakpoints()
         {
             // This counts as an instruction, or a handler whose IRET restores no RF would repeat for ever.
-            cpu.instructions += 1;
+            cpu.count(FormId::NONE, cpu.is_user());
             cpu.forget_answers();
             let fault = cpu.debug_event(hits);
             return self.deliver(cpu, memory, fault);
@@ -205,7 +206,10 @@ impl Interpreter {
         let op = match self.find_alone(cpu, memory) {
             Ok(Next::Crossing(op)) => op,
             Ok(Next::Block(first)) => self.cache.ops[first],
-            Err(Stopped) => return self.stopped(cpu, memory, start, before),
+            Err(Stopped) => {
+                let counted = Counted::nothing(cpu);
+                return self.stopped(cpu, memory, start, before, counted);
+            }
         };
         self.execute_alone(cpu, memory, &op, before)
     }
@@ -252,6 +256,7 @@ impl Interpreter {
         before: Attention,
     ) -> Option<Exit> {
         let start = cpu.ip;
+        let counted = Counted { form: op.form, is_user: cpu.is_user() };
         self.show_instruction(cpu, op);
         cpu.ip = next_ip(start, u64::from(op.length));
         cpu.code_base = start.wrapping_sub(u64::from(op.offset));
@@ -261,10 +266,10 @@ impl Interpreter {
         cpu.unlinked = None;
         match executed {
             Ok(()) => {
-                cpu.instructions += 1;
+                counted.count(cpu);
                 self.completed_step(cpu, memory, before)
             }
-            Err(Stopped) => self.stopped(cpu, memory, start, before),
+            Err(Stopped) => self.stopped(cpu, memory, start, before, counted),
         }
     }
 
@@ -318,18 +323,24 @@ impl Interpreter {
 
     /// Delivers a fault. It sets RF, in the saved flags too, so that the instruction can start again without
     /// triggering its breakpoint (SDM vol. 3, 19.3.1.1).
-    fn raise(&mut self, cpu: &mut Cpu, memory: &mut Memory, fault: Fault) -> Option<Exit> {
+    fn raise(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        fault: Fault,
+        counted: Counted,
+    ) -> Option<Exit> {
         cpu.forget_answers();
         cpu.attention -= Attention::WRITES_CODE | ONE_INSTRUCTION;
         cpu.take_debug_conditions();
         cpu.take_debugger_hit();
         cpu.set_resume_flag();
         // This counts as an instruction, or a handler that faults at once would repeat for ever.
-        cpu.instructions += 1;
+        counted.count(cpu);
         self.deliver(cpu, memory, fault.into())
     }
 
-    /// Handles the reason why the instruction at `start` stopped.
+    /// Handles the reason why the instruction at `start` stopped, which counts as `counted`.
     #[inline(never)]
     fn stopped(
         &mut self,
@@ -337,6 +348,7 @@ impl Interpreter {
         memory: &mut Memory,
         start: u64,
         before: Attention,
+        counted: Counted,
     ) -> Option<Exit> {
         match std::mem::replace(&mut cpu.stop, Stop::Unfinished) {
             Stop::Fault(fault) => {
@@ -344,9 +356,9 @@ impl Interpreter {
                 if fault.vector == vector::PF {
                     self.page_fault = fault.error_code;
                 }
-                self.raise(cpu, memory, fault)
+                self.raise(cpu, memory, fault, counted)
             }
-            Stop::TaskFault(fault) => self.raise(cpu, memory, fault),
+            Stop::TaskFault(fault) => self.raise(cpu, memory, fault, counted),
             Stop::Restart(exit) => {
                 cpu.ip = start;
                 begin_again(cpu, before);
@@ -360,7 +372,7 @@ impl Interpreter {
                 Some(exit)
             }
             Stop::Completed(exit) => {
-                cpu.instructions += 1;
+                counted.count(cpu);
                 // The single-step trap wakes a processor that has just halted.
                 self.completed_step(cpu, memory, before).or(cpu.halted.then_some(exit))
             }
@@ -420,7 +432,7 @@ impl Interpreter {
                 if cpu.instructions >= cpu.deadline {
                     return Some(Exit::Deadline);
                 }
-                cpu.instructions += 1;
+                cpu.count(FormId::NONE, cpu.is_user());
             }
             return self.deliver(cpu, memory, event);
         }
@@ -469,7 +481,10 @@ impl Interpreter {
             let first = match self.find(cpu, memory) {
                 Ok(Next::Block(first)) => first,
                 Ok(Next::Crossing(_)) => return self.step(cpu, memory),
-                Err(Stopped) => return self.stopped(cpu, memory, start, Attention::empty()),
+                Err(Stopped) => {
+                    let counted = Counted::nothing(cpu);
+                    return self.stopped(cpu, memory, start, Attention::empty(), counted);
+                }
             };
             let Op { block_ops, block_end, offset, .. } = self.cache.ops[first];
             let code_base = start.wrapping_sub(u64::from(offset));
@@ -481,9 +496,9 @@ impl Interpreter {
                 let Unlinked { at, way } = branch.unlinked;
                 self.cache.ops[at].set_link(way, at, first);
             }
-            // Links do not check the limit of CS.
-            let covers_page =
-                code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
+            // Links do not check the limit of CS, and blocks that they lead to are not counted.
+            let follows_links = !cpu.counts_forms()
+                && code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
             let budget = cpu.deadline - cpu.instructions;
             let (ops, count, end) = if budget >= u64::from(block_ops) {
                 (&self.cache.ops[..], u64::from(block_ops), block_end)
@@ -491,20 +506,34 @@ impl Interpreter {
                 let count = budget as usize;
                 (&self.cache.ops[..first + count], budget, self.cache.ops[first + count].offset)
             };
-            let total = if covers_page { budget.min(CHAIN_LENGTH).max(count) } else { count };
+            let total = if follows_links { budget.min(CHAIN_LENGTH).max(count) } else { count };
             cpu.guard_code = total > 1;
             cpu.code_base = code_base;
             cpu.ip = next_ip(code_base, u64::from(end));
             cpu.block = first;
             cpu.left = total - count;
             let op = &ops[first];
-            if (op.exec)(cpu, memory, op, ops, first).is_err() {
+            let is_user = cpu.is_user();
+            let counted_before = cpu.instructions;
+            let linear = cpu.segment(sreg::CS).base.wrapping_add(start) as u32;
+            let result = (op.exec)(cpu, memory, op, ops, first);
+            let stopped_at = cpu.stopped_at;
+            if let Some(counts) = cpu.histogram_mut() {
+                let end = if result.is_ok() { first + count as usize } else { stopped_at };
+                ops[first..end].iter().for_each(|op| counts.add(op.form, is_user, 1));
+                let iterations = cpu.instructions - counted_before;
+                if let Some(blocks) = cpu.hot_blocks_mut() {
+                    blocks.add(linear, is_user, (end - first) as u64 + iterations);
+                }
+            }
+            if result.is_err() {
                 let block_ops = u64::from(ops[cpu.block].block_ops).min(budget);
                 let in_block = (cpu.stopped_at - cpu.block) as u64;
                 cpu.instructions += total - cpu.left - block_ops + in_block;
                 let at = cpu.instruction_address(&ops[cpu.stopped_at]);
+                let counted = Counted { form: ops[cpu.stopped_at].form, is_user };
                 cpu.unlinked = None;
-                return self.stopped(cpu, memory, at, Attention::empty());
+                return self.stopped(cpu, memory, at, Attention::empty(), counted);
             }
             cpu.instructions += total - cpu.left;
             branch = cpu.unlinked.take().map(|unlinked| Branch {

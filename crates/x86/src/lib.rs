@@ -13,7 +13,7 @@
 //!   [`machine_check`] hold registers that software reads and writes without an effect.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]. The [`interpreter`] is
 //!   the first engine and the specification of all others. An [`observer`] sees the instructions that it
-//!   executes.
+//!   executes. [`histogram`] counts them, and [`guest_tools`] are functions that the guest calls by CPUID.
 //!
 //! An instruction either completes or leaves the state as it was. Page faults, device accesses (which leave
 //! the engine and restart the instruction with the answer) and code that modifies itself all rest on this one
@@ -49,6 +49,8 @@ mod exec;
 pub mod flags;
 pub mod fpu;
 pub mod guest_tools;
+pub mod histogram;
+pub mod hot_blocks;
 pub mod interpreter;
 pub mod interrupt;
 mod jumps;

@@ -12,6 +12,7 @@ impl Cpu {
         fresh.transcendental = self.transcendental;
         fresh.vendor = self.vendor;
         fresh.guest_tools = self.guest_tools;
+        fresh.counting = mem::take(&mut self.counting);
         fresh.clock = self.clock.take();
         fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;

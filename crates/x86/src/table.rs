@@ -252,6 +252,8 @@ macro_rules! near {
 pub struct Form {
     /// Mnemonic and operands.
     pub code: Code,
+    /// Its group.
+    pub group: Group,
     /// Its handler when its ModRM operand is in memory.
     pub memory: Exec,
     /// Its handler for an [`Op::is_flat`] operand in memory.
@@ -276,6 +278,33 @@ pub struct Form {
     pub(crate) register_part: Option<Part>,
 }
 
+/// The groups of forms, each of which has files of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// MOV and other moves of data, NOP and LEA.
+    Moves,
+    /// Stack operations.
+    Stack,
+    /// Integer arithmetic and logic, binary and decimal.
+    Arithmetic,
+    /// Shifts, rotations and operations on bits.
+    Shifts,
+    /// Jumps, calls, returns and interrupts.
+    Control,
+    /// String operations.
+    Strings,
+    /// Accesses to ports.
+    Ports,
+    /// Operations on flags.
+    Flags,
+    /// Operations on the processor's system state.
+    System,
+    /// The x87.
+    X87,
+    /// MMX and SSE.
+    Simd,
+}
+
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormId(u16);
@@ -283,6 +312,12 @@ pub struct FormId(u16);
 impl FormId {
     /// The number that means no form: an invalid instruction, or one that is not in the table.
     pub const NONE: FormId = FormId(u16::MAX);
+
+    /// Returns its number, from 0. [`FormId::NONE`] has a larger one than all forms.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
 
     /// Returns the row of the form.
     pub fn form(self) -> Option<&'static Form> {
@@ -297,13 +332,13 @@ struct Table {
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut rows = Rows(Vec::new());
+    let mut rows = Rows { forms: Vec::new(), group: Group::Moves };
     crate::exec::forms(&mut rows);
     let mut by_code = vec![FormId::NONE; Code::values().len()];
-    for (index, form) in rows.0.iter().enumerate() {
+    for (index, form) in rows.forms.iter().enumerate() {
         by_code[form.code as usize] = FormId(index as u16);
     }
-    Table { forms: rows.0, by_code }
+    Table { forms: rows.forms, by_code }
 });
 
 /// Returns all forms.
@@ -318,9 +353,19 @@ pub fn find(code: Code) -> Option<(FormId, &'static Form)> {
 }
 
 /// The table while it is made.
-pub(crate) struct Rows(Vec<Form>);
+pub(crate) struct Rows {
+    forms: Vec<Form>,
+    /// The group of the forms that are added next.
+    group: Group,
+}
 
 impl Rows {
+    /// Begins a group of forms.
+    pub(crate) fn begin(&mut self, group: Group) -> &mut Rows {
+        self.group = group;
+        self
+    }
+
     /// Adds a form whose ModRM operand, if any, may be in memory or a register.
     pub(crate) fn add(&mut self, code: Code, memory: Exec, register: Exec) {
         self.add_with_flat(code, memory, memory, register);
@@ -329,8 +374,9 @@ impl Rows {
     /// Adds such a form with a handler of its own for flat operands.
     pub(crate) fn add_with_flat(&mut self, code: Code, memory: Exec, flat: Exec, register: Exec) {
         let ends_block = code.flow_control() != FlowControl::Next;
-        self.0.push(Form {
+        self.forms.push(Form {
             code,
+            group: self.group,
             memory,
             flat,
             register,
@@ -369,7 +415,7 @@ impl Rows {
 
     /// Returns the forms of `codes`, added before.
     fn added(&mut self, codes: &[Code]) -> impl Iterator<Item = &mut Form> {
-        self.0.iter_mut().filter(|form| codes.contains(&form.code))
+        self.forms.iter_mut().filter(|form| codes.contains(&form.code))
     }
 
     /// Sets the handler of `codes`, added before, for a flat stack when no operand is in memory.

@@ -32,6 +32,7 @@ use crate::access::{self, DeviceAccess};
 use crate::code::branch_slots::BranchSlots;
 use crate::code::changing::{self, Contents};
 use crate::code::copy::{self, address, plain_address};
+use crate::code::counters::Counted;
 use crate::code::emitter::{Branch, Count, Emitter};
 use crate::code::flags;
 use crate::code::frames;
@@ -42,6 +43,7 @@ use crate::mode::{Loading, Mode, ModeNumber, Segmented};
 use crate::numeric::{self, Checked};
 use crate::segmented;
 use crate::system::{self, System};
+use counts::Counting;
 use links::Later;
 pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
@@ -85,6 +87,8 @@ pub(crate) struct Block {
     pub(crate) instructions: u16,
     /// The sites of its instructions, in order.
     pub(crate) sites: Vec<Site>,
+    /// The forms of its instructions, and its counters, if instructions are counted.
+    pub(crate) counted: Option<Box<Counted>>,
 }
 
 /// Translates the block at `source` into host code for address `host`. `entry_of` returns the entry of a
@@ -118,6 +122,7 @@ pub(crate) fn translate(
         leaving: Vec::new(),
         round: None,
         deferred: Vec::new(),
+        counted: source.counters.map(|first| Box::new(Counted::new(first))),
     };
     let checked_entry = builder.emitter.check_target(source.eip);
     let to_check = source.changing.map(|_| builder.emitter.jump());
@@ -209,6 +214,7 @@ pub(crate) fn translate(
         contents,
         instructions: builder.instructions,
         sites: builder.sites,
+        counted: builder.counted,
     };
     (block, builder.emitter.finish(), builder.deferred)
 }
@@ -250,9 +256,8 @@ struct BlockBuilder<'a> {
     second: Option<Second>,
     /// Offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     variable: Vec<usize>,
-    /// The count that will be set to the instructions translated since, and the number of instructions before
-    /// it. The count is subtracted from the budget.
-    count: Option<(Count, u16)>,
+    /// The count that is not set yet.
+    count: Option<Counting>,
     /// The count that will be set to the instructions translated since, and the number of instructions before
     /// it. The count is compared with the budget.
     check: Option<(Count, u16)>,
@@ -265,6 +270,8 @@ struct BlockBuilder<'a> {
     round: Option<u16>,
     /// The instructions that may be left to the interpreter.
     deferred: Vec<DeferredOp>,
+    /// The forms of the instructions and the block's counters, if instructions are counted.
+    counted: Option<Box<Counted>>,
 }
 
 impl BlockBuilder<'_> {
@@ -487,6 +494,8 @@ impl BlockBuilder<'_> {
             self.begin_check();
         }
         self.instructions += 1;
+        self.note_form(instruction.code());
+        self.prepare_repeat_counters(instruction);
     }
 
     /// Translates an instruction that reads its immediate operand from memory, since the operand keeps
@@ -538,6 +547,8 @@ impl BlockBuilder<'_> {
         self.second = Some(second);
         self.begin_site(call);
         self.instructions += 2;
+        self.note_form(Code::Mov_r32_rm32);
+        self.note_form(Code::Retnd);
         self.emitter.store_number(self.emitter.top_of_stack(-4), call.next_ip32());
         self.emitter.load_number(Register::EAX + u32::from(register), call.next_ip32());
         true

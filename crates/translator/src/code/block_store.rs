@@ -214,6 +214,11 @@ impl BlockStore {
         Some((host.checked_sub(start)? >> 8) as usize)
     }
 
+    /// Returns all blocks, including dropped ones.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Block> {
+        self.all.iter()
+    }
+
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         *self = BlockStore::default();

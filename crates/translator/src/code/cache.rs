@@ -1,12 +1,13 @@
 //! Where translated code is: one range below 4 GiB, so that addresses in it have 32 bits.
 //!
 //! The range is mapped twice: at one address it can be written, at the other it can be executed, and nowhere
-//! both.
+//! both. Behind it there are addresses for [`counters`].
 
 use std::io;
 
 use memmap2::{MmapMut, MmapOptions};
 
+use crate::code::counters;
 use crate::memory::host_memory::{Range, memory_file};
 use crate::signals::Watch;
 
@@ -34,7 +35,7 @@ impl CodeCache {
         let writable = unsafe { MmapOptions::new().len(SIZE).map_mut(&file)? };
         let executable = (FIRST_PLACE..LAST_PLACE)
             .step_by(SIZE)
-            .find_map(|place| Range::reserve_at(place, SIZE).ok())
+            .find_map(|place| Range::reserve_at(place, SIZE + counters::BYTES).ok())
             .ok_or_else(|| io::Error::other("no room for code below 4 GiB"))?;
         executable.map_file(0, SIZE, libc::PROT_READ | libc::PROT_EXEC, &file, 0)?;
         let start = executable.address();
@@ -45,6 +46,21 @@ impl CodeCache {
     /// Returns the address of the first byte.
     pub(crate) fn start(&self) -> u32 {
         self.executable.address() as u32
+    }
+
+    /// Returns the address of the first counter.
+    pub(crate) fn counters(&self) -> u32 {
+        self.start() + SIZE as u32
+    }
+
+    /// Makes memory for counters, which are zero.
+    pub(crate) fn map_counters(&self) -> io::Result<()> {
+        self.executable.map_zeros(SIZE, counters::BYTES, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Returns the value of the counter at address `counter`, and sets it to zero.
+    pub(crate) fn take_counter(&self, counter: u32) -> u64 {
+        self.executable.replace((counter - self.start()) as usize, 0)
     }
 
     /// Returns the address of the next code that is added.

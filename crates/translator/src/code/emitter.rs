@@ -30,6 +30,9 @@ pub(crate) struct Emitter {
     has_fast_loop: bool,
     /// Offset in the code of the way out for the check of the next return.
     way_out: u32,
+    /// The addresses of the [counters](crate::code::counters) of the next repeated instruction, if
+    /// instructions are counted.
+    pub(crate) repeat_counters: Option<[u32; 2]>,
 }
 
 /// The address of the end of a displacement that will be set to a number of instructions.
@@ -84,6 +87,7 @@ impl Emitter {
             counts: Vec::new(),
             has_fast_loop: *HAS_FAST_LOOP,
             way_out: 0,
+            repeat_counters: None,
         }
     }
 
@@ -480,6 +484,30 @@ impl Emitter {
     pub(crate) fn count(&mut self) -> Count {
         self.bytes(&[0x4d, 0x8d, 0x64, 0x24, 0]); // lea r12, [r12 - ...]
         Count(self.here())
+    }
+
+    /// Adds 1 to the counter at address `counter`. Uses R9.
+    pub(crate) fn count_up(&mut self, counter: u32) {
+        self.add_to_counter(counter, &[0x4d, 0x8d, 0x49, 0x01]); // lea r9, [r9 + 1]
+    }
+
+    /// Adds the count of a repeated instruction before it, in R10, to the first counter, and the count after
+    /// it, in RCX, and 1 to the second one. Uses R9.
+    pub(crate) fn count_iterations(&mut self, [before, after]: [u32; 2]) {
+        self.add_to_counter(before, &[0x4f, 0x8d, 0x0c, 0x11]); // lea r9, [r9 + r10]
+        self.add_to_counter(after, &[0x4d, 0x8d, 0x4c, 0x09, 0x01]); // lea r9, [r9 + rcx + 1]
+    }
+
+    /// Adds to the counter at address `counter` by `lea`, which adds to R9.
+    fn add_to_counter(&mut self, counter: u32, lea: &[u8]) {
+        for opcode in [0x8b, 0x89] {
+            // mov r9, [rip + ...], and later mov [rip + ...], r9
+            let end = self.here() + 7;
+            self.bytes_and(&[0x4c, opcode, 0x0d], counter.wrapping_sub(end));
+            if opcode == 0x8b {
+                self.bytes(lea);
+            }
+        }
     }
 
     /// Adds `instructions`, at most 127, to the budget.

@@ -137,8 +137,11 @@ pub(crate) fn check_end(emitter: &mut Emitter) {
 }
 
 /// Subtracts the iterations from the budget. Before the instruction R10 held their count; RCX holds the rest
-/// of it. Each iteration counts as one instruction, and one was subtracted at the block's entry. Uses R10.
+/// of it. Each iteration counts as one instruction, and one was subtracted at the block's entry. Uses R9 and R10.
 pub(crate) fn take_iterations(emitter: &mut Emitter) {
+    if let Some(counters) = emitter.repeat_counters.take() {
+        emitter.count_iterations(counters);
+    }
     emitter.add_64(Register::R12, Register::R12, Register::RCX, 0);
     // NOT gives the negative less 1.
     emitter.instruction(Instruction::with1(Code::Not_rm64, Register::R10));

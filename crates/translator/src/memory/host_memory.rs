@@ -261,6 +261,19 @@ impl Range {
         unsafe { self.at(offset).cast::<u64>().write_unaligned(value) };
     }
 
+    /// Replaces the value at `offset`, where writable memory must be mapped, by `value`, and returns the old
+    /// one.
+    ///
+    /// # Panics
+    /// When `offset` is outside of the range.
+    pub(crate) fn replace(&self, offset: usize, value: u64) -> u64 {
+        assert!(offset + size_of::<u64>() <= self.len, "inside of the range");
+        // SAFETY: nothing else uses the range or refers into it, and a fault would end the process.
+        let old = unsafe { self.at(offset).cast::<u64>().read_unaligned() };
+        self.write(offset, value);
+        old
+    }
+
     /// Changes the protection of the `len` bytes at `offset`.
     pub(crate) fn protect(&self, offset: usize, len: usize, protection: c_int) -> io::Result<()> {
         if !self.contains(offset, len) {

@@ -51,7 +51,13 @@ const OUTER_FRAME: usize = 20;
 /// budget.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave_to_call() {
-    naked_asm!("lea r12, [r12 + 1]", "jmp {leave_to_step}", leave_to_step = sym leave_to_step)
+    naked_asm!(
+        "lea r12, [r12 + 1]",
+        "mov dword ptr [r14 + {gave_back}], 1",
+        "jmp {leave_to_step}",
+        gave_back = const offset_of!(Context, gave_back),
+        leave_to_step = sym leave_to_step,
+    )
 }
 
 /// Leaves the instruction to the interpreter, with RAX, R8 and the guest's flags on the host's stack.

@@ -59,6 +59,7 @@ impl Translator {
             self.clear_spaces()?;
         }
         self.change_points(cpu)?;
+        self.change_counting(cpu)?;
         let paging = Paging::of(cpu);
         if self.paging != paging {
             self.paging = paging;
@@ -207,6 +208,8 @@ impl Translator {
     }
 
     pub(super) fn forget_code(&mut self) {
+        self.counts.collect(self.blocks.iter(), &self.cache);
+        self.counts.free();
         self.numeric.note_pointers(&self.blocks, &mut self.context);
         self.blocks.clear();
         self.barred.clear();

@@ -8,9 +8,13 @@ use ring3_x86::decode::MAX_LENGTH;
 use tracing::debug;
 
 use super::{LARGEST_BLOCK, Translator};
-use crate::code::block::{self, ChangingSource, Second, Source};
+use crate::code::block::{self, ChangingSource, MAX_INSTRUCTIONS, Second, Source};
 use crate::code::cache;
 use crate::memory::host_memory::PAGE;
+
+/// Upper bound of the counters of a block: an instruction has at most one for itself, one where the block is
+/// left, and two for its iterations.
+const MOST_COUNTERS_IN_BLOCK: u32 = 4 * (MAX_INSTRUCTIONS as u32 + 4);
 
 impl Translator {
     /// Returns the number of the block for the address `eip` in CS, or None if the interpreter must execute
@@ -60,7 +64,9 @@ impl Translator {
                 }
             }
         }
-        if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
+        if self.cache.len() + LARGEST_BLOCK > cache::SIZE
+            || self.counts.are_used_up(MOST_COUNTERS_IN_BLOCK)
+        {
             debug!("the code cache is full");
             self.counters.flushes += 1;
             self.forget_code();
@@ -110,6 +116,7 @@ impl Translator {
                 host: bytes.as_ptr().addr() as u64,
                 immediates: self.changing.immediates(),
             }),
+            counters: self.counts.next(&self.cache),
         };
         let in_page = |target: u32| {
             let target = mode.linear(target);
@@ -124,6 +131,9 @@ impl Translator {
         let len = len.min(PAGE - (place & (PAGE - 1)));
         if !self.cache.add(&code) {
             return Ok(None);
+        }
+        if let Some(counted) = &block.counted {
+            self.counts.take(counted);
         }
         self.ops.extend(ops);
         let first = block.contents.is_none().then_some((place, len));

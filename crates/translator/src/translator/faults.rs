@@ -335,8 +335,15 @@ impl Translator {
             *host = host.wrapping_add(difference);
         }
         let count = u64::from(site.count_in(self.context.gpr[usize::from(reg::CX)]));
+        let mut iterations = 0;
         if site.repeats && self.context.repeat_count >= count {
-            remaining -= (self.context.repeat_count - count) as i64;
+            iterations = self.context.repeat_count - count;
+            remaining -= iterations as i64;
+        }
+        if self.counts.is_on()
+            && let Some((block, site)) = self.blocks.at(rip as u32)
+        {
+            Translator::take_back_rest(cpu, block, &site, iterations);
         }
         self.context.gpr[usize::from(reg::CX)] += mem::take(&mut self.put_off);
         self.context.after_repeating = self.budget.end(true);

@@ -144,9 +144,11 @@ impl Translator {
             reason::SYSTEM => {
                 // The code was left at the call, whose return address is noted.
                 self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
-                let len = self.ops[self.context.system_number as usize].len;
+                let number = self.context.system_number as usize;
+                let len = self.ops[number].len;
                 self.context.eip = self.context.eip.wrapping_add(len.into());
                 cpu.instructions += 1;
+                self.count_completed(cpu, number);
                 Ok(Next::Done)
             }
             reason::ACCESSED => {
@@ -155,6 +157,9 @@ impl Translator {
                 let len = point.site.deferred.map_or(0, |number| self.ops[number as usize].len);
                 self.context.eip = self.context.eip.wrapping_add(len.into());
                 cpu.instructions += 1;
+                if let Some(number) = point.site.deferred {
+                    self.count_completed(cpu, number as usize);
+                }
                 let must_return = std::mem::take(&mut self.must_return);
                 Ok(if must_return { Next::Exit(Exit::Deadline) } else { Next::Done })
             }
@@ -171,6 +176,7 @@ impl Translator {
                     return Ok(Next::Interpret(iterations.into()));
                 }
                 let number = (self.context.info >> info::OP_SHIFT) as usize;
+                self.take_back_left(cpu, number);
                 let is_barred = self.context.info & info::BARRED != 0;
                 if self.context.info & (info::QUIET | info::AFTER_HOLDING) == info::QUIET
                     && cpu.instructions < deadline

@@ -26,6 +26,9 @@ mod vectors;
 #[allow(dead_code, reason = "it is not all needed here")]
 mod x87_scene;
 
+/// Whether both engines count executed instructions by their form.
+const COUNTS_FORMS: bool = false;
+
 mod addresses;
 mod calls;
 mod code;

@@ -6,6 +6,7 @@ use ring3_x86::engine::Exit;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, sreg};
 
+use crate::COUNTS_FORMS;
 use crate::common::coverage::interpreter;
 use crate::machine::{
     KERNEL_CODE, KERNEL_DATA, MEMORY, Machine, STACK, USER_CS, USER_DS, USER_STACK, handler,
@@ -30,8 +31,11 @@ impl Pair {
     /// Returns two machines, one of them on `interpreter`.
     pub(crate) fn beside(interpreter: Interpreter) -> Option<Pair> {
         let (translator, memory) = translator(MEMORY)?;
-        let tested = Machine::on((Box::new(translator), memory));
-        let right = Machine::on((Box::new(interpreter), Memory::new(MEMORY).unwrap()));
+        let mut tested = Machine::on((Box::new(translator), memory));
+        let mut right = Machine::on((Box::new(interpreter), Memory::new(MEMORY).unwrap()));
+        for machine in [&mut tested, &mut right] {
+            machine.cpu.observe_forms(COUNTS_FORMS);
+        }
         Some(Pair { right, tested })
     }
 
@@ -99,9 +103,10 @@ impl Pair {
 
     /// Panics if the two machines differ.
     #[track_caller]
-    pub(crate) fn compare(&self) {
+    pub(crate) fn compare(&mut self) {
         self.compare_processors();
-        let Pair { right, tested } = self;
+        self.compare_histograms();
+        let Pair { right, tested } = &*self;
         assert_eq!(tested.accesses, right.accesses, "{}", self.reports());
         let (contents, expected) = (tested.memory.contents(), right.memory.contents());
         if contents != expected {
@@ -118,6 +123,23 @@ impl Pair {
         let Pair { right, tested } = self;
         let (expected, ours) = (right.cpu.take_users(), tested.cpu.take_users());
         assert_eq!(ours, expected, "{}", self.reports());
+    }
+
+    /// Panics if the two machines have counted different instructions, or not all of them.
+    #[track_caller]
+    fn compare_histograms(&mut self) {
+        if !COUNTS_FORMS {
+            return;
+        }
+        for machine in [&mut self.right, &mut self.tested] {
+            machine.engine.complete_counts(&mut machine.cpu);
+        }
+        let Pair { right, tested } = &*self;
+        let [expected, ours] = [right, tested].map(|machine| machine.cpu.histogram().unwrap());
+        let differing: Vec<_> =
+            expected.rows().zip(ours.rows()).filter(|(right, ours)| right != ours).collect();
+        assert!(differing.is_empty(), "interpreter, translator: {differing:#?}");
+        assert_eq!(ours.total(), self.tested.cpu.instructions, "{}", self.reports());
     }
 
     /// Panics if the two machines differ, apart from memory and accesses to devices.

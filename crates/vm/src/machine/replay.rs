@@ -55,7 +55,8 @@ impl Replay {
     /// Takes the host's clocks that the guest has read after `instructions` instructions. Returns None if it
     /// has not read them there; then [`Replay::take_error`] returns an error.
     pub(super) fn take_host_clocks(&mut self, instructions: u64) -> Option<Input> {
-        let next = self.peek().map(|next| next.is_some_and(|next| next.is_read_after(instructions)));
+        let next =
+            self.peek().map(|next| next.is_some_and(|next| next.is_read_after(instructions)));
         let taken = match next {
             Ok(true) => self.take(),
             Ok(false) => Err(VmError::Diverged(instructions)),
@@ -155,7 +156,8 @@ impl Vm {
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
     ) {
         let inputs: Box<dyn Iterator<Item = _>> = Box::new(inputs);
-        self.replay = Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new(), error: None });
+        self.replay =
+            Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new(), error: None });
     }
 
     /// Ends the replay when its inputs are used up: drives execute requests again.

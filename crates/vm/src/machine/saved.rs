@@ -122,7 +122,7 @@ impl Vm {
             version: STATE_VERSION,
             config: self.config.clone(),
             software: Arc::clone(&self.software),
-            cpu: self.cpu.save(),
+            cpu: self.save_processor(),
             memory,
             board: self.board.save(),
             clock: self.clock.clone(),

@@ -229,7 +229,7 @@ impl Vm {
 
     /// Returns whether the two machines are equal.
     fn is_same(&mut self, other: &mut Vm) -> bool {
-        self.cpu.save() == other.cpu.save()
+        self.save_processor() == other.save_processor()
             && self.board.save() == other.board.save()
             && self.clock == other.clock
             && self.memory.save_map() == other.memory.save_map()
@@ -268,7 +268,7 @@ impl Vm {
             came: came.clone(),
             instructions: self.cpu.instructions,
             time: self.now(),
-            cpu: self.cpu.save(),
+            cpu: self.save_processor(),
             board: self.board.save(),
             report: self.cpu.report(&self.memory).to_string(),
             memory: self.memory.all_contents().to_vec(),

@@ -69,7 +69,7 @@ fn machine(host_time: bool, deterministic: bool, engine: EngineChoice) -> Vm {
     let config = Config {
         memory_bytes: 16 << 20,
         deterministic,
-        guest_tools: GuestTools { host_time },
+        guest_tools: GuestTools { host_time, ..GuestTools::default() },
         ..Config::default()
     };
     let software = Software::Kernel(multiboot_kernel(CLOCK_READER));
@@ -134,7 +134,7 @@ fn guest_tools_read_the_clocks_of_the_host() {
 
 #[test]
 fn guest_tools_are_off_by_default() {
-    assert_eq!(Config::default().guest_tools, GuestTools { host_time: false });
+    assert_eq!(Config::default().guest_tools, GuestTools { host_time: false, histogram: false });
     for engine in ENGINES {
         assert_eq!(run(&mut machine(false, true, engine)), b"");
     }
@@ -201,10 +201,8 @@ fn guest_tools_have_the_same_answers_on_both_engines() {
 #[test]
 fn guest_tools_do_not_hide_a_difference_between_engines() {
     for before in [BEFORE_FIRST - 1, BEFORE_FIRST, BEFORE_FIRST + 1, 2_000_000] {
-        let tested = &MakeFaulty {
-            before,
-            fault: |cpu, _| cpu.set_gpr(reg::BP, cpu.gpr(reg::BP) ^ 0x10),
-        };
+        let tested =
+            &MakeFaulty { before, fault: |cpu, _| cpu.set_gpr(reg::BP, cpu.gpr(reg::BP) ^ 0x10) };
         let config = machine(true, true, EngineChoice::Auto).config().clone();
         let software = Software::Kernel(multiboot_kernel(CLOCK_READER));
         let mut vm = Vm::with_engine(config, software, tested).unwrap();

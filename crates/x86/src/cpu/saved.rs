@@ -7,6 +7,7 @@ use crate::cpu::{Attention, Cpu, Cr0, Cr4, Msrs, TableRegister};
 use crate::cpuid::Model;
 use crate::flags::Eflags;
 use crate::fpu::Fpu;
+use crate::histogram::SavedHistogram;
 use crate::interrupt::Event;
 use crate::segment::Segment;
 use crate::sse::Sse;
@@ -48,6 +49,9 @@ struct State {
     #[serde(default)]
     answers: Vec<u64>,
     instructions: u64,
+    /// What the guest has measured by a guest tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    histogram: Option<SavedHistogram>,
 }
 
 fn high() -> bool {
@@ -86,6 +90,7 @@ impl Cpu {
             ss_loaded: self.attention.contains(Attention::SS_LOADED),
             answers: self.answers.values.clone(),
             instructions: self.instructions,
+            histogram: self.counting.save(),
         };
         SavedState::new(STATE_NAME, STATE_VERSION, &state)
     }
@@ -120,6 +125,10 @@ impl Cpu {
         cpu.transcendental = self.transcendental;
         cpu.vendor = self.vendor;
         cpu.guest_tools = self.guest_tools;
+        cpu.counting = self.counting.clone();
+        if !cpu.counting.restore(state.histogram) {
+            return Err(saved.damaged("the histogram is of another version"));
+        }
         cpu.clock = self.clock.take();
         cpu.sse = state.sse;
         cpu.model = state.model;

@@ -31,26 +31,26 @@ use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::flags::Status;
-use crate::table::Rows;
+use crate::table::{Group, Rows};
 use crate::word::Word;
 
 /// Adds all forms to the instruction table.
 pub(crate) fn forms(rows: &mut Rows) {
-    data::forms(rows);
-    stack::forms(rows);
-    arithmetic::forms(rows);
+    data::forms(rows.begin(Group::Moves));
+    stack::forms(rows.begin(Group::Stack));
+    arithmetic::forms(rows.begin(Group::Arithmetic));
     multiply::forms(rows);
     bcd::forms(rows);
-    shift::forms(rows);
+    shift::forms(rows.begin(Group::Shifts));
     bits::forms(rows);
-    branch::forms(rows);
-    string::forms(rows);
-    port::forms(rows);
-    flag_control::forms(rows);
-    system::forms(rows);
+    branch::forms(rows.begin(Group::Control));
+    string::forms(rows.begin(Group::Strings));
+    port::forms(rows.begin(Group::Ports));
+    flag_control::forms(rows.begin(Group::Flags));
+    system::forms(rows.begin(Group::System));
     msr::forms(rows);
-    x87::forms(rows);
-    simd::forms(rows);
+    x87::forms(rows.begin(Group::X87));
+    simd::forms(rows.begin(Group::Simd));
 }
 
 /// The result of a handler.

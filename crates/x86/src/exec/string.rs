@@ -107,7 +107,7 @@ fn repeat_in_batches(
             return Ok(());
         }
         // The engine counts the last iteration like any instruction.
-        cpu.instructions += 1;
+        cpu.count(op.form, cpu.is_user());
         pause(cpu, memory)?;
     }
 }
@@ -210,7 +210,7 @@ fn store_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
 fn finish_batch<W: Word>(cpu: &mut Cpu, op: &Op, count: u64) {
     step::<W>(cpu, op, reg::DI, count);
     set_masked(cpu, op, reg::CX, masked(cpu, op, reg::CX) - count);
-    cpu.instructions += count;
+    cpu.count_several(op.form, cpu.is_user(), count);
 }
 
 fn load_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

@@ -202,6 +202,7 @@ pub(crate) fn run(
             Exit::PortRead { .. } | Exit::MmioRead { .. } | Exit::TimeStamp => {
                 cpu.answer(random.next());
             }
+            Exit::GuestTool(_) => cpu.answer_guest_tool([random.bits(); 4]),
             Exit::PortWrite { .. } | Exit::MmioWrite { .. } | Exit::ApicBase { .. } => {
                 cpu.answer(0);
             }

@@ -1,6 +1,6 @@
 //! Tools that software calls by CPUID.
 
-use iced_x86::Code;
+use iced_x86::{Code, Instruction};
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
@@ -9,7 +9,7 @@ use ring3_x86::guest_tools::{Call, GuestTools};
 use crate::common::assembler::*;
 use crate::machine::*;
 
-const HOST_TIME: GuestTools = GuestTools { host_time: true };
+const HOST_TIME: GuestTools = GuestTools { host_time: true, histogram: false };
 
 /// Returns the word `letters` with the first letter in the lowest byte.
 const fn word(letters: [u8; 4]) -> u32 {
@@ -20,7 +20,7 @@ const QEMU: u32 = word(*b"QEMU");
 const TIME: u32 = word(*b"time");
 
 /// Executes CPUID with these values of EAX, EBX, ECX and EDX.
-fn asks([eax, ebx, ecx, edx]: [u32; 4]) -> [iced_x86::Instruction; 7] {
+fn asks([eax, ebx, ecx, edx]: [u32; 4]) -> [Instruction; 7] {
     [
         mov(EAX, eax),
         mov(EBX, ebx),
@@ -102,4 +102,80 @@ fn the_tools_outlast_a_reset_and_a_restored_state() {
     let saved = machine.cpu.save();
     machine.cpu.restore(&saved).unwrap();
     assert_eq!(machine.cpu.guest_tools, HOST_TIME);
+}
+
+const HISTOGRAM: GuestTools = GuestTools { host_time: false, histogram: true };
+
+/// Calls the histogram's function `function`.
+fn histogram(function: [u8; 4], operand: u32) -> Vec<Instruction> {
+    asks([QEMU, operand, word(function), word(*b"hist")])[..6].to_vec()
+}
+
+/// Runs until the code halts, and answers the calls of the histogram. Returns the number of instructions that
+/// were executed when it was started and stopped.
+fn run_with_histogram(machine: &mut Machine) -> Vec<u64> {
+    let mut calls = Vec::new();
+    loop {
+        match machine.run() {
+            Exit::GuestTool(call) => {
+                calls.push(machine.cpu.instructions);
+                machine.engine.complete_counts(&mut machine.cpu);
+                let answer = machine.cpu.execute_histogram(call).expect("it is of this tool");
+                machine.cpu.answer_guest_tool(answer);
+            }
+            exit => {
+                assert_eq!(exit, Exit::Halt);
+                return calls;
+            }
+        }
+    }
+}
+
+/// Returns what the guest would fetch: names and counts that are not zero.
+fn measured(machine: &mut Machine) -> Vec<(String, u64)> {
+    let [_, counters, size, _] = machine.cpu.execute_histogram(Call::StopHistogram).unwrap();
+    let mut words = |index| machine.cpu.execute_histogram(Call::FetchHistogram { index }).unwrap();
+    let buffer: Vec<u8> = (0..size)
+        .step_by(16)
+        .flat_map(|index| words(index).map(u32::to_le_bytes))
+        .flatten()
+        .collect();
+    let (counts, names) = buffer[..size as usize].split_at(8 * counters as usize);
+    let counts = counts.chunks_exact(8).map(|count| u64::from_le_bytes(count.try_into().unwrap()));
+    let names =
+        names.split(|byte| *byte == 0).map(|name| String::from_utf8(name.to_vec()).unwrap());
+    names.zip(counts).filter(|(_, count)| *count != 0).collect()
+}
+
+/// A loop, a repeated instruction, an exception with its handler, and the call that starts.
+#[test]
+fn the_guest_counts_instructions_by_form() {
+    let mut machine = Machine::new();
+    let mut begin = histogram(*b"star", u32::MAX);
+    begin.extend([mov(ECX, 1000), mov(EDI, DATA), Instruction::with_rep_stosd(32).unwrap()]);
+    begin.extend([mov(ECX, 50), mov(EBX, 0)]);
+    let after = *machine.code(CODE, &begin).last().unwrap();
+    let back = Instruction::with_branch(Code::Loop_rel8_32_ECX, after.into()).unwrap();
+    let mut rest = vec![binary(Code::Add_rm32_r32, EBX, ECX), plain(Code::Nopd), back];
+    rest.extend(histogram(*b"stop", u32::MAX));
+    rest.push(hlt());
+    machine.code(after, &rest);
+    machine.cpu.guest_tools = HISTOGRAM;
+    let calls = run_with_histogram(&mut machine);
+    assert!(!machine.cpu.eflags().contains(Eflags::CF) && !machine.cpu.counts_forms());
+    let [started, stopped] = calls[..] else { panic!("{calls:?}") };
+    let measured = measured(&mut machine);
+    let expected = [
+        ("s MOV r32, imm32", 4 + 4),
+        ("s NOP (o32 90)", 50),
+        ("s ADD r/m32, r32", 50),
+        ("s LOOP rel8 (a32 o32 E2 cb)", 50),
+        ("s STOSD", 1000),
+        ("s STC", 1),
+        ("s CPUID", 1),
+    ];
+    assert_eq!(measured.iter().map(|(_, count)| count).sum::<u64>(), stopped - started);
+    for (name, count) in expected {
+        assert!(measured.contains(&(name.to_owned(), count)), "{name}: {measured:?}");
+    }
 }

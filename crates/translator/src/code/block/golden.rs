@@ -205,6 +205,7 @@ fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
         next_op: 0,
         known_code: &|_| None,
         changing: None,
+        counters: None,
     };
     let (block, code, _) = translate(&source, HOST, &mut BranchSlots::default(), |_| None);
     let sites = block.sites.iter().map(|site| (site.host - HOST) as usize).collect();

@@ -76,6 +76,7 @@ impl BlockBuilder<'_> {
         for (branch, target, site) in std::mem::take(&mut self.leaving) {
             let site = self.sites[site];
             self.emitter.land(branch);
+            self.count_up(site.before + 1, site.counted, true);
             self.emitter.give_back(site.counted - site.before - 1);
             self.go_to(target, entry_of);
         }

@@ -63,6 +63,8 @@ pub(crate) struct Source<'a> {
     pub(crate) known_code: &'a dyn Fn(u32) -> Option<(usize, &'a [u8])>,
     /// Where the code is, if its page keeps changing.
     pub(crate) changing: Option<ChangingSource<'a>>,
+    /// The address of the first free [counter](crate::code::counters), if instructions are counted.
+    pub(crate) counters: Option<u32>,
 }
 
 impl Source<'_> {

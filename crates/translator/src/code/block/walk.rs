@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, FlowControl, Instruction, Mnemonic, Register};
 use ring3_x86::decode;
 
+use super::counts::Counting;
 use super::{BlockBuilder, Source, branches, divisions, quiet, repeats, transfers};
 use crate::code::changing;
 use crate::code::emitter::{CONDITIONAL_SIZE, Count, Mark};
@@ -49,10 +50,12 @@ struct Start {
     sites: usize,
     instructions: u16,
     checked: Checked,
-    count: Option<(Count, u16)>,
+    count: Option<Counting>,
     check: Option<(Count, u16)>,
     is_landing: bool,
     deferred: usize,
+    /// Number of the block's counters.
+    counters: usize,
 }
 
 /// A plain instruction, and the state of the block before it.
@@ -302,6 +305,7 @@ impl BlockBuilder<'_> {
             check: self.check,
             is_landing: self.is_landing,
             deferred: self.deferred.len(),
+            counters: self.counted.as_ref().map_or(0, |counted| counted.len()),
         }
     }
 
@@ -315,5 +319,8 @@ impl BlockBuilder<'_> {
         self.check = start.check;
         self.is_landing = start.is_landing;
         self.deferred.truncate(start.deferred);
+        if let Some(counted) = &mut self.counted {
+            counted.truncate(start.instructions.into(), start.counters);
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::diff_log::DiffLogArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
+use crate::histogram::HistogramArguments;
 use crate::img::ImgArguments;
 use crate::log::LogFilter;
 use crate::nat::NatArguments;
@@ -200,6 +201,9 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) board: BoardArguments,
+
+    #[command(flatten)]
+    pub(crate) histogram: HistogramArguments,
 
     /// The target of a serial port: stdio, null, none (no port at all), file:PATH for output only, unix:PATH
     /// (a socket to create, for one client after another), or pty (a pseudoterminal, whose name is shown).

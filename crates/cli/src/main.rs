@@ -54,6 +54,7 @@ mod diff_log;
 mod display;
 mod doctor;
 mod drives;
+mod histogram;
 mod identity;
 mod img;
 mod limits;
@@ -74,6 +75,7 @@ mod signals;
 mod snapshot;
 mod status;
 mod switch;
+mod symbols;
 mod vblock;
 
 use std::env;

@@ -31,6 +31,7 @@ use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
+use crate::histogram::HistogramError;
 use crate::identity::{self, rng_seed};
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
@@ -119,6 +120,8 @@ pub(crate) enum RunError {
     Replay { path: PathBuf, source: VmError },
     #[error(transparent)]
     Snapshot(#[from] OpenError),
+    #[error(transparent)]
+    Histogram(#[from] HistogramError),
     #[error("cannot continue the machine in {path}: {source}", path = .path.display())]
     Restore { path: PathBuf, source: VmError },
     #[error(
@@ -193,6 +196,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         Some(path) => restore(arguments, path)?,
         None => new_machine(arguments)?,
     };
+    let histogram = arguments.histogram.begin(&mut vm)?;
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
     if let Some(log) = repetition.event_log()? {
@@ -237,7 +241,10 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         qmp.finish();
     }
     show_stats(arguments, &vm);
-    ended.map_err(RunError::Machine)
+    let written = histogram.map_or(Ok(()), |histogram| histogram.finish(&mut vm));
+    let ended = ended.map_err(RunError::Machine)?;
+    written?;
+    Ok(ended)
 }
 
 /// Makes a new machine.
@@ -322,6 +329,7 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     let (config, software) = (recording.config().clone(), recording.software().clone());
     let mut vm = Vm::with_engine(config, software, engine(arguments))
         .map_err(|error| explain(error, path.to_owned()))?;
+    let histogram = arguments.histogram.begin(&mut vm)?;
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
@@ -338,7 +346,10 @@ fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
     };
     output.finish();
     show_stats(arguments, &vm);
-    ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })
+    let written = histogram.map_or(Ok(()), |histogram| histogram.finish(&mut vm));
+    let ended = ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })?;
+    written?;
+    Ok(ended)
 }
 
 /// Returns the configuration of the machine.

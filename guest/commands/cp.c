@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tern/command.h>
 #include <unistd.h>
 
 #define PATH_BYTES 1024
@@ -52,20 +53,22 @@ static int copy_directory(const char *source, const char *target, const struct s
 {
     DIR *directory = opendir(source);
     struct dirent *entry;
-    int failed = 0;
+    int failed = 0, error = 0;
     if (!directory || depth > DEPTH)
         return complain(source);
     if (mkdir(target, status->st_mode & 0777) && errno != EEXIST)
         failed = complain(target);
-    while (!failed && (entry = readdir(directory))) {
+    while (!failed && (entry = next_entry(directory, &error))) {
         char from[PATH_BYTES], to[PATH_BYTES];
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
         snprintf(from, sizeof from, "%s/%s", source, entry->d_name);
         snprintf(to, sizeof to, "%s/%s", target, entry->d_name);
         failed |= copy(from, to, depth + 1);
     }
     closedir(directory);
+    if (error) {
+        errno = error;
+        failed = complain(source);
+    }
     return failed;
 }
 

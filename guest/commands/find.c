@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tern/command.h>
 
 #define PATH_BYTES 1024
 #define DEPTH 64
@@ -35,15 +36,18 @@ static void visit(const char *path, int depth)
         return;
     DIR *directory = opendir(path);
     struct dirent *entry;
-    while (directory && (entry = readdir(directory))) {
+    int error = directory ? 0 : errno;
+    while (directory && (entry = next_entry(directory, &error))) {
         char inner[PATH_BYTES];
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
         if (snprintf(inner, sizeof inner, "%s/%s", strcmp(path, "/") ? path : "", entry->d_name) < PATH_BYTES)
             visit(inner, depth + 1);
     }
     if (directory)
         closedir(directory);
+    if (error) {
+        fprintf(stderr, "find: %s: %s\n", path, strerror(error));
+        failed = 1;
+    }
 }
 
 int main(int argc, char **argv)

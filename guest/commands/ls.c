@@ -78,7 +78,7 @@ static char **read_names(const char *path)
         complain(path);
         return NULL;
     }
-    while ((entry = readdir(directory))) {
+    while ((errno = 0, entry = readdir(directory))) {
         if (entry->d_name[0] == '.' && !show_all)
             continue;
         if (count + 1 >= size) {
@@ -90,6 +90,9 @@ static char **read_names(const char *path)
             exit(1);
         }
     }
+    /* What could be read is listed all the same. */
+    if (errno)
+        complain(path);
     closedir(directory);
     if (!names)
         names = malloc(sizeof *names);

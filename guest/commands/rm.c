@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tern/command.h>
 #include <unistd.h>
 
 #define PATH_BYTES 1024
@@ -28,13 +29,12 @@ static int empty(const char *path)
     for (int removed = 1; removed && !failed;) {
         DIR *directory = opendir(path);
         struct dirent *entry;
+        int error = 0;
         removed = 0;
         if (!directory)
             return complain(path);
-        while (!failed && (entry = readdir(directory))) {
+        while (!failed && (entry = next_entry(directory, &error))) {
             char inner[PATH_BYTES];
-            if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-                continue;
             if (snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= PATH_BYTES) {
                 errno = ENAMETOOLONG;
                 failed = complain(path);
@@ -44,6 +44,9 @@ static int empty(const char *path)
             removed = 1;
         }
         closedir(directory);
+        errno = error;
+        if (error)
+            failed = complain(path);
     }
     return failed;
 }

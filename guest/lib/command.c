@@ -1,5 +1,6 @@
 /* What commands whose operands are files have in common. */
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tern/command.h>
@@ -42,6 +43,17 @@ ssize_t read_line(char **line, size_t *room, FILE *file)
     if (length > 0 && (*line)[length - 1] == '\n')
         (*line)[--length] = 0;
     return length;
+}
+
+struct dirent *next_entry(DIR *directory, int *error)
+{
+    struct dirent *entry;
+    errno = 0;
+    do
+        entry = readdir(directory);
+    while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    *error = entry ? 0 : errno;
+    return entry;
 }
 
 void *need(void *memory, size_t bytes)

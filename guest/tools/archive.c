@@ -4,6 +4,7 @@
    made. */
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +83,7 @@ static void put_directory(const char *path, const char *prefix)
 
     if (directory == NULL)
         fail(path);
-    while ((entry = readdir(directory)) != NULL) {
+    while ((errno = 0, entry = readdir(directory)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         if (count == NAMES_MAX || (names[count++] = strdup(entry->d_name)) == NULL) {
@@ -90,6 +91,8 @@ static void put_directory(const char *path, const char *prefix)
             exit(1);
         }
     }
+    if (errno)
+        fail(path);
     closedir(directory);
     qsort(names, (unsigned)count, sizeof names[0], compare);
     for (int i = 0; i < count; i++) {

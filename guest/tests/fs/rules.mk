@@ -10,8 +10,9 @@ $(FS_TEST): $(wildcard tests/fs/*.c servers/fs/*.c)
 		$(FS_TESTED:%=servers/fs/%.c)
 
 test-fs: $(FS_TEST)
-	for seed in 1 2 3; do \
-		mke2fs -q -F -t ext2 -b 1024 $(FS_TEST).img 16384 && \
+	for seed in 1 2 3 4 5; do \
+		case $$seed in 4) bytes=2048 ;; 5) bytes=4096 ;; *) bytes=1024 ;; esac; \
+		mke2fs -q -F -t ext2 -b $$bytes $(FS_TEST).img 16384 && \
 		rm -rf $(FS_TEST).files && mkdir $(FS_TEST).files && \
 		$(FS_TEST) model $(FS_TEST).img $$seed 20000 $(FS_TEST).files && e2fsck -f -n $(FS_TEST).img || exit 1; \
 	done

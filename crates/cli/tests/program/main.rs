@@ -46,6 +46,7 @@ mod switch;
 mod terminal;
 mod tern;
 mod tern_compile;
+mod tern_files;
 mod tern_network;
 mod vblock;
 mod virtio;

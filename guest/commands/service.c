@@ -21,6 +21,7 @@ static int usage(void)
     fprintf(stderr, "usage: service list\n"
                     "       service up|down|restart NAME\n"
                     "       service upgrade NAME [PROGRAM]\n"
+                    "       service script NAME PATH|none   which decides when it has failed\n"
                     "       service way NAME message|direct|trap|bitmap|configured   from its next start on\n"
                     "       service fail NAME pointer|loop|port|exit|dumb|call|destination|interrupt|late\n");
     return 2;
@@ -94,6 +95,16 @@ static int set_way(const char *name, const char *way)
     return usage();
 }
 
+static int set_script(const char *name, const char *path)
+{
+    int none = strcmp(path, "none") == 0;
+    if (!none && access(path, R_OK) != 0) {
+        perror(path);
+        return 1;
+    }
+    return report(name, rs_call(RS_SCRIPT, name, (uint32_t)path, none ? 0 : strlen(path)));
+}
+
 static int fail(const char *name, const char *fault)
 {
     for (uint32_t i = FAULT_POINTER; i < sizeof faults / sizeof *faults; i++)
@@ -117,6 +128,8 @@ int main(int argc, char **argv)
         return upgrade(argv[2], argc == 4 ? argv[3] : NULL);
     if (argc == 4 && strcmp(what, "way") == 0)
         return set_way(argv[2], argv[3]);
+    if (argc == 4 && strcmp(what, "script") == 0)
+        return set_script(argv[2], argv[3]);
     if (argc == 4 && strcmp(what, "fail") == 0)
         return fail(argv[2], argv[3]);
     return usage();

@@ -20,7 +20,13 @@ enum rs_request {
     RS_FAULT,          /* name, length, what (FAULT_): makes a service fail, for tests; sent to it as
                           RS_FAIL */
     RS_READY,          /* from a service, when it can serve */
-    RS_EXIT            /* from a service, status: it wants to end. Gets no reply */
+    RS_EXIT,           /* from a service, status: it wants to end. Gets no reply */
+    RS_SCRIPT,         /* name, length, path of a script, its length (0: as RS does without one): what decides
+                          from now on when the service has failed */
+    RS_FAILURE,        /* address of struct service_failure: waits for a failure that a script is to decide.
+                          One process at a time waits for them */
+    RS_DECIDED         /* name, length: the script has ended. If it did nothing with the service, RS
+                          restarts it */
 };
 
 /* From RS to a service. A ping is a NOTIFY from RS; the service answers it by a NOTIFY to RS. */
@@ -49,6 +55,8 @@ enum rs_request {
 
    and then the arguments of the configuration. */
 
+#define SCRIPT_BYTES 64    /* of a script's path, with the final 0 */
+
 struct service_info {
     char name[NAME_BYTES];
     uint32_t number;
@@ -58,6 +66,14 @@ struct service_info {
     uint32_t ways;
     int32_t cause;         /* of the last end: vector of an exception, or -1 no answer to pings, -2 killed, -3
                               exit, -4 it asked for what it has no right to */
+};
+
+/* The failure of a service that has a script. */
+struct service_failure {
+    char name[NAME_BYTES];
+    char script[SCRIPT_BYTES];
+    int32_t cause;         /* as in struct service_info */
+    uint32_t failures;     /* this one, and those before it since the service last behaved well */
 };
 
 #define SERVICE_DOWN 0

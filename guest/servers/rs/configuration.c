@@ -203,12 +203,17 @@ static int read_way(const char *word, uint32_t *way)
     return 0;
 }
 
-static int read_policy(const char *word, enum policy *policy)
+static int read_policy(const struct line *line, struct service *service)
 {
-    static const char *const names[] = {"restart", "leave", "reboot"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(word, names[i]) == 0) {
-            *policy = i;
+    static const char *const names[] = {"restart", "leave", "reboot"}; /* in the order of enum policy */
+    if (line->words == 3 && strcmp(line->word[1], "script") == 0 && strlen(line->word[2]) < SCRIPT_BYTES) {
+        service->policy = SCRIPT;
+        strcpy(service->script, line->word[2]);
+        return 1;
+    }
+    for (int i = 0; i < 3 && line->words == 2; i++) {
+        if (strcmp(line->word[1], names[i]) == 0) {
+            service->policy = i;
             return 1;
         }
     }
@@ -264,7 +269,7 @@ static void read_service(struct line *line, struct service *service)
         for (uint32_t i = 1; i < line->words && service->arguments < ARGUMENTS; i++)
             strncpy(service->argument[service->arguments++], line->word[i], ARGUMENT_BYTES - 1);
     else if (strcmp(key, "number") != 0 && !(strcmp(key, "way") == 0 && read_way(word, &service->way)) &&
-             !(strcmp(key, "on-failure") == 0 && read_policy(word, &service->policy)))
+             !(strcmp(key, "on-failure") == 0 && read_policy(line, service)))
         wrong(line, "the line has no meaning");
 }
 

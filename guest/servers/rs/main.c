@@ -84,6 +84,7 @@ static void run(void)
     for (;;) {
         uint64_t next = services_due();
         announce();
+        tell_failures();
         if (!init_started && (all_started() || now() >= INIT_PATIENCE))
             start_init();
         if (!init_started && next > INIT_PATIENCE)

@@ -34,8 +34,75 @@ static int list(struct message *m)
     return 0;
 }
 
+/* The process that waits for failures which scripts decide, and its buffer. */
+static endpoint_t watcher = NONE;
+static uint32_t watcher_buffer;
+
+/* Returns whether the failure could be given away. */
+static int tell_failure(const struct service *service)
+{
+    struct service_failure failure = {.cause = service->cause, .failures = service->failures};
+    struct message m = {.w = {0}};
+    endpoint_t to = watcher;
+    strcpy(failure.name, service->name);
+    strcpy(failure.script, service->script);
+    watcher = NONE;
+    int result = sys_copy(SELF, (uint32_t)&failure, to, watcher_buffer, sizeof failure);
+    return server_reply(to, result, &m) && result == 0;
+}
+
+void tell_failures(void)
+{
+    for (uint32_t i = 0; i < service_count && watcher != NONE; i++)
+        if (services[i].untold && tell_failure(&services[i]))
+            services[i].untold = 0;
+}
+
+static int wait_for_failure(const struct message *m)
+{
+    struct message end = {.w = {0}};
+    /* The one before may be gone; if it is not, it hears that another one waits. */
+    if (watcher != NONE)
+        server_reply(watcher, -EBUSY, &end);
+    watcher = m->source;
+    watcher_buffer = m->w[0];
+    return NO_REPLY;
+}
+
+/* The path is in the caller's memory. */
+static int set_script(struct service *service, const struct message *m)
+{
+    char path[SCRIPT_BYTES] = {0};
+    /* PM and FS run the scripts. */
+    if (service->policy == REBOOT)
+        return -EPERM;
+    if (m->w[3] >= SCRIPT_BYTES)
+        return -ENAMETOOLONG;
+    if (m->w[3]) {
+        int result = sys_copy(m->source, m->w[2], SELF, (uint32_t)path, m->w[3]);
+        if (result)
+            return result;
+    }
+    memcpy(service->script, path, sizeof path);
+    service->policy = *path ? SCRIPT : RESTART;
+    return 0;
+}
+
+static int decided(struct service *service)
+{
+    if (service->state == WAITING && service->policy == SCRIPT && !service->untold) {
+        log_line("%s is restarted: its script has left that to RS", service->name);
+        service_restart(service);
+    }
+    return 0;
+}
+
 static int up(struct service *service)
 {
+    if (service->state == WAITING) {
+        service_restart(service);
+        return service->endpoint == NONE ? -ENODEV : 0;
+    }
     if (service->state != DOWN)
         return -EBUSY;
     service->failures = 0;
@@ -141,6 +208,8 @@ static int from_user(struct message *m)
 {
     if (m->type == RS_LIST)
         return list(m);
+    if (m->type == RS_FAILURE)
+        return wait_for_failure(m);
     struct service *service = named(m);
     if (!service)
         return -ENOENT;
@@ -164,6 +233,10 @@ static int from_user(struct message *m)
         return set_way(service, m->w[2]);
     case RS_FAULT:
         return fault(service, m->w[2]);
+    case RS_SCRIPT:
+        return set_script(service, m);
+    case RS_DECIDED:
+        return decided(service);
     default:
         return -ENOSYS;
     }

@@ -13,7 +13,7 @@
 #define PATH_BYTES 48
 #define PCI_IDS 6
 
-enum policy { RESTART, LEAVE, REBOOT };
+enum policy { RESTART, LEAVE, REBOOT, SCRIPT };
 
 /* A kind of device of PCI: vendor and device, or class and subclass. */
 struct pci_id {
@@ -31,6 +31,7 @@ struct service {
     uint32_t major;              /* of device numbers; 0: none */
     uint32_t first_minor, last_minor;
     enum policy policy;
+    char script[SCRIPT_BYTES];   /* of the policy SCRIPT */
     uint8_t by_hand;             /* started only when asked for */
     uint8_t card;                /* the network server hears of it */
     uint8_t pci_wanted;          /* without a device of PCI it is not started */
@@ -52,6 +53,7 @@ struct service {
     uint8_t tell_pm, tell_fs, tell_net; /* news that are still to be sent to them */
     uint8_t fail;                /* FAULT_ that is to be sent to it */
     uint8_t saving;              /* an upgrade: it has been asked to save its state */
+    uint8_t untold;              /* a failure of which no script has heard yet */
     endpoint_t upgrader;         /* who waits for the upgrade */
     uint8_t *image;              /* of an upgrade; NULL: the file of the archive */
     uint32_t image_bytes;
@@ -86,6 +88,7 @@ int program_start(const char *name, const uint8_t *image, uint32_t bytes, const 
 void service_start(struct service *service);
 void service_stop(struct service *service);  /* for good */
 void service_failed(struct service *service, int32_t cause);
+void service_restart(struct service *service); /* one that is waiting */
 void service_is_ready(struct service *service);
 void service_replace(struct service *service); /* the old one has saved its state */
 void announce(void);                         /* sends PM, FS and services the news that wait */
@@ -95,12 +98,15 @@ uint64_t services_due(void);                 /* does what is due, returns when i
 int handle_request(struct message *message);
 void finish_upgrade(struct service *service, int32_t result);
 
+void tell_failures(void);                    /* to the process that waits for them */
+
 #define NET_NAME "net"           /* the service that is the network server */
 
 #define FIRST_RESTART 100000u    /* back-off: microseconds before the second restart; doubled for each */
 #define LAST_RESTART 10000000u   /* at most */
 #define GOOD_BEHAVIOUR 30000000u /* after so long, the next failure counts as the first again */
 #define PATIENCE 20000000u       /* for READY after a start, and for the end of an upgrade */
+#define SCRIPT_PATIENCE 30000000u /* for what a script does after a failure */
 #define IMAGE_BYTES_MAX 0x200000u
 
 #endif

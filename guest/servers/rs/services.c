@@ -143,6 +143,7 @@ void service_stop(struct service *service)
 {
     end_process(service);
     service->state = DOWN;
+    service->untold = 0;
     finish_upgrade(service, -EDEADEND);
     service->tell_fs = service->major != 0;
     service->tell_net = service->card;
@@ -156,22 +157,41 @@ static void drop_image(struct service *service)
 }
 
 /* The first restart comes at once, later ones after a time that doubles. */
-static uint32_t back_off(struct service *service)
+static uint32_t back_off(const struct service *service)
 {
     uint32_t delay = FIRST_RESTART;
-    if (now() - service->since > GOOD_BEHAVIOUR)
-        service->failures = 0;
-    if (service->failures++ == 0)
+    if (service->failures <= 1)
         return 0;
     for (uint32_t i = 2; i < service->failures && delay < LAST_RESTART; i++)
         delay *= 2;
     return delay < LAST_RESTART ? delay : LAST_RESTART;
 }
 
+void service_restart(struct service *service)
+{
+    service->untold = 0;
+    service->restarts++;
+    service_start(service);
+}
+
+/* The process that waits for failures has a script executed, which starts or stops the service. If neither
+   comes in time, RS restarts it. */
+static void ask_script(struct service *service, int32_t cause)
+{
+    log_line("%s failed (%d), %s decides", service->name, (int)cause, service->script);
+    service->state = WAITING;
+    service->since = now();
+    service->next = service->since + SCRIPT_PATIENCE;
+    service->untold = 1;
+}
+
 void service_failed(struct service *service, int32_t cause)
 {
     int upgraded = service->upgrader != NONE;
     service->cause = cause;
+    if (now() - service->since > GOOD_BEHAVIOUR)
+        service->failures = 0;
+    service->failures++;
     end_process(service);
     if (upgraded) {
         /* The new program does not even get ready: back to that of the archive. */
@@ -188,13 +208,17 @@ void service_failed(struct service *service, int32_t cause)
         service->state = DOWN;
         return;
     }
+    if (service->policy == SCRIPT) {
+        ask_script(service, cause);
+        return;
+    }
     uint32_t delay = back_off(service);
     log_line("%s failed (%d), restarts in %u ms", service->name, (int)cause, (unsigned)(delay / 1000));
     service->state = WAITING;
     service->since = now();
     service->next = service->since + delay;
     if (delay == 0)
-        service->restarts++, service_start(service);
+        service_restart(service);
 }
 
 void service_replace(struct service *service)
@@ -262,8 +286,7 @@ static void due(struct service *service)
 {
     switch (service->state) {
     case WAITING:
-        service->restarts++;
-        service_start(service);
+        service_restart(service);
         break;
     case STARTING:
         if (now() - service->since > PATIENCE) {

@@ -95,7 +95,8 @@ static void check_faults(void)
 {
     static const char *const faulty[] = {
         " ports 3ff-3f8", " ports 10000", " ports 1 2 3 4 5 6 7 8 9", " irqs 16", " calls fly", " traps all",
-        " send-to nobody", " memory 1000,zz", " way flying", " on-failure panic", " major x", " period -",
+        " send-to nobody", " memory 1000,zz", " way flying", " on-failure panic", " on-failure script", " on-failure script /a /b",
+        " on-failure leave /a", " major x", " period -",
         " nonsense", " pci 1af4", " port-needed 10000", " pci class 1", "service", "service a",
         "service a-name-that-is-too-long"};
     for (size_t i = 0; i < sizeof faulty / sizeof *faulty; i++) {

@@ -177,6 +177,15 @@ pub(crate) fn tern_with_disk(command: &str) -> Option<String> {
     Some(text)
 }
 
+/// In deterministic time, the half minute for which a script may keep a service waiting takes an instant.
+#[test]
+fn scripts_decide_what_comes_of_a_service_that_has_failed() {
+    let Some(text) = tern("sh /tests/policy.sh clock", &["--deterministic"]) else { return };
+    assert!(text.contains("clock: all scripts have decided"), "{text}");
+    let heard = "clock exit 1\r\nclock exception-14 2\r\nclock killed 3\r\nclock refused 4\r\n";
+    assert!(text.contains(heard), "{text}");
+}
+
 #[test]
 fn tern_replaces_a_driver_that_fails_while_files_are_copied() {
     let Some(text) = tern_with_disk("/tests/faults.sh ata /dev/hda") else { return };

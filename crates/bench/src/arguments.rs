@@ -33,6 +33,8 @@ pub(crate) enum What {
     /// Measure what a call of the kernel, a message, fork, exec, a pipe, a switch of processes and a page
     /// fault cost in Tern and in Linux, in ring3 and in QEMU, and on the host
     System(SystemArguments),
+    /// Let Tern compile itself, in ring3 and in QEMU, and compile it with the same compiler on the host
+    Recompile(RecompileArguments),
     /// Perform single operations of kernels, each many times, in ring3 and in QEMU: accesses to device
     /// registers, privileged instructions, far transfers, interrupts and exceptions
     Exits(ExitsArguments),
@@ -228,6 +230,21 @@ pub(crate) struct SystemArguments {
     pub(crate) all: bool,
 }
 
+/// The arguments of `ring3 bench recompile`.
+#[derive(Debug, Args)]
+pub(crate) struct RecompileArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// Measure a deterministic run as well ("ring3 run --deterministic")
+    #[arg(long)]
+    pub(crate) deterministic: bool,
+
+    /// Measure the interpreter as well
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
 /// The arguments of `ring3 bench exits`.
 #[derive(Debug, Args)]
 pub(crate) struct ExitsArguments {
@@ -306,6 +323,7 @@ impl What {
             What::Restore(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
+            What::Recompile(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),
             What::Cpu(arguments) => (&arguments.settings, &arguments.plot),
             What::Hz(arguments) => (&arguments.settings, &arguments.plot),

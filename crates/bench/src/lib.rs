@@ -7,8 +7,8 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `exits`, `hz`, `disk` and
-//!   `net`: a module for each subcommand;
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `recompile`, `exits`, `hz`,
+//!   `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -42,6 +42,7 @@ mod net;
 mod paper;
 mod peer;
 mod plot;
+mod recompile;
 mod restore;
 mod server;
 mod statistics;
@@ -63,7 +64,8 @@ use thiserror::Error;
 pub use arguments::BenchArguments;
 use arguments::{
     BootArguments, CpuArguments, DiskArguments, ExitsArguments, HzArguments, IdleArguments,
-    NetArguments, PlotArguments, Settings, SystemArguments, What, WorkArguments,
+    NetArguments, PlotArguments, RecompileArguments, Settings, SystemArguments, What,
+    WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -175,6 +177,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::System(arguments) => system::measure(arguments),
+        What::Recompile(arguments) => recompile::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
         What::Hz(arguments) => hz::measure(arguments),
         What::Plot(arguments) => figures::draw(arguments),

@@ -228,7 +228,7 @@ fn repeated(command: &str, times: u32) -> String {
 
 /// Returns the sum of the output of a shell's `times` (POSIX): user and system time of the shell and its
 /// children, such as `0m1.250s`.
-fn seconds(printed: &str) -> Option<f64> {
+pub(super) fn seconds(printed: &str) -> Option<f64> {
     let mut sum = 0.0;
     for word in printed.split_whitespace() {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;

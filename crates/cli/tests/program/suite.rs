@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::guest::{Guest, PROMPT, add_linux, file};
+use crate::support::guest::{Guest, PROMPT, add_linux, file, file_if_there};
 use crate::support::{Directory, output, ring3};
 use crate::tern::has_tern;
 
@@ -69,8 +69,8 @@ impl Drop for Server {
 const NETWORK: &str = "modprobe virtio_pci; modprobe virtio_net; ip link set eth0 up; \
                        ip addr add 10.0.2.15/24 dev eth0";
 
-/// Asserts that the clock of the system that has shown `shown` ticked `hz` times a second. A tick at either end may
-/// count or not.
+/// Asserts that the clock of the system that has shown `shown` ticked `hz` times a second. A tick at either
+/// end may count or not.
 #[track_caller]
 fn assert_ticks(shown: &str, hz: u64) {
     let line = shown.lines().find(|line| line.starts_with("ticks ")).expect("a result");
@@ -204,6 +204,26 @@ fn operations_are_measured_in_tern_and_in_linux() {
         assert!(times.iter().all(|time| *time > 0.0), "{text}");
     }
     assert!(text.lines().any(|line| line.starts_with("switch of processes")), "{text}");
+}
+
+/// The command itself compares the checksums of what Tern has made with those of what the host has made.
+#[test]
+#[ignore = "takes a minute of a processor; make test-long runs it"]
+fn compiling_tern_is_measured() {
+    if !has_tern() || file_if_there("tern-source.img").is_none() {
+        return;
+    }
+    let mut command = ring3();
+    command.args(["bench", "recompile", "--deterministic", "--runs", "1", "--guests"]);
+    let text = output(command.arg(file("suite").parent().expect("it is in a directory")));
+    let text = String::from_utf8(text).expect("it speaks UTF-8");
+    for name in ["host", "ring3", "deterministic"] {
+        let row =
+            text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).expect("a row");
+        let time: f64 =
+            row.split_whitespace().next().and_then(|time| time.parse().ok()).expect("a time");
+        assert!(time > 0.0, "{text}");
+    }
 }
 
 /// In a deterministic run no tick is early or late, so all of them come.

@@ -51,6 +51,7 @@ struct service {
     uint64_t next;               /* when the next ping, the restart or the end of its patience is due */
     uint32_t unanswered;         /* pings */
     uint8_t tell_pm, tell_fs, tell_net; /* news that are still to be sent to them */
+    uint8_t has_served;          /* it was ready once: FS or the network server may wait for it */
     uint8_t fail;                /* FAULT_ that is to be sent to it */
     uint8_t saving;              /* an upgrade: it has been asked to save its state */
     uint8_t untold;              /* a failure of which no script has heard yet */

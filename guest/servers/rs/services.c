@@ -98,6 +98,16 @@ static void tell_everything(const struct service *listener)
     }
 }
 
+/* It has no process now, and gets none until somebody asks for it. FS and the network server, which wait for
+   a driver that is replaced, must not wait for this one. */
+static void leave_down(struct service *service)
+{
+    service->state = DOWN;
+    service->endpoint = NONE;
+    service->tell_fs = service->has_served && service->major != 0;
+    service->tell_net = service->has_served && service->card;
+}
+
 void service_start(struct service *service)
 {
     int has_device;
@@ -105,8 +115,7 @@ void service_start(struct service *service)
     if (result) {
         if (has_device)
             log_line("%s cannot be started: error %d", service->name, -result);
-        service->state = DOWN;
-        service->endpoint = NONE;
+        leave_down(service);
         return;
     }
     service->state = STARTING;
@@ -122,6 +131,7 @@ void service_start(struct service *service)
 void service_is_ready(struct service *service)
 {
     service->state = UP;
+    service->has_served = 1;
     service->tell_fs = service->major != 0;
     service->tell_net = service->card;
     finish_upgrade(service, 0);
@@ -142,11 +152,9 @@ static void end_process(struct service *service)
 void service_stop(struct service *service)
 {
     end_process(service);
-    service->state = DOWN;
     service->untold = 0;
     finish_upgrade(service, -EDEADEND);
-    service->tell_fs = service->major != 0;
-    service->tell_net = service->card;
+    leave_down(service);
 }
 
 static void drop_image(struct service *service)
@@ -205,7 +213,7 @@ void service_failed(struct service *service, int32_t cause)
     }
     if (service->policy == LEAVE) {
         log_line("%s failed (%d)", service->name, (int)cause);
-        service->state = DOWN;
+        leave_down(service);
         return;
     }
     if (service->policy == SCRIPT) {

@@ -165,6 +165,16 @@ fn random_messages_do_tern_no_harm() {
     assert!(text.contains("and all works"), "{text}");
 }
 
+/// A million of them, on each engine.
+#[test]
+#[ignore = "takes minutes; `make test-long` runs it"]
+fn a_million_random_messages_do_tern_no_harm() {
+    for engine in ["translator", "interpreter"] {
+        let Some(text) = tern("fuzz 1000000", &["--engine", engine]) else { return };
+        assert!(text.contains("and all works"), "{engine}: {text}");
+    }
+}
+
 /// Executes a test with an ATA disk that has an empty ext2, and returns what is on the serial line.
 #[track_caller]
 pub(crate) fn tern_with_disk(command: &str) -> Option<String> {
@@ -197,6 +207,45 @@ fn tern_replaces_a_driver_that_fails_while_files_are_copied() {
 fn tern_takes_no_late_answer_of_a_driver_for_another() {
     let Some(text) = tern_with_disk("/tests/late.sh ata /dev/hda") else { return };
     assert!(text.contains("ata: late answers are ignored"), "{text}");
+}
+
+/// Returns the boot archive of Tern with `line` in the blocks of these services in `/etc/services`.
+/// Files keep their places, as the text's first line, a comment, becomes shorter.
+fn archive_with(archive: &[u8], services: &[&str], line: &str) -> Vec<u8> {
+    const COMMENT: &[u8] =
+        b"# The services: each with its program and its rights, which RS gives it.";
+    let find = |bytes: &[u8], text: &[u8]| {
+        bytes.windows(text.len()).position(|window| window == text).expect("the text is there")
+    };
+    let start = find(archive, COMMENT) + 1;
+    let mut archive = archive.to_vec();
+    for service in services {
+        let (block, line) = (format!("\nservice {service}\n"), format!("    {line}\n"));
+        let body = start + find(&archive[start..], block.as_bytes()) + block.len();
+        archive.splice(body..body, line.bytes());
+        archive.drain(start..start + line.len());
+    }
+    assert!(archive[start..].starts_with(&COMMENT[1 + services.len() * (line.len() + 5)..]));
+    archive
+}
+
+/// Programs wait for a driver that is to be replaced, but not for one that is not.
+#[test]
+fn nobody_waits_for_a_driver_of_tern_that_stays_down() {
+    let Some(system) = ring3_tern::TERN.filter(|_| has_tern()) else { return };
+    let directory = Directory::new();
+    let archive = archive_with(system.archive, &["console", "ata"], "on-failure leave");
+    let kernel = directory.file("tern", system.kernel);
+    let archive = directory.file("tern.img", &archive);
+    let disk = directory.file("disk", &[0xa5; 1 << 16]);
+    for engine in ["translator", "interpreter"] {
+        let mut machine = ring3();
+        machine.args(["run", "--memory", "64M", "--debug-exit", "0xf4", "--engine", engine]);
+        machine.arg("--deterministic").arg("--kernel").arg(&kernel).arg("--initrd").arg(&archive);
+        machine.arg("--hda").arg(&disk).args(["--append", "run=sh /tests/left.sh"]);
+        let text = serial_output(&machine.output().unwrap());
+        assert!(text.contains("left: nobody waits for a driver that stays down"), "{text}");
+    }
 }
 
 #[test]

@@ -348,18 +348,31 @@ impl Bus {
         }
     }
 
-    /// Begins the guest's repeated reads of `width` at `port`. Returns how many of them the device has done
-    /// at once, which fill the start of `bytes` (see [`Device::read_port_string`]).
+    /// Begins the guest's repeated reads of `width` at `port`. Returns how many of them were done
+    /// at once, which fill the start of `bytes`: as many as the device does (see
+    /// [`Device::read_port_string`]), or all of them at ports that no device owns.
     pub fn read_port_string(&mut self, port: u16, width: Width, bytes: &mut [u8]) -> usize {
+        if self.is_free(port, width) {
+            bytes.fill(0xff);
+            return bytes.len() / usize::from(width.bytes());
+        }
         let Some(id) = self.sole_owner(port, width) else { return 0 };
         self.device(id).read_port_string(port, width, bytes)
     }
 
-    /// Begins the guest's writes of `bytes` to `port`, `width` at a time. Returns how many of them the device
-    /// has done at once.
+    /// Begins the guest's writes of `bytes` to `port`, `width` at a time. Returns how many of them were done
+    /// at once, under the conditions of [`Bus::read_port_string`].
     pub fn write_port_string(&mut self, port: u16, width: Width, bytes: &[u8]) -> usize {
+        if self.is_free(port, width) {
+            return bytes.len() / usize::from(width.bytes());
+        }
         let Some(id) = self.sole_owner(port, width) else { return 0 };
         self.device(id).write_port_string(port, width, bytes)
+    }
+
+    /// Returns whether no device owns any of the ports of the access.
+    fn is_free(&self, port: u16, width: Width) -> bool {
+        (0..width.bytes()).all(|offset| self.owner(port.wrapping_add(offset)).is_none())
     }
 
     /// Returns the device that owns all ports of the access.
@@ -417,6 +430,24 @@ mod tests {
         bus.write_port(&mut bench.context(), 0x60, Width::Dword, 0x4433_2211);
         assert_eq!(bus.read_port(&mut bench.context(), 0x60, Width::Dword), 0xff33_2211);
         assert_eq!(bus.read_port(&mut bench.context(), 0xffff, Width::Word), 0xffff);
+    }
+
+    #[test]
+    fn strings_at_ports_of_nobody_are_done_at_once() {
+        let mut bus = Bus::default();
+        bus.attach(Box::new(Latch(A, [0; 4])), &[PortRange::new(0x60, 2)]).unwrap();
+        for (port, width, count) in [
+            (0x5e, Width::Word, 4),
+            (0x5f, Width::Word, 0),
+            (0x61, Width::Dword, 0),
+            (0x62, Width::Dword, 2),
+            (0xffff, Width::Byte, 8),
+        ] {
+            let mut bytes = [0; 8];
+            assert_eq!(bus.read_port_string(port, width, &mut bytes), count, "{port:x}");
+            assert_eq!(bytes, [if count > 0 { 0xff } else { 0 }; 8], "{port:x}");
+            assert_eq!(bus.write_port_string(port, width, &bytes), count, "{port:x}");
+        }
     }
 
     #[test]

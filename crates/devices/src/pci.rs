@@ -239,6 +239,12 @@ impl ConfigAddress {
         port.wrapping_sub(DATA_PORT) < DATA_PORTS && port.is_multiple_of(width.bytes())
     }
 
+    /// Returns whether any port of an access is one of CONFIG_ADDRESS or CONFIG_DATA.
+    pub fn is_touched(port: u16, width: Width) -> bool {
+        let in_either = |port: u16| (ADDRESS_PORT..DATA_PORT + DATA_PORTS).contains(&port);
+        (0..width.bytes()).any(|offset| in_either(port.wrapping_add(offset)))
+    }
+
     /// The configuration access that one of `width` at `port`, for which [`ConfigAddress::is_data`] holds, makes.
     /// Nothing when the register does not enable it or another bus is meant: there is only bus 0.
     pub fn cycle(&self, port: u16, width: Width) -> Option<ConfigCycle> {

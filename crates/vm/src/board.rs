@@ -198,12 +198,14 @@ impl Board {
         }
     }
 
-    /// Accesses a port repeatedly for the guest, `width` at a time. Returns how many accesses the device has
-    /// executed at once, from the first one on.
+    /// Accesses a port repeatedly for the guest, `width` at a time. Returns how many accesses the device, or
+    /// the bus where there is none, has executed at once, from the first one on.
     pub fn move_port_string(&mut self, port: u16, width: Width, string: PortString<'_>) -> usize {
         // After each access the DMA controllers continue with the requests that are ready.
         let has_dma = self.dma.ready(&self.wires.dma).next().is_some();
-        if has_dma || self.owner_off_the_bus(port).is_some() {
+        let is_special =
+            self.owner_off_the_bus(port).is_some() || ConfigAddress::is_touched(port, width);
+        if has_dma || is_special {
             return 0;
         }
         match string {

@@ -216,8 +216,7 @@ impl Cpu {
     ) -> Option<u64> {
         let mask = u64::from(element.address_mask);
         let count = self.gpr(reg::CX) & mask;
-        let needs_rights = self.cpl() > self.iopl() || self.in_virtual_8086_mode();
-        if count == 0 || needs_rights {
+        if count == 0 {
             return None;
         }
         if element.is_input {
@@ -277,7 +276,7 @@ impl Cpu {
     /// next request, if it comes from the same repeated instruction and the engine need not check anything
     /// before it. Otherwise the engine must continue, and the earlier request is void: the engine may deliver
     /// an interrupt, even if no instruction is left to execute.
-    pub fn next_access(&mut self, memory: &Memory, instructions: u64) -> Option<Exit> {
+    pub fn next_access(&mut self, memory: &mut Memory, instructions: u64) -> Option<Exit> {
         let access = self.device_access.take().filter(|_| instructions > 0)?;
         if !access.kind.repeats() || !self.goes_on_plainly(memory) {
             return None;
@@ -294,8 +293,17 @@ impl Cpu {
     }
 
     /// Returns the access for the present element of an INS or OUTS.
-    fn next_of_string(&self, memory: &Memory, element: Element, width: Width) -> Option<Exit> {
+    fn next_of_string(
+        &mut self,
+        memory: &mut Memory,
+        element: Element,
+        width: Width,
+    ) -> Option<Exit> {
         let port = self.get(reg::DX);
+        // Each iteration asks for the rights to its port. The engine raises the exception.
+        if self.may_use_port(memory, port, width) != Some(true) {
+            return None;
+        }
         if element.is_input {
             return Some(Exit::PortRead { port, width });
         }
@@ -373,6 +381,12 @@ impl Cpu {
             return 0;
         }
         let port = self.get(reg::DX);
+        // This is asked once for all of them, so none of them may change the answer.
+        if self.may_use_port(memory, port, width) != Some(true)
+            || element.is_input && !self.keeps_port_rights(memory, port, place)
+        {
+            return 0;
+        }
         let moved = if element.is_input {
             let Some(page) = memory.plain_page_from(place) else { return 0 };
             transfer(port, width, PortString::Read(&mut page[..bytes]))

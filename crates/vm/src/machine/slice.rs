@@ -53,7 +53,7 @@ impl Vm {
             if self.move_port_string(budget) {
                 continue;
             }
-            let next = self.cpu.next_access(&self.memory, budget);
+            let next = self.cpu.next_access(&mut self.memory, budget);
             if budget == 0 && executed >= slice_end {
                 return None;
             }

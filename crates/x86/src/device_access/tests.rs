@@ -1,6 +1,7 @@
 use ring3_core::memory::Backing;
 
 use super::*;
+use crate::cpu::Cr0;
 use crate::engine::{Engine, Exit};
 use crate::interpreter::Interpreter;
 use crate::segment::{Attributes, Segment};
@@ -80,7 +81,7 @@ fn run_moving(code: &[u8], prepare: impl Fn(&mut Cpu), quick: bool, many: usize)
                 }
             }
         });
-        let exit = match cpu.next_access(&memory, 1) {
+        let exit = match cpu.next_access(&mut memory, 1) {
             Some(exit) => exit,
             None => engine.run(&mut cpu, &mut memory, 1),
         };
@@ -139,6 +140,57 @@ fn iterations_agree_with_the_engine() {
                 assert_eq!(ours.moved > 0, !backward, "{code:x?} {index:x} {many}");
             }
         }
+    }
+}
+
+/// The TSS, its bit map, and the byte of the map for [`PORT`], which is the last one.
+const TSS: u64 = 0x8000;
+const BIT_MAP: u16 = 0x68;
+const PERMISSION: u64 = TSS + BIT_MAP as u64 + PORT as u64 / 8;
+
+/// Puts the processor into protected mode at privilege level 3, with a TSS that has a map of ports to
+/// [`PORT`].
+fn as_user(cpu: &mut Cpu) {
+    cpu.cr0 |= Cr0::PE;
+    let segment =
+        |selector, attributes| Segment::new(selector, 0, 0xffff_ffff, Attributes(attributes));
+    cpu.set_segment(sreg::CS, segment(0x1b, 0xc0fb));
+    for register in [sreg::SS, sreg::DS, sreg::ES] {
+        cpu.set_segment(register, segment(0x23, 0xc0f3));
+    }
+    cpu.tr = Segment::new(0x28, TSS, (PERMISSION - TSS) as u32 + 1, Attributes(0x8b));
+    cpu.set_gpr(reg::CX, 40);
+}
+
+#[test]
+fn rights_to_ports_are_asked_for_as_by_the_engine() {
+    // MOV WORD PTR [TSS + 66h], BIT_MAP; INSB or OUTSB; then HLT, which is refused.
+    let code = |string: u8| {
+        let mut code = vec![0x66, 0xc7, 0x05];
+        code.extend((TSS as u32 + 0x66).to_le_bytes());
+        code.extend(BIT_MAP.to_le_bytes());
+        code.extend([0xf3, string, 0xf4]);
+        code
+    };
+    // Elements elsewhere, and over the map.
+    for (string, index, moves) in
+        [(0x6c, 0x1_4000, true), (0x6c, PERMISSION - 16, false), (0x6e, 0x2_4000, true)]
+    {
+        let code = code(string);
+        let prepare = |cpu: &mut Cpu| {
+            as_user(cpu);
+            cpu.set_gpr(reg::DI, index);
+            cpu.set_gpr(reg::SI, index);
+        };
+        let right = run(&code, prepare, false);
+        for many in [0, 1, 7, 1000] {
+            let ours = run_moving(&code, prepare, true, many);
+            assert!(ours == right, "{string:x} {index:x} {many}");
+            assert!(ours.finished > 0, "{string:x} {index:x} {many}");
+            assert_eq!(ours.moved > 0, moves && many > 0, "{string:x} {index:x} {many}");
+        }
+        // The map allows all elements, or those before the one that follows a byte with its bit.
+        assert!((right.cpu.gpr(reg::CX) == 0) == moves, "{string:x} {index:x}");
     }
 }
 
@@ -229,8 +281,8 @@ fn a_repeated_access_is_not_gone_on_with_after_a_pause() {
         let exit = engine.run(&mut cpu, &mut memory, 1);
         assert!(matches!(exit, Exit::PortRead { port: PORT, .. }));
         assert!(cpu.finish_access(&mut memory, 7, false));
-        assert_eq!(cpu.next_access(&memory, left).is_some(), goes_on);
-        assert_eq!(cpu.next_access(&memory, 1).is_some(), goes_on);
+        assert_eq!(cpu.next_access(&mut memory, left).is_some(), goes_on);
+        assert_eq!(cpu.next_access(&mut memory, 1).is_some(), goes_on);
     }
 }
 

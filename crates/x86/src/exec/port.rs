@@ -1,13 +1,14 @@
 //! Port I/O (SDM vol. 1, chapter 19): IN and OUT, and the permission to use a port.
 
 use ring3_core::device::Width;
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::{Cpu, Cr0, reg, width_of};
 use crate::decode::Op;
 use crate::exception::{Fault, Stop, vector};
 use crate::exec::Done;
 use crate::table::{Rows, plain, sizes};
+use crate::tlb::Space;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -37,13 +38,40 @@ impl Cpu {
         let is_refused = *self.stop() == Stop::Fault(Fault::with_code(vector::GP, 0));
         is_refused.then_some(false)
     }
+
+    /// Returns whether writes to the page of `place` cannot change what [`Cpu::may_use_port`] has
+    /// just said of
+    /// `port`: it is none of the pages that were read for it, or none was.
+    pub(crate) fn keeps_port_rights(
+        &mut self,
+        memory: &mut Memory,
+        port: u16,
+        place: usize,
+    ) -> bool {
+        if !asks_bit_map(self) {
+            return true;
+        }
+        let pointer = self.tr.base.wrapping_add(BIT_MAP_OFFSET);
+        let Ok(bit_map) = self.read_system::<u16>(memory, pointer) else { return false };
+        let bits = self.tr.base.wrapping_add(u64::from(bit_map) + u64::from(port / 8));
+        // Either word may lie on two pages.
+        [pointer, pointer.wrapping_add(1), bits, bits.wrapping_add(1)].iter().all(|linear| {
+            let linear = linear & 0xffff_ffff;
+            let read = self.tlb.entry(Space::of(false), linear).for_read(linear, 1);
+            read.is_some_and(|read| read as u64 / PAGE_SIZE != place as u64 / PAGE_SIZE)
+        })
+    }
+}
+
+/// Returns whether the running code needs the permission of the TSS's bit map for its accesses to ports.
+fn asks_bit_map(cpu: &Cpu) -> bool {
+    cpu.cr0.contains(Cr0::PE) && (cpu.in_virtual_8086_mode() || cpu.cpl() > cpu.iopl())
 }
 
 /// Raises #GP(0) unless the running code may use `size` ports from `port` on, because of its privilege or the
 /// I/O permission bit map of the TSS (SDM vol. 1, 19.5).
 pub(super) fn check_port(cpu: &mut Cpu, memory: &mut Memory, port: u16, size: usize) -> Done {
-    let protected = cpu.cr0.contains(Cr0::PE);
-    if !protected || !cpu.in_virtual_8086_mode() && cpu.cpl() <= cpu.iopl() {
+    if !asks_bit_map(cpu) {
         return Ok(());
     }
     let tss = cpu.tr;

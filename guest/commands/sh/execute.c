@@ -130,6 +130,8 @@ static int execute_inside(struct command *command, int argc, char **argv)
     return status;
 }
 
+static int has_substituted; /* a command in a word was executed */
+
 static int execute_simple(struct command *command)
 {
     int argc;
@@ -141,9 +143,12 @@ static int execute_simple(struct command *command)
         int count = 0;
         int status = redirect_all(command->redirections, saved, &count) ? 1 : 0;
         put_back(saved, count);
-        last_status = 0;
+        int before = last_status; /* which values may name as $? */
+        has_substituted = 0;
         assign_all(command->assignments, 0);
-        return status ? status : last_status; /* that of a command in the value */
+        /* That of a command in a value, or of an error in it. */
+        int of_values = has_substituted || last_status != before ? last_status : 0;
+        return status ? status : of_values;
     }
     if (find_function(argv[0]) || find_builtin(argv[0]))
         return execute_inside(command, argc, argv);
@@ -456,5 +461,6 @@ char *substitute(const char *text)
                 put(&output, part[i]);
     close(fds[0]);
     last_status = pid > 0 ? wait_for(pid, NULL) : 1;
+    has_substituted = 1;
     return buffer_text(&output);
 }

@@ -34,3 +34,4 @@ g() { local=1; for i in 1 2 3 4; do [ $i = 3 ] && break; echo g$i; done; }; g
 echo "quoted glob *" ; echo ${x}$x"$x"
 x=$(exit 4); echo $?
 "echo" ok; \echo ok2
+false; x=$?; echo $x; x=1; echo $?; false; x=$(exit 1); echo $?; false; x=$(true); echo $?

@@ -14,7 +14,8 @@ static const char *const faults[] = {
     [FAULT_POINTER] = "pointer", [FAULT_LOOP] = "loop", [FAULT_PORT] = "port", [FAULT_EXIT] = "exit",
     [FAULT_DUMB] = "dumb", [FAULT_CALL] = "call", [FAULT_DESTINATION] = "destination",
     [FAULT_INTERRUPT] = "interrupt", [FAULT_LATE] = "late"};
-static const char *const ways[] = {"message", "direct", "trap", "bitmap"};
+static const char *const ways[] = {"message", "direct", "trap", "bitmap", "kernel"};
+#define WAYS (int)(sizeof ways / sizeof *ways)
 
 static int usage(void)
 {
@@ -22,7 +23,7 @@ static int usage(void)
                     "       service up|down|restart NAME\n"
                     "       service upgrade NAME [PROGRAM]\n"
                     "       service script NAME PATH|none   which decides when it has failed\n"
-                    "       service way NAME message|direct|trap|bitmap|configured   from its next start on\n"
+                    "       service way NAME message|direct|trap|bitmap|kernel|configured   from its next start\n"
                     "       service fail NAME pointer|loop|port|exit|dumb|call|destination|interrupt|late\n");
     return 2;
 }
@@ -36,7 +37,7 @@ static int report(const char *name, int result)
 
 static const char *way_name(uint32_t way)
 {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < WAYS; i++)
         if (way == 1u << i)
             return ways[i];
     return "-";
@@ -89,7 +90,7 @@ static int set_way(const char *name, const char *way)
 {
     if (strcmp(way, "configured") == 0)
         return report(name, rs_call(RS_WAYS, name, 0, 0));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < WAYS; i++)
         if (strcmp(way, ways[i]) == 0)
             return report(name, rs_call(RS_WAYS, name, 1u << i, 0));
     return usage();

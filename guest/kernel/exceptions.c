@@ -25,7 +25,7 @@ static void exception(struct frame *registers)
 {
     uint32_t vector = registers->vector, address = vector == 14 ? fault_address() : 0;
 
-    if (!(registers->cs & 3))
+    if (!(registers->cs & 3) && registers->eip >= KERNEL_BASE)
         panic("exception %u in the kernel at %x, address %x, error %x\n", vector, registers->eip, address,
               registers->error);
     switch (vector) {
@@ -50,7 +50,7 @@ struct frame *trap(struct frame *registers)
     uint32_t vector = registers->vector, operation;
     int result;
 
-    current->context = registers;
+    current->context = registers = frame_of(current, registers);
     if (vector == IPC_VECTOR) {
         operation = registers->eax;
         /* A message that is there already, or comes later, sets the result itself. */

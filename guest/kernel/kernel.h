@@ -38,7 +38,7 @@ struct event {
 };
 
 struct process {
-    struct frame frame;            /* of a process of ring 3 */
+    struct frame frame;            /* of a process that has memory of its own */
     struct frame *context;         /* its registers: `frame`, or on its stack */
     endpoint_t endpoint;           /* NONE: the entry is free */
     uint32_t generation;
@@ -92,6 +92,8 @@ void process_destroy(struct process *process);
 int process_set_rights(struct process *process, const struct rights *rights);
 int process_start(struct process *process, uint32_t eip, uint32_t esp);
 struct process *service(uint32_t number);            /* NULL: nobody has the number */
+struct frame *frame_of(struct process *process, struct frame *registers);
+struct frame *frame_to_leave_by(struct process *process);
 
 /* scheduler.c */
 void make_ready(struct process *process);            /* if its state is 0 */

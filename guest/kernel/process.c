@@ -11,6 +11,7 @@ static struct process *services[SERVICES];
 static uint8_t system_stack[4096] __attribute__((aligned(16)));
 static uint8_t idle_stack[512] __attribute__((aligned(16)));
 
+#define STACK_IN_KERNEL 0x10000u
 #define INTERRUPTS_OFF 0x2u
 #define GENERATIONS 0x7fffffu      /* the bits of an endpoint that are left for them */
 
@@ -137,6 +138,39 @@ int process_set_rights(struct process *process, const struct rights *rights)
     return 0;
 }
 
+/* A process of ring 0 with memory of its own (BY_KERNEL) has its frames on its own stack, which is there only
+   while its directory is loaded. They are kept in its entry, as those of ring 3. */
+struct frame *frame_of(struct process *process, struct frame *registers)
+{
+    if ((uint32_t)registers >= KERNEL_BASE)
+        return registers;
+    memcpy(&process->frame, registers, offsetof(struct frame, esp));
+    process->frame.esp = (uint32_t)&registers->esp;
+    return &process->frame;
+}
+
+struct frame *frame_to_leave_by(struct process *process)
+{
+    struct frame *context = process->context;
+
+    if (context != &process->frame || context->cs != KERNEL_CODE)
+        return context;
+    context = (struct frame *)(process->frame.esp - offsetof(struct frame, esp));
+    memcpy(context, &process->frame, offsetof(struct frame, esp));
+    return context;
+}
+
+/* No page of its stack may be missing, for the processor pushes the frames there. */
+static int let_into_kernel(struct process *process)
+{
+    process->frame.es = process->frame.ds = KERNEL_DATA;
+    process->frame.cs = KERNEL_CODE;
+    for (uint32_t at = STACK_TOP - STACK_IN_KERNEL; at < STACK_TOP; at += PAGE)
+        if (space_byte(process, at, 1) == NULL)
+            return -EFAULT;
+    return 0;
+}
+
 int process_start(struct process *process, uint32_t eip, uint32_t esp)
 {
     if (eip >= KERNEL_BASE || esp > KERNEL_BASE)
@@ -151,6 +185,8 @@ int process_start(struct process *process, uint32_t eip, uint32_t esp)
     process->frame.eflags = INTERRUPTS_ON;
     process->frame.eip = eip;
     process->frame.esp = esp;
+    if (process->rights.ways & BY_KERNEL && let_into_kernel(process) != 0)
+        return -EFAULT;
     process->event.what = 0;
     process->grant_count = 0;
     process->state = 0;

@@ -106,7 +106,7 @@ struct frame *run_next(void)
             load_directory(next->directory);
     }
     clock_plan();
-    return next->context;
+    return frame_to_leave_by(next);
 }
 
 uint64_t quantum_end(void)

@@ -15,7 +15,7 @@ int ports_choose(const char *name)
         const char *name;
         uint32_t way;
     } ways[] = {{"message", BY_MESSAGE}, {"direct", BY_DIRECT_CALL},
-                {"trap", BY_TRAP}, {"bitmap", BY_BITMAP}};
+                {"trap", BY_TRAP}, {"bitmap", BY_BITMAP}, {"kernel", BY_KERNEL}};
     for (uint32_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (strcmp(name, ways[i].name) == 0) {
             way = ways[i].way;
@@ -24,7 +24,7 @@ int ports_choose(const char *name)
     return 0;
 }
 
-/* IN and OUT themselves. The kernel executes them after #GP (BY_TRAP), or the processor does (BY_BITMAP). */
+/* IN and OUT themselves. The kernel executes them after #GP (BY_TRAP), or the processor does. */
 static uint32_t execute_in(uint32_t size, uint16_t port)
 {
     uint32_t value = 0;

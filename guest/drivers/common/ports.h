@@ -1,5 +1,5 @@
 /* Access to ports, each by the way that was chosen for this start of the driver (tern/hal.h): the argument
-   way=message, direct, trap or bitmap. Without it ports are reached by messages.
+   way=message, direct, trap, bitmap or kernel. Without it ports are reached by messages.
 
    A port that the driver has no right to reads as all ones, as a port without a device does; the kernel logs
    the attempt, and port_failures counts it. */

@@ -1,10 +1,12 @@
-/* Ports: four ways to reach them, all of which obey the same table, `rights.ports`.
+/* Ports: five ways to reach them. The first four obey the same table, `rights.ports`.
 
    1. By message: SENDREC to SYSTEM with DEVIO, SDEVIO or VDEVIO (tern/calls.h).
    2. By direct call: INT 31h. The kernel checks the rights, executes the access and returns, without a
       message, a change of process or the scheduler.
    3. By trap: the process executes IN or OUT, which raises #GP; the kernel checks the rights and executes it.
-   4. By the TSS's I/O permission map: the process executes IN or OUT, and the processor checks. */
+   4. By the TSS's I/O permission map: the process executes IN or OUT, and the processor checks.
+   5. In the kernel: the process runs in ring 0, as the drivers of MINIX 2 did, and executes IN or OUT. It has
+      memory of its own and sends messages as before, but nothing keeps it from anything. */
 
 #ifndef TERN_HAL_H
 #define TERN_HAL_H

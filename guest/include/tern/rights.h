@@ -17,11 +17,12 @@
 #define USERS 63
 #define SERVICES 64
 
-/* Bits of `ways`: how the process may reach ports (tern/hal.h). All ways obey `ports`. */
+/* Bits of `ways`: how the process may reach ports (tern/hal.h). All but the last obey `ports`. */
 #define BY_MESSAGE 1       /* kernel calls DEVIO, SDEVIO and VDEVIO */
 #define BY_DIRECT_CALL 2   /* INT 31h */
 #define BY_TRAP 4          /* IN and OUT, which the kernel executes after a general-protection exception */
 #define BY_BITMAP 8        /* IN and OUT, which the processor allows by the TSS's permission map */
+#define BY_KERNEL 16       /* IN and OUT in ring 0, where the process runs: nothing is checked */
 
 struct port_range {
     uint16_t first, last;

@@ -46,7 +46,7 @@ enum rs_request {
 /* The arguments of a service's program (argv), after its path. Numbers are hexadecimal but for lines. For
    devices of PCI, its ranges of ports and memory come in the order of its base addresses.
 
-     way=message, direct, trap or bitmap     how it is to reach ports
+     way=message, direct, trap, bitmap or kernel     how it is to reach ports
      port=FIRST-LAST     for each range of ports
      memory=BASE,BYTES   for each range of device memory
      irq=LINE            for each line

@@ -193,8 +193,8 @@ static void read_major(const struct line *line, struct service *service)
 
 static int read_way(const char *word, uint32_t *way)
 {
-    static const char *const names[] = {"message", "direct", "trap", "bitmap"}; /* BY_ in their order */
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"message", "direct", "trap", "bitmap", "kernel"}; /* BY_ in order */
+    for (int i = 0; i < 5; i++) {
         if (strcmp(word, names[i]) == 0) {
             *way = 1u << i;
             return 1;

@@ -165,7 +165,7 @@ void finish_upgrade(struct service *service, int32_t result)
 
 static int set_way(struct service *service, uint32_t way)
 {
-    if (way != 0 && way != BY_MESSAGE && way != BY_DIRECT_CALL && way != BY_TRAP && way != BY_BITMAP)
+    if (way & (way - 1) || way > BY_KERNEL)
         return -EINVAL;
     service->way_wanted = way;
     return 0;

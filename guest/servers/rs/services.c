@@ -36,7 +36,7 @@ static char *new_text(struct argument_list *list)
 static void list_rights(struct argument_list *list, const struct rights *rights)
 {
     static const char *const ways[] = {[BY_MESSAGE] = "message", [BY_DIRECT_CALL] = "direct",
-                                       [BY_TRAP] = "trap", [BY_BITMAP] = "bitmap"};
+                                       [BY_TRAP] = "trap", [BY_BITMAP] = "bitmap", [BY_KERNEL] = "kernel"};
     snprintf(new_text(list), ARGUMENT_BYTES, "way=%s", ways[rights->ways]);
     for (uint32_t i = 0; i < rights->port_ranges; i++)
         snprintf(new_text(list), ARGUMENT_BYTES, "port=%x-%x", rights->ports[i].first, rights->ports[i].last);

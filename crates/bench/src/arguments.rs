@@ -41,6 +41,9 @@ pub(crate) enum What {
     /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
     /// ring3 and in QEMU, and on the host
     Hz(HzArguments),
+    /// Measure what an access to ports costs a driver of Tern in each of its ways: by a message to
+    /// the kernel, a direct call, a trap, and the permission map of the TSS; in ring3 and in QEMU
+    Hal(HalArguments),
     /// Draw a figure from the measurements of "ring3 bench cpu --data"
     Plot(PlotArguments),
     /// Read and write disks, by IDE, virtio and vblock, with raw and qcow2 images, in ring3 and in QEMU
@@ -297,6 +300,13 @@ pub(crate) struct HzArguments {
     pub(crate) plot: Option<PathBuf>,
 }
 
+/// The arguments of `ring3 bench hal`.
+#[derive(Debug, Args)]
+pub(crate) struct HalArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
 /// The arguments of all measurements.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
@@ -325,6 +335,7 @@ impl What {
             What::System(arguments) => (&arguments.settings, &None),
             What::Recompile(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),
+            What::Hal(arguments) => (&arguments.settings, &None),
             What::Cpu(arguments) => (&arguments.settings, &arguments.plot),
             What::Hz(arguments) => (&arguments.settings, &arguments.plot),
             What::Disk(arguments) => (&arguments.settings, &arguments.plot),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use clap::ValueEnum;
 use ring3_tern::TERN;
 
+use super::monitor::Monitor;
 use super::peer::{Kind, PROMPT, Peer, is_installed};
 use super::suite::{self, Needs};
 use super::{BenchError, Settings, bochs};
@@ -96,6 +97,26 @@ impl Guest {
             Guest::Tern => TERN_PREPARATION,
         })?;
         Ok(peer)
+    }
+
+    /// Boots it like [`Guest::boot`], with an empty disk and nothing else. Machines of this program
+    /// have a monitor.
+    pub(super) fn boot_with_monitor(
+        self,
+        kind: Kind,
+        settings: &Settings,
+        directory: &Path,
+    ) -> Result<(Peer, Option<Monitor>), BenchError> {
+        let file = |extension| directory.join(format!("{}-{kind:?}.{extension}", self.name()));
+        let (disk, socket) = (file("disk"), file("qmp"));
+        fs::write(&disk, [0; 512]).map_err(BenchError::Disk)?;
+        let is_ours = kind != Kind::Qemu;
+        let mut target = OsString::from("unix:");
+        target.push(&socket);
+        target.push(",server=on,wait=off");
+        let options = if is_ours { vec!["-qmp".into(), target] } else { Vec::new() };
+        let peer = self.boot(kind, settings, &disk, &options, directory)?;
+        Ok((peer, is_ours.then(|| Monitor::connect(&socket)).transpose()?))
     }
 
     /// Returns the prompt of its shell when it has booted.

@@ -195,16 +195,7 @@ fn boot(
         systems.push(System::new("host".into(), Place::Host(program), "")?);
     }
     for kind in kinds {
-        let file = |extension| directory.join(format!("{}-{kind:?}.{extension}", guest.name()));
-        let (disk, socket) = (file("disk"), file("qmp"));
-        std::fs::write(&disk, [0; 512]).map_err(BenchError::Disk)?;
-        let is_ours = kind != Kind::Qemu;
-        let mut target = std::ffi::OsString::from("unix:");
-        target.push(&socket);
-        target.push(",server=on,wait=off");
-        let options = if is_ours { vec!["-qmp".into(), target] } else { Vec::new() };
-        let peer = guest.boot(kind, &arguments.settings, &disk, &options, directory)?;
-        let monitor = is_ours.then(|| Monitor::connect(&socket)).transpose()?;
+        let (peer, monitor) = guest.boot_with_monitor(kind, &arguments.settings, directory)?;
         let source = if arguments.pit && guest == Guest::Tern { "pit" } else { "" };
         let name = format!("{}, {}", guest.name(), kind.name());
         systems.push(System::new(name, Place::Guest(Box::new(peer), monitor), source)?);
@@ -262,14 +253,11 @@ impl System {
         let (seconds, shown, instructions) = match &mut self.place {
             Place::Host(program) => (None, output(program, &command)?, None),
             Place::Guest(peer, monitor) => {
-                let mut executed = || -> Result<Option<u64>, BenchError> {
-                    let Some(monitor) = monitor else { return Ok(None) };
-                    Ok(monitor.counters()?.get("instructions").copied())
-                };
+                let mut executed = || monitor.as_mut().map(Monitor::instructions).transpose();
                 let before = executed()?;
                 let (seconds, shown) = peer.work(&command)?;
                 let after = executed()?;
-                let instructions = before.zip(after).map(|(before, after)| number(after - before));
+                let instructions = before.zip(after).map(|(before, after)| after - before);
                 (Some(seconds), shown, instructions)
             }
         };
@@ -372,11 +360,6 @@ fn cell(overhead: Option<Figure>) -> String {
         format!("{:.3}{:>8}", figure.median, spread.unwrap_or_default())
     });
     format!("{:>22}", text.unwrap_or_default())
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a run executes far fewer instructions than 2^52")]
-fn number(instructions: u64) -> f64 {
-    instructions as f64
 }
 
 /// Runs the suite's program on the host, with the arguments in `command`.

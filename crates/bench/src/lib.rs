@@ -7,8 +7,8 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `recompile`, `exits`, `hz`,
-//!   `disk` and `net`: a module for each subcommand;
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `recompile`, `exits`,
+//!   `hz`, `hal`, `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -35,6 +35,7 @@ mod exits;
 mod extent;
 mod figures;
 mod guest;
+mod hal;
 mod hz;
 mod idle;
 mod monitor;
@@ -63,9 +64,9 @@ use thiserror::Error;
 
 pub use arguments::BenchArguments;
 use arguments::{
-    BootArguments, CpuArguments, DiskArguments, ExitsArguments, HzArguments, IdleArguments,
-    NetArguments, PlotArguments, RecompileArguments, Settings, SystemArguments, What,
-    WorkArguments,
+    BootArguments, CpuArguments, DiskArguments, ExitsArguments, HalArguments, HzArguments,
+    IdleArguments, NetArguments, PlotArguments, RecompileArguments, Settings, SystemArguments,
+    What, WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -180,6 +181,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Recompile(arguments) => recompile::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
         What::Hz(arguments) => hz::measure(arguments),
+        What::Hal(arguments) => hal::measure(arguments),
         What::Plot(arguments) => figures::draw(arguments),
         What::Disk(arguments) => disk::measure(arguments),
         What::Net(arguments) => net::measure(arguments),

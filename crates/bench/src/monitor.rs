@@ -54,6 +54,11 @@ impl Monitor {
         Ok(counters.map(|counter| (counter.name, counter.value)).collect())
     }
 
+    /// Returns how many instructions the machine has executed.
+    pub(super) fn instructions(&mut self) -> Result<f64, BenchError> {
+        Ok(number(self.counters()?.get("instructions").copied().unwrap_or_default()))
+    }
+
     /// Returns the reply to a command. The greeting and events before the reply are skipped.
     fn ask(&mut self, command: &str) -> io::Result<Value> {
         writeln!(self.reader.get_mut(), "{command}")?;
@@ -71,4 +76,12 @@ impl Monitor {
             }
         }
     }
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a machine executes far fewer instructions than 2^52"
+)]
+fn number(instructions: u64) -> f64 {
+    instructions as f64
 }

@@ -111,6 +111,7 @@ struct statfs {
 #define MAJOR_VIRTIO 8     /* whole disk 0, 16; partitions behind */
 #define MAJOR_CLOCK 10     /* /dev/clock, /dev/rtc, /dev/speaker */
 #define MAJOR_NET 12        /* /dev/tcp, /dev/udp, /dev/icmp, and a number for each socket: tern/net.h */
+#define MAJOR_HAL 14        /* /dev/hal: drivers/hal */
 #define MAJORS 16
 
 #endif

@@ -267,6 +267,43 @@ fn the_ticks_of_tern_are_measured() {
     assert!(std::fs::read_to_string(plot).expect("the plot").contains("Tern, ring3"));
 }
 
+/// Instructions are the same wherever they are counted, and so is what a direct call saves of a
+/// message's: at least as much as in the paper, though it checks the port.
+#[test]
+fn ways_to_ports_are_measured() {
+    if !has_tern() {
+        return;
+    }
+    let directory = Directory::new();
+    let data = directory.path("data");
+    let mut command = ring3();
+    command.args(["bench", "hal", "--runs", "1", "--data"]).arg(&data);
+    let text = String::from_utf8(output(&mut command)).expect("it speaks UTF-8");
+    let after = |title: &str| text.split(title).nth(1).unwrap_or_else(|| panic!("{title}: {text}"));
+    let numbers = |line: &str| -> Vec<f64> {
+        line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    for title in ["ring3: cycles", "interpreter: cycles", "QEMU (TCG): cycles", "\ninstructions\n"]
+    {
+        for row in ["read a byte", "write a double-word", "read 512 words", "vector of 16 reads"] {
+            let line = after(title).lines().find_map(|line| line.strip_prefix(row)).expect(row);
+            // Five ways, and the share, which is a whole number, too.
+            let all = numbers(line);
+            assert!(all.len() == 6 && all.iter().all(|it| *it > 0.0), "{title}, {row}: {text}");
+        }
+    }
+    let line = after("\ninstructions\n").lines().find(|line| line.starts_with("read a byte"));
+    let [message, direct, trap, bitmap, kernel, share] = numbers(line.expect("a row"))[..] else {
+        panic!("{text}")
+    };
+    assert!(direct < message * 0.43 && share <= 43.0, "{text}");
+    assert!(kernel <= bitmap && bitmap < trap && trap < message, "{text}");
+    assert!(after("Table 1 of Pessolani et al.").contains("1435"), "{text}");
+    // Four systems, five ways, fourteen accesses; three of the ways have no door without an access.
+    let runs = std::fs::read_to_string(&data).expect("the measurements");
+    assert_eq!(runs.lines().count(), 4 * (5 * 14 - 3), "{runs}");
+}
+
 #[test]
 fn operations_of_kernels_are_measured() {
     let directory = Directory::new();

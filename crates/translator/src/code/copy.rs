@@ -180,8 +180,7 @@ pub(crate) fn translate_with(
 }
 
 /// Returns whether `instruction` is XCHG, XADD or CMPXCHG with a memory operand and is translated by
-/// [`exchange`] or [`compare_and_exchange`]. Its register is one that 64-bit code can encode with any memory
-/// operand.
+/// [`exchange`] or [`compare_and_exchange`].
 pub(crate) fn exchanges_with_memory(instruction: &Instruction) -> bool {
     let is_exchange = match instruction.mnemonic() {
         Mnemonic::Xchg | Mnemonic::Xadd => true,
@@ -189,12 +188,12 @@ pub(crate) fn exchanges_with_memory(instruction: &Instruction) -> bool {
         Mnemonic::Cmpxchg => instruction.op1_register().size() > 1,
         _ => false,
     };
-    is_exchange && instruction.op0_kind() == OpKind::Memory && !is_high(instruction.op1_register())
+    is_exchange && instruction.op0_kind() == OpKind::Memory
 }
 
 /// Translates XCHG or XADD with a memory operand, which `address` returns, as a load and a store. On the host XCHG
 /// would lock the bus even without a prefix (SDM vol. 2, XCHG), and take five times as long. The guest has only
-/// one processor, and nothing happens in the middle of its instructions. Uses R10.
+/// one processor, and nothing happens in the middle of its instructions. Uses R9 and R10.
 fn exchange(
     emitter: &mut Emitter,
     instruction: &Instruction,
@@ -211,9 +210,32 @@ fn exchange(
     let Some(memory) = address(emitter) else { return false };
     emitter.instruction(Instruction::with2(load, Register::R10D, memory));
     // The register, which may be part of the address, changes after the last instruction that can fault.
-    emitter.instruction(Instruction::with2(change, memory, register));
-    emitter.instruction(Instruction::with2(copy, register, value));
+    if is_high(register) {
+        // 64-bit code cannot encode it with every memory operand.
+        if [memory.base, memory.index].contains(&Register::R9D) {
+            return false;
+        }
+        let whole = register.full_register32();
+        rotate(emitter, Register::R9D, whole, 8);
+        emitter.instruction(Instruction::with2(change, memory, Register::R9L));
+        rotate(emitter, whole, whole, 8);
+        emitter.instruction(Instruction::with2(copy, low_byte(whole), value));
+        rotate(emitter, whole, whole, 32 - 8);
+    } else {
+        emitter.instruction(Instruction::with2(change, memory, register));
+        emitter.instruction(Instruction::with2(copy, register, value));
+    }
     true
+}
+
+/// Stores in `to` the bits of `from`, rotated to the right. Changes no flags.
+fn rotate(emitter: &mut Emitter, to: Register, from: Register, bits: u32) {
+    emitter.instruction(Instruction::with3(Code::VEX_Rorx_r32_rm32_imm8, to, from, bits));
+}
+
+/// Returns AL, CL, DL or BL.
+fn low_byte(whole: Register) -> Register {
+    Register::AL + whole.number() as u32
 }
 
 /// The ways to load a value from memory into R10, and to store it there.
@@ -277,10 +299,6 @@ pub(crate) fn with_high_byte(
     );
     let (first, second) = (instruction.op0_register(), instruction.op1_register());
     let mut copied = *instruction;
-    let rotate = |emitter: &mut Emitter, to, from, bits: u32| {
-        let rotated = Instruction::with3(Code::VEX_Rorx_r32_rm32_imm8, to, from, bits);
-        emitter.instruction(rotated);
-    };
     if is_simple && is_high(second) && instruction.op0_kind() == OpKind::Memory {
         rotate(emitter, Register::R10D, second.full_register32(), 8);
         copied.set_op1_register(Register::R10L);
@@ -290,8 +308,7 @@ pub(crate) fn with_high_byte(
         let Some(from) = address(emitter) else { return false };
         emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, from));
         let register = first.full_register32();
-        // The byte register whose number is less by 4.
-        copied.set_op0_register(Register::AL + register.number() as u32);
+        copied.set_op0_register(low_byte(register));
         copied.set_op1_kind(OpKind::Register);
         copied.set_op1_register(Register::R10L);
         // Nothing faults after this point.

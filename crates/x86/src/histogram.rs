@@ -198,7 +198,7 @@ enum GuestHistogram {
 }
 
 /// The saved form of the guest tool's histogram.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedHistogram {
     is_measuring: bool,
     counts: Vec<[u64; 2]>,

@@ -10,7 +10,7 @@ use ring3_x86::flags::Eflags;
 use crate::common::random::Random;
 use crate::common::series::Series;
 use crate::machine::*;
-use crate::pair::Pair;
+use crate::pair::{LITTLE, Pair};
 use crate::undefined::Watch;
 
 const CASES: u64 = if cfg!(debug_assertions) { 50 } else { 200 };
@@ -131,7 +131,7 @@ fn begin(machine: &mut Machine, code: &[u8], is_user: bool) {
 fn programs_that_change_themselves() {
     let watched = || {
         let (interpreter, watch) = Watch::interpreter();
-        Some((Pair::beside(interpreter)?, watch))
+        Some((Pair::beside(interpreter, LITTLE)?, watch))
     };
     let Some((mut pair, mut watch)) = watched() else { return };
     let series = Series::from_environment(CASES);

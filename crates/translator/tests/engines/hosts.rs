@@ -62,7 +62,7 @@ fn touch(pair: &mut Pair, cr3: u32, pages: u32) {
 fn many_address_spaces() {
     const SPACES: u32 = 80;
     const PAGES: u32 = 12;
-    let Some(mut pair) = Pair::new() else { return };
+    let Some(mut pair) = Pair::with_more_memory() else { return };
     pair.each(|machine| {
         machine.put(USER_CODE, TOUCH);
         for space in 0..SPACES {
@@ -90,7 +90,7 @@ fn more_pages_than_mappings() {
     const PAGES_OF_TABLE: u32 = 1024;
     const PAGES: u32 = 15 * PAGES_OF_TABLE;
     const SPACES: u32 = 4;
-    let Some(mut pair) = Pair::new() else { return };
+    let Some(mut pair) = Pair::with_more_memory() else { return };
     let table = |number: u32| TABLES + 0x1_0000 + number * 0x1000;
     pair.each(|machine| {
         machine.put(USER_CODE, TOUCH);
@@ -117,7 +117,7 @@ fn more_code_than_there_is_room_for() {
     const BRANCH: [u8; 2] = [0x74, 0];
     const FIRST: u32 = 0x40_0000;
     const BRANCHES: usize = 3 << 19;
-    let Some(mut pair) = Pair::new() else { return };
+    let Some(mut pair) = Pair::with_more_memory() else { return };
     pair.each(|machine| {
         machine.put(FIRST, &BRANCH.repeat(BRANCHES));
         machine.put(FIRST + 2 * BRANCHES as u32, &[0xf4]);

@@ -116,7 +116,7 @@ struct Page {
 
 impl World {
     fn new(pae: bool) -> Option<World> {
-        let mut pair = Pair::new()?;
+        let mut pair = Pair::with_more_memory()?;
         pair.each(|machine| {
             for (place, probes) in
                 [(CODE, &PROBES[..]), (USER_CODE, &PROBES), (SYSTEM_CODE, &SYSTEM)]

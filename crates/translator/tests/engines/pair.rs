@@ -13,6 +13,9 @@ use crate::machine::{
 };
 use crate::support::translator;
 
+/// The memory of most machines. To compare it takes longer than most programs that are tested.
+pub(crate) const LITTLE: u64 = 6 << 20;
+
 /// See the module.
 pub(crate) struct Pair {
     /// The machine on the interpreter.
@@ -22,17 +25,22 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Returns two machines as [`Machine::new`] makes them. Returns None, and reports a skipped test, on
-    /// hosts that cannot have a translator.
+    /// Returns two machines as [`Machine::new`] makes them, with [`LITTLE`] bytes of memory. Returns None, and
+    /// reports a skipped test, on hosts that cannot have a translator.
     pub(crate) fn new() -> Option<Pair> {
-        Pair::beside(interpreter())
+        Pair::beside(interpreter(), LITTLE)
     }
 
-    /// Returns two machines, one of them on `interpreter`.
-    pub(crate) fn beside(interpreter: Interpreter) -> Option<Pair> {
-        let (translator, memory) = translator(MEMORY)?;
+    /// Returns two machines with [`MEMORY`] bytes.
+    pub(crate) fn with_more_memory() -> Option<Pair> {
+        Pair::beside(interpreter(), MEMORY)
+    }
+
+    /// Returns two machines with so many bytes of memory, one of them on `interpreter`.
+    pub(crate) fn beside(interpreter: Interpreter, bytes: u64) -> Option<Pair> {
+        let (translator, memory) = translator(bytes)?;
         let mut tested = Machine::on((Box::new(translator), memory));
-        let mut right = Machine::on((Box::new(interpreter), Memory::new(MEMORY).unwrap()));
+        let mut right = Machine::on((Box::new(interpreter), Memory::new(bytes).unwrap()));
         for machine in [&mut tested, &mut right] {
             machine.cpu.observe_forms(COUNTS_FORMS);
         }
@@ -147,7 +155,7 @@ impl Pair {
     pub(crate) fn compare_processors(&self) {
         let Pair { right, tested } = self;
         assert_eq!(tested.cpu.instructions, right.cpu.instructions, "{}", self.reports());
-        assert!(tested.cpu.save() == right.cpu.save(), "{}", self.reports());
+        assert!(tested.cpu.has_state_of(&right.cpu), "{}", self.reports());
     }
 
     /// Returns a counter of the translator.

@@ -161,7 +161,7 @@ fn run(
     random: &mut Random,
     programs: &[Program; 2],
     start: Start,
-) -> Vec<(Exit, SavedState, String)> {
+) -> Vec<(Exit, SavedState)> {
     let mut seen = Vec::new();
     let mut cpu = processor(random, memory, programs, start);
     let mut changed = None;
@@ -171,11 +171,7 @@ fn run(
         let before = cpu.instructions;
         let exit = engine.run(&mut cpu, memory, asked);
         executed += cpu.instructions - before + 1;
-        seen.push((
-            exit.clone(),
-            cpu.save(),
-            format!("{} instructions\n{}", cpu.instructions, cpu.report(memory)),
-        ));
+        seen.push((exit.clone(), cpu.save()));
         if exit == Exit::Deadline {
             continue;
         }
@@ -193,6 +189,13 @@ fn run(
         cpu.instructions = instructions;
     }
     seen
+}
+
+/// Describes a state that [`run`] has returned.
+fn report(state: &SavedState, memory: &Memory) -> String {
+    let mut cpu = Cpu::new();
+    cpu.restore(state).unwrap();
+    format!("{} instructions\n{}", cpu.instructions, cpu.report(memory))
 }
 
 #[test]
@@ -227,7 +230,10 @@ fn transfers_and_loads_agree_with_the_interpreter() {
         let seen = run(&mut translator, &mut memory, &mut random, &programs, start);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}: {start:?}", series.seed);
         for (number, (seen, expected)) in seen.iter().zip(&expected).enumerate() {
-            let reports = || format!("interpreter:\n{}\ntranslator:\n{}", expected.2, seen.2);
+            let reports = || {
+                let [expected, seen] = [expected, seen].map(|(_, state)| report(state, &memory));
+                format!("interpreter:\n{expected}\ntranslator:\n{seen}")
+            };
             assert_eq!(seen.0, expected.0, "exit {number}, {what}\n{}", reports());
             assert!(seen.1 == expected.1, "exit {number}, {what}\n{}", reports());
         }

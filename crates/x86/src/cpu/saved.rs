@@ -16,7 +16,7 @@ const STATE_NAME: &str = "cpu";
 const STATE_VERSION: u32 = 3;
 
 /// The saved form of [`Cpu`].
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 struct State {
     gpr: Vec<u64>,
     ip: u64,
@@ -63,7 +63,16 @@ impl Cpu {
     ///
     /// The state is exact between two runs of the engine, unless the last exit still waits for its answer.
     pub fn save(&self) -> SavedState {
-        let state = State {
+        SavedState::new(STATE_NAME, STATE_VERSION, &self.state())
+    }
+
+    /// Returns whether the architectural states of both processors are equal, as [`Cpu::save`] would save them.
+    pub fn has_state_of(&self, other: &Cpu) -> bool {
+        self.state() == other.state()
+    }
+
+    fn state(&self) -> State {
+        State {
             gpr: self.gpr[..16].to_vec(),
             ip: self.ip,
             eflags: self.eflags().bits(),
@@ -91,8 +100,7 @@ impl Cpu {
             answers: self.answers.values.clone(),
             instructions: self.instructions,
             histogram: self.counting.save(),
-        };
-        SavedState::new(STATE_NAME, STATE_VERSION, &state)
+        }
     }
 
     /// Restores a saved state. On an error the processor is unchanged.

@@ -34,8 +34,8 @@ enum Transfer {
 pub(crate) struct DeviceAccess {
     transfer: Transfer,
     pub(crate) width: Width,
-    /// Whether the I/O permission bit map may forbid it: it is an access of user code to a port.
-    pub(crate) needs_permission: bool,
+    /// Whether user code makes it.
+    pub(crate) is_user: bool,
     place: Place,
     /// The value that is written.
     value: Value,
@@ -94,8 +94,7 @@ impl DeviceAccess {
             }
             _ => memory(instruction, mode)?,
         };
-        let needs_permission = mode.is_user && matches!(place, Place::Port(_));
-        Some(DeviceAccess { transfer, width, needs_permission, place, value })
+        Some(DeviceAccess { transfer, width, is_user: mode.is_user, place, value })
     }
 
     /// Returns the target of the access with the present registers. Returns None if it is not within one
@@ -136,6 +135,16 @@ impl DeviceAccess {
         } else {
             Exit::MmioRead { address, width }
         }
+    }
+
+    /// Returns whether the I/O permission bit map may forbid it: it is an access of user code to a port.
+    pub(crate) fn needs_permission(&self) -> bool {
+        self.is_user && self.is_to_port()
+    }
+
+    /// Returns whether translated code raises an exception for it where that is necessary.
+    pub(crate) fn may_fault(&self) -> bool {
+        self.is_user || !self.is_to_port()
     }
 
     /// Returns whether it is an access to a port.
@@ -185,11 +194,10 @@ impl DeviceAccess {
     }
 }
 
-/// Returns the access of a MOV or MOVZX with an operand in memory, in flat code of the supervisor.
+/// Returns the access of a MOV or MOVZX with an operand in memory, in flat code.
 fn memory(instruction: &Instruction, mode: &Mode) -> Option<(Transfer, Width, Place, Value)> {
     let is_base_free = !matches!(instruction.memory_segment(), Register::FS | Register::GS);
-    let is_flat = !mode.is_user && mode.segmented.is_none();
-    if !is_flat || !is_base_free || !copy::is_translated_address(instruction) {
+    if mode.segmented.is_some() || !is_base_free || !copy::is_translated_address(instruction) {
         return None;
     }
     let width = match instruction.memory_size() {

@@ -364,6 +364,8 @@ pub(crate) struct Context {
     set_window: u64,
     /// The value that was read of a device register or a port.
     pub(crate) device_value: u32,
+    /// The error code of the page fault that translated code is about to raise.
+    pub(crate) error_code: u32,
     /// The linear address of a device register whose value is not known.
     pub(crate) device_address: u32,
     /// The address of the routine that reads a device register.
@@ -580,6 +582,7 @@ impl Context {
             has_device_reads: false,
             set_window: 0,
             device_value: 0,
+            error_code: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
             access_device: routines::devices::access_device as *const () as u64,

@@ -325,17 +325,7 @@ impl Cpu {
         access: Access,
         by: By,
     ) -> Result<Mapping, Stopped> {
-        let mut fault_code = 0;
-        if access == Access::Write {
-            fault_code |= code::WRITE;
-        }
-        if by.is_user() {
-            fault_code |= code::USER;
-        }
-        let has_execute_disable = self.msrs.no_execute && self.cr4.contains(Cr4::PAE);
-        if access == Access::Fetch && (has_execute_disable || self.cr4.contains(Cr4::SMEP)) {
-            fault_code |= code::FETCH;
-        }
+        let fault_code = self.fault_code(access, by);
         let found = match self.find(memory, linear) {
             Ok(found) => found,
             Err(reason) => return Err(self.page_fault(linear, fault_code | reason)),
@@ -356,6 +346,56 @@ impl Cpu {
             note(memory, found.leaf_address, leaf);
         }
         Ok(Mapping { dirty: leaf & entry::DIRTY != 0, ..mapping })
+    }
+
+    /// Returns the bits of a page fault's error code that tell of the access.
+    fn fault_code(&self, access: Access, by: By) -> u32 {
+        let mut fault_code = 0;
+        if access == Access::Write {
+            fault_code |= code::WRITE;
+        }
+        if by.is_user() {
+            fault_code |= code::USER;
+        }
+        let has_execute_disable = self.msrs.no_execute && self.cr4.contains(Cr4::PAE);
+        if access == Access::Fetch && (has_execute_disable || self.cr4.contains(Cr4::SMEP)) {
+            fault_code |= code::FETCH;
+        }
+        fault_code
+    }
+
+    /// Returns the error code of the page fault that an access to data at `linear`, which is within one page,
+    /// raises if user code (`user`) or supervisor code makes it. Returns None if it raises none, or if that
+    /// depends on more than the page tables and CR0: on EFLAGS.AC, or on an entry of the TLB.
+    pub fn known_page_fault(
+        &self,
+        memory: &Memory,
+        linear: u32,
+        access: Access,
+        user: bool,
+    ) -> Option<u32> {
+        let linear = u64::from(linear);
+        let cached = self.tlb.entry(Space::of(user), linear);
+        let is_cached = match access {
+            Access::Write => cached.for_write(linear, 1).is_some(),
+            Access::Read | Access::Fetch => cached.for_read(linear, 1).is_some(),
+        };
+        if !self.cr0.contains(Cr0::PG) || is_cached || self.notes_accesses {
+            return None;
+        }
+        let by = if user { By::User } else { By::Supervisor };
+        let reason = match self.find(memory, linear) {
+            Err(reason) => reason,
+            Ok(found) => {
+                let depends_on_ac =
+                    !user && self.cr4.contains(Cr4::SMAP) && found.rights & entry::USER != 0;
+                if depends_on_ac || self.allowed(&found, access, by).is_some() {
+                    return None;
+                }
+                code::PROTECTION
+            }
+        };
+        Some(self.fault_code(access, by) | reason)
     }
 
     /// Returns the mapping that was found, if it allows the access.

@@ -346,7 +346,7 @@ impl BlockBuilder<'_> {
         }
         let access = DeviceAccess::of(instruction, &self.mode);
         if let Some(access) =
-            access.filter(|access| access.reads_byte() && !access.needs_permission)
+            access.filter(|access| access.reads_byte() && !access.needs_permission())
         {
             if let Some(port) = access.port() {
                 self.emitter.load_number(Register::R8D, port.into());
@@ -363,24 +363,28 @@ impl BlockBuilder<'_> {
             self.emitter.load_number(Register::R8D, number);
             self.emitter.call(at::ACCESS_DEVICE);
         }
-        if access.is_some_and(|access| access.needs_permission) {
-            // The routine skips the jump if the access is refused.
+        if let Some(access) = access.filter(DeviceAccess::may_fault) {
+            // The routine skips the jump if the access faults.
             let done = self.emitter.unaligned_jump();
-            self.refuse_access(instruction, number);
+            self.raise_for_access(instruction, access, number);
             self.emitter.land(done);
         }
         self.begin_count();
     }
 
-    /// Raises #GP for `instruction`, which accesses a port that user code may not use. `number` is its index
-    /// in the list of instructions that blocks leave to the interpreter.
-    fn refuse_access(&mut self, instruction: &Instruction, number: u32) {
+    /// Raises the exception of `instruction`, whose `access` is refused by the I/O permission bit map or by the
+    /// page tables. `number` is its index in the list of instructions that blocks leave to the interpreter.
+    fn raise_for_access(&mut self, instruction: &Instruction, access: DeviceAccess, number: u32) {
         let info = info::TRANSFERS | number << info::OP_SHIFT;
         let eip = instruction.ip32();
         match self.mode.segmented {
             None => {
-                let refused = exceptions::refused_port();
-                transfers::raise(&mut self.emitter, eip, true, &refused, info);
+                let raised = if access.is_to_port() {
+                    exceptions::refused_port()
+                } else {
+                    exceptions::page_fault(access.is_user)
+                };
+                transfers::raise(&mut self.emitter, eip, access.is_user, &raised, info);
             }
             Some(segmented) if segmented.loading != Loading::Protected => {
                 self.call_monitor(instruction, &segmented);

@@ -62,6 +62,7 @@ fields! {
         ACCESS_DEVICE: access_device,
         READ_PORT: read_port,
         DEVICE_VALUE: device_value,
+        ERROR_CODE: error_code,
         FAR_OFFSET: far_offset,
         FAR_SELECTOR: far_selector,
         FAR_FOUND: far_found,

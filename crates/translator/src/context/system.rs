@@ -102,8 +102,9 @@ pub(crate) mod outcome {
     pub(crate) const LEAVES: u32 = 2;
     /// It has set or cleared ZF. The outcome has ZF in the same bit as EFLAGS.
     pub(crate) const SETS_ZERO: u32 = 4;
-    /// The access to a port raises #GP, and nothing has changed.
-    pub(crate) const REFUSED: u32 = 8;
+    /// The access to a port raises #GP, or the one to memory raises #PF; the registers have not changed, except
+    /// CR2.
+    pub(crate) const FAULTS: u32 = 8;
 }
 
 impl Context {

@@ -87,8 +87,9 @@ pub(crate) unsafe extern "sysv64" fn read_port() {
 /// Calls the engine to make the access of the instruction with index R8D in the list of those that blocks
 /// leave to the interpreter. The instruction must be the last one that was subtracted from the budget. Leaves
 /// it to the interpreter if the engine does not know where the access goes, or may not make it, if the
-/// numeric registers are in use, or if DF is set. If the access is one of user code to a port that it may not
-/// use, returns to the address after the jump that follows the call.
+/// numeric registers are in use, or if DF is set. If the access raises an exception that translated code can
+/// deliver ([`DeviceAccess::may_fault`](crate::access::DeviceAccess::may_fault)), returns to the address after
+/// the jump that follows the call.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn access_device() {
     naked_asm!(
@@ -123,7 +124,7 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         "2:",
         "test eax, eax",
         "jz 3f",
-        "cmp eax, {refused}",
+        "cmp eax, {faults}",
         "je 4f",
         "pop r8",
         "mov [r14 + {fault_rip}], r8",
@@ -144,7 +145,7 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         execute_access = sym execute_access,
         index_mask = const offset_of!(Context, index_mask),
         done = const outcome::DONE,
-        refused = const outcome::REFUSED,
+        faults = const outcome::FAULTS,
         jump_size = const JUMP_SIZE,
         fault_rip = const offset_of!(Context, fault_rip),
         reason = const offset_of!(Context, reason),

@@ -10,10 +10,11 @@ use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::{Devices, Exit};
+use ring3_x86::paging::Access;
 
 use super::Translator;
 use super::system::Running;
-use crate::access::To;
+use crate::access::{DeviceAccess, To};
 use crate::budget;
 use crate::code::block::{DeferredOp, MAX_INSTRUCTIONS};
 use crate::context::{Context, outcome};
@@ -67,11 +68,11 @@ impl Translator {
         let Some(to) = access.to(&self.context.gpr) else { return outcome::STOPPED };
         let width = access.width;
         if let To::Port(port) = to
-            && access.needs_permission
+            && access.needs_permission()
         {
             match self.may_use_port(cpu, memory, port, width) {
                 Some(true) => {}
-                Some(false) => return outcome::REFUSED,
+                Some(false) => return outcome::FAULTS,
                 None => return outcome::STOPPED,
             }
         }
@@ -84,7 +85,7 @@ impl Translator {
                 if access.reads_byte()
                     && let Some(value) = devices.peek_port(port)
                 {
-                    if !access.needs_permission {
+                    if !access.needs_permission() {
                         context.note_port_read(port, value);
                     }
                     context.finish_access(access, value.into());
@@ -93,8 +94,11 @@ impl Translator {
                 access.at_port(&context.gpr, port)
             }
             To::Linear(linear) => {
-                let Some(address) = device_pages.find(linear, access.writes()) else {
-                    return outcome::STOPPED;
+                let known =
+                    if access.is_user { None } else { device_pages.find(linear, access.writes()) };
+                let Some(address) = known else {
+                    let access = *access;
+                    return self.fault_at(cpu, memory, linear, access);
                 };
                 if *reads_register && devices.peek(address).is_some() {
                     // There is more to learn about the instruction.
@@ -139,6 +143,29 @@ impl Translator {
         self.context.resumed = 0;
         self.load_time(cpu, *allowed);
         outcome::DONE
+    }
+
+    /// Returns the outcome of `access`, which goes to no known page of a device but to `linear`.
+    fn fault_at(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &Memory,
+        linear: u32,
+        access: DeviceAccess,
+    ) -> u32 {
+        let kind = if access.writes() { Access::Write } else { Access::Read };
+        match cpu.known_page_fault(memory, linear, kind, access.is_user) {
+            Some(code) => {
+                cpu.cr2 = linear.into();
+                self.context.control[2] = linear;
+                self.context.error_code = code;
+                // An earlier fault is no longer the last one.
+                self.page_fault = None;
+                self.context.awaited = u64::MAX;
+                outcome::FAULTS
+            }
+            None => outcome::STOPPED,
+        }
     }
 
     /// Returns whether the user code that runs may use a port, if this can be found out.

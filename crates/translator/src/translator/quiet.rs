@@ -116,8 +116,8 @@ impl Translator {
             return Next::Exit(exit);
         }
         if self.interpreter.events() != events || !self.is_quiet(cpu, memory, was_asked) {
-            if self.ops[number].access.is_some_and(|access| access.needs_permission) {
-                // Perhaps it was refused. Then translated code raises the next exception by what is known of
+            if self.ops[number].access.is_some_and(|access| access.may_fault()) {
+                // Perhaps it has faulted. Then translated code raises the next exception by what is known of
                 // this one.
                 let Translator { descriptors, limits, context, .. } = self;
                 descriptors.note_transfer(cpu, memory, limits, context);
@@ -140,6 +140,7 @@ impl Translator {
         if let (Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. }, Some(access)) =
             (exit, &self.ops[number].access)
             && let Some(To::Linear(linear)) = access.to(&self.context.gpr)
+            && !access.is_user
         {
             self.device_pages.note(linear, *address, access.writes());
         }

@@ -43,6 +43,7 @@ mod interrupts;
 mod loops;
 mod neighbours;
 mod numeric_errors;
+mod page_faults;
 mod paging;
 mod pair;
 mod ports;

@@ -4,9 +4,9 @@
 //! the division by any other divisor, which may raise #DE, too.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
-use ring3_x86::exception::{Fault, vector};
+use ring3_x86::exception::vector;
 
-use super::exceptions::Raised;
+use super::exceptions::{ErrorCode, Raised};
 use super::numeric_errors::JRCXZ;
 use super::transfers;
 use crate::code::copy::rename;
@@ -43,7 +43,6 @@ pub(super) fn translate(
     emitter.leave(at::LEAVE_TO_CALL, eip, info);
     emitter.land(is_zero);
     emitter.restore_rcx();
-    let error =
-        Raised { fault: Fault::new(vector::DE), routine: at::EXCEPTION[usize::from(is_user)] };
+    let error = Raised::new(vector::DE, ErrorCode::Absent, is_user);
     transfers::raise(emitter, eip, is_user, &error, info | info::TRANSFERS);
 }

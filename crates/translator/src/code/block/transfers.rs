@@ -6,7 +6,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 
-use super::exceptions::{self, Raised};
+use super::exceptions::{self, ErrorCode, Raised};
 use super::virtual_8086::pop_program;
 use crate::code::emitter::{Emitter, in_window};
 use crate::code::segments::selector;
@@ -45,17 +45,17 @@ fn interrupt(emitter: &mut Emitter, instruction: &Instruction, is_user: bool, in
     let vector = if is_breakpoint { vector::BP } else { instruction.immediate8() };
     load_gate(emitter, vector);
     emitter.leave(at::INTERRUPT[privilege], instruction.ip32(), info);
-    enter_handler(emitter, instruction.next_ip32(), is_user, None);
+    enter_handler(emitter, instruction.next_ip32(), is_user, ErrorCode::Absent);
 }
 
 /// Translates the delivery of `raised` by the instruction at `eip`. `info` describes the instruction for the
 /// case that it is left to the interpreter.
 pub(super) fn raise(emitter: &mut Emitter, eip: u32, is_user: bool, raised: &Raised, info: u32) {
-    load_gate(emitter, raised.fault.vector);
+    load_gate(emitter, raised.vector);
     emitter.leave(raised.routine, eip, info);
     // A fault pushes RF (SDM vol. 3, 19.3.1.1).
     emitter.add(Register::R9D, Register::R9, Eflags::RF.bits() as i32);
-    enter_handler(emitter, eip, is_user, raised.fault.error_code);
+    enter_handler(emitter, eip, is_user, raised.error_code);
 }
 
 /// Loads R10D with the offset in the IDT of the gate of `vector`.
@@ -66,7 +66,7 @@ fn load_gate(emitter: &mut Emitter, vector: u8) {
 
 /// Pushes what an interrupt or an exception pushes on the stack at R10D, with EFLAGS in R9D and the return
 /// address `eip`, and enters the handler.
-fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool, error_code: Option<u32>) {
+fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool, error_code: ErrorCode) {
     let mut offset = 0;
     let mut element = || {
         offset -= 4;
@@ -81,8 +81,16 @@ fn enter_handler(emitter: &mut Emitter, eip: u32, is_user: bool, error_code: Opt
     emitter.load_word(Register::R8D, selector(Register::CS));
     emitter.store(element(), Register::R8D);
     emitter.store_number(element(), eip);
-    if let Some(error_code) = error_code {
-        emitter.store_number(element(), error_code);
+    match error_code {
+        ErrorCode::Absent => {}
+        ErrorCode::Zero => emitter.store_number(element(), 0),
+        ErrorCode::Found => {
+            let found = MemoryOperand::with_base_displ(Register::R14, at::ERROR_CODE.into());
+            emitter.load(Register::R8D, found);
+            emitter.store(element(), Register::R8D);
+        }
+    }
+    if !matches!(error_code, ErrorCode::Absent) {
         // The routine expects the frame without it.
         emitter.add(Register::R10D, Register::R10, -4);
     }

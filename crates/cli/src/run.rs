@@ -452,15 +452,17 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     };
     let image = read("kernel", path)?;
     let module = |path: &PathBuf| -> Result<Module, RunError> {
-        let contents = read("initial RAM disk", path)?;
+        let contents = read("initial RAM disk", path)?.into();
         Ok(Module { name: path.display().to_string(), contents })
     };
     let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
-    let kernel = Kernel { image, modules, command_line: arguments.append.clone() };
-    if arguments.bios.is_some() && multiboot::is_multiboot(&kernel.image) {
+    if arguments.bios.is_some() && multiboot::is_multiboot(&image) {
         return Err(RunError::MultibootByFirmware(path.clone()));
     }
-    if arguments.bios.is_some() || linux::needs_firmware(&kernel.image) {
+    let needs_firmware = linux::needs_firmware(&image);
+    let (image, command_line) = (image.into(), arguments.append.clone());
+    let kernel = Kernel { image, modules, command_line };
+    if arguments.bios.is_some() || needs_firmware {
         let missing = || RunError::NoFirmwareForKernel(path.clone());
         let (_, software) = firmware(arguments.bios.as_deref(), Some(kernel), missing)?;
         return Ok((path.clone(), software));
@@ -471,9 +473,9 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
 /// Returns Tern, and its name for messages.
 fn tern(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     let System { kernel, archive } = TERN.ok_or(RunError::NoTern)?;
-    let module = Module { name: "tern.img".to_owned(), contents: archive.to_vec() };
+    let module = Module { name: "tern.img".to_owned(), contents: archive.to_vec().into() };
     let kernel = Kernel {
-        image: kernel.to_vec(),
+        image: kernel.to_vec().into(),
         modules: vec![module],
         command_line: arguments.append.clone(),
     };

@@ -19,6 +19,11 @@
 //! | 48 | 4 | CRC-32 of the index |
 //!
 //! The index ([`Index`]) is CBOR (RFC 8949). It names all [`Part`]s.
+//!
+//! # Versions
+//!
+//! * 1: the index contains the kernel and its files. Such files are still read.
+//! * 2: kernel and files are parts of their own, since only a reset of the machine needs them.
 
 use std::path::PathBuf;
 
@@ -30,15 +35,19 @@ use serde::{Deserialize, Serialize};
 /// The first bytes of the file. A transfer that changes ends of lines is noticed by them.
 pub const MAGIC: &[u8; 16] = b"ring3 snapshot\r\n";
 /// The version that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The first version that has kernel and files as parts of their own.
+pub(crate) const WITH_FILES: u32 = 2;
 /// Length of the header in bytes; the rest of it is zero.
 pub const HEADER_LEN: usize = 4096;
 /// Offset of the contents of memory, a multiple of a page of the host.
 pub const MEMORY_AT: u64 = HEADER_LEN as u64;
 /// Upper bound of the bytes of a part.
 pub const PART_MAX: usize = 1 << 20;
-/// Upper bound of the bytes of the index, which contains the kernel and its RAM disk.
+/// Upper bound of the bytes of the index, which contains the kernel and its RAM disk in version 1.
 pub const INDEX_MAX: u64 = 1 << 30;
+/// Upper bound of the bytes of the kernel, and of each file for it.
+pub const FILE_MAX: u64 = 1 << 30;
 
 /// The numbers of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +98,12 @@ impl Header {
 /// The index, with the machine by value or by reference.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Index<M> {
-    /// The machine, without the contents of memory.
+    /// The machine, without the contents of memory, and without the kernel and its files if these are in
+    /// `files`.
     pub(crate) machine: M,
+    /// The kernel and its files, each in parts that follow each other from offset 0 on. Empty in version 1.
+    #[serde(default)]
+    pub(crate) files: Vec<Vec<Part>>,
     /// The time at which it was saved, in seconds since 1970-01-01 UTC.
     pub(crate) saved_at: u64,
     /// Size of memory in bytes: RAM, the display's memory and ROMs.
@@ -100,10 +113,10 @@ pub(crate) struct Index<M> {
     pub(crate) drives: Vec<SavedDrive>,
 }
 
-/// Consecutive bytes of memory or of a disk.
+/// Consecutive bytes of memory, of a disk or of a file for the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// The offset of the first byte in memory or on the disk.
+    /// The offset of the first byte in memory, on the disk or in the file.
     pub(crate) to: u64,
     /// The number of bytes, at most [`PART_MAX`].
     pub(crate) len: u32,

@@ -5,7 +5,7 @@
 //! file; the machine is made from it by [`Vm::restore`](ring3_vm::Vm::restore).
 //!
 //! * [`mod@format`] is the layout of the file;
-//! * `writer` keeps a moment of a machine, `reader` reads it;
+//! * `writer` keeps a moment of a machine, `reader` reads it by its `parts`;
 //! * `drives` opens the disks again, `loader` lets a machine that runs go on as the one in a file ([`load`]).
 //!
 //! # Disks
@@ -18,14 +18,16 @@
 //!
 //! The file gets its name when it is complete and on disk: whatever happens before, an older file of this
 //! name stays as it is. A file that was cut is refused, and so is one whose header or index has changed. The
-//! other parts have checksums too, but memory that is mapped ([`Snapshot::give_memory`]) is not compared with
-//! them, since that would read all of it: [`Snapshot::check`] does so.
+//! other parts have checksums too, which are compared when a part is read: the kernel and its files when the
+//! machine is reset. Only memory that is mapped ([`Snapshot::give_memory`]) is not compared with them, since
+//! that would read all of it: [`Snapshot::check`] does so.
 #![forbid(unsafe_code)]
 
 mod drives;
 mod error;
 pub mod format;
 mod loader;
+mod parts;
 mod reader;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,11 @@
 //! Reads the file of a saved machine.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 
-use flate2::read::DeflateDecoder;
 use ring3_block::{Image, OpenOptions, SnapshotAct};
 use ring3_core::disk::SECTOR_SIZE;
 use ring3_vm::drives::KeptDisk;
@@ -15,13 +14,14 @@ use ring3_vm::{Control, SavedMachine, Vm};
 use crate::error::OpenError;
 use crate::format::{
     HEADER_LEN, Header, INDEX_MAX, Index, MEMORY_AT, PART_MAX, Part, SavedDrive, VERSION,
+    WITH_FILES,
 };
+use crate::parts::{KeptFile, Parts};
 
 /// The file of a saved machine.
 #[derive(Debug)]
 pub struct Snapshot {
-    path: PathBuf,
-    file: File,
+    parts: Parts,
     /// Its length in bytes.
     len: u64,
     index: Index<SavedMachine>,
@@ -63,7 +63,7 @@ impl Snapshot {
         if crc32fast::hash(&bytes) != header.index_crc {
             return Err(damaged("its index has changed"));
         }
-        let index: Index<SavedMachine> =
+        let mut index: Index<SavedMachine> =
             ciborium::from_reader(&*bytes).map_err(|error| damaged(&error.to_string()))?;
         let of_disks = index.drives.iter().flat_map(|drive| &drive.written);
         let is_possible = |part: &Part| {
@@ -80,7 +80,16 @@ impl Snapshot {
         {
             return Err(damaged("its index names parts that are not in the file"));
         }
-        Ok(Snapshot { path: path.to_owned(), file, len, index })
+        let parts = Parts { path: path.to_owned(), file: Arc::new(file) };
+        let kept =
+            index.files.iter().map(|file| KeptFile::bytes_in(parts.clone(), file, is_possible));
+        let kept = kept.collect::<Option<Vec<_>>>();
+        let is_complete =
+            kept.is_some_and(|kept| header.version < WITH_FILES || index.machine.give_files(kept));
+        if !is_complete {
+            return Err(damaged("its index names files that it does not have"));
+        }
+        Ok(Snapshot { parts, len, index })
     }
 
     /// Returns the machine, without the contents of memory.
@@ -120,17 +129,19 @@ impl Snapshot {
         let is_in_place = |part: &Part| part.stored == part.len && part.at == MEMORY_AT + part.to;
         let Index { memory, memory_len, .. } = &self.index;
         let is_there = self.len.checked_sub(MEMORY_AT).is_some_and(|len| len >= *memory_len);
-        (is_there && memory.iter().all(is_in_place)).then_some((&self.file, MEMORY_AT))
+        (is_there && memory.iter().all(is_in_place)).then_some((&*self.parts.file, MEMORY_AT))
     }
 
     /// Fills `memory`, which is all zero, with the contents of memory.
     pub fn fill_memory(&self, memory: &mut [u8]) -> Result<(), OpenError> {
         if memory.len() as u64 != self.index.memory_len {
-            return Err(self.damaged("the machine has other memory than its configuration says"));
+            return Err(self
+                .parts
+                .damaged("the machine has other memory than its configuration says"));
         }
         for part in &self.index.memory {
             let start = part.to as usize;
-            self.read(part, &mut memory[start..start + part.len as usize])?;
+            self.parts.read(part, &mut memory[start..start + part.len as usize])?;
         }
         Ok(())
     }
@@ -144,8 +155,9 @@ impl Snapshot {
     ) -> Result<(), OpenError> {
         for part in &drive.written {
             let mut bytes = vec![0; part.len as usize];
-            self.read(part, &mut bytes)?;
-            write(part.to / SECTOR_SIZE as u64, bytes).map_err(|source| self.fails(source))?;
+            self.parts.read(part, &mut bytes)?;
+            write(part.to / SECTOR_SIZE as u64, bytes)
+                .map_err(|source| self.parts.fails(source))?;
         }
         Ok(())
     }
@@ -154,8 +166,9 @@ impl Snapshot {
     pub fn check(&self) -> Result<(), OpenError> {
         let of_disks = self.index.drives.iter().flat_map(|drive| &drive.written);
         let mut bytes = vec![0; PART_MAX];
-        for part in self.index.memory.iter().chain(of_disks) {
-            self.read(part, &mut bytes[..part.len as usize])?;
+        let of_files = self.index.files.iter().flatten();
+        for part in self.index.memory.iter().chain(of_disks).chain(of_files) {
+            self.parts.read(part, &mut bytes[..part.len as usize])?;
         }
         Ok(())
     }
@@ -180,11 +193,11 @@ impl Snapshot {
             // Nobody is there any more who could be told of an error.
             let _ = sender.send(dropped);
         });
-        asked.map_err(|error| self.fails(io::Error::other(error)))?;
+        asked.map_err(|error| self.parts.fails(io::Error::other(error)))?;
         if let Ok(dropped) = receiver.recv() {
             dropped?;
         }
-        std::fs::remove_file(&self.path).map_err(|source| self.fails(source))
+        std::fs::remove_file(&self.parts.path).map_err(|source| self.parts.fails(source))
     }
 
     /// Deletes the file, and before it the snapshots in disks that belong to it. No machine may use the disks.
@@ -200,38 +213,6 @@ impl Snapshot {
             }
             image.close()?;
         }
-        std::fs::remove_file(&self.path).map_err(|source| self.fails(source))
-    }
-
-    fn read(&self, part: &Part, bytes: &mut [u8]) -> Result<(), OpenError> {
-        let is_packed = part.stored < part.len;
-        let mut packed = vec![0; if is_packed { part.stored as usize } else { 0 }];
-        let stored = if is_packed { &mut *packed } else { &mut *bytes };
-        self.file.read_exact_at(stored, part.at).map_err(|source| self.fails(source))?;
-        if crc32fast::hash(stored) != part.crc {
-            return Err(
-                self.damaged(&format!("{} bytes at {:#x} have changed", part.stored, part.at))
-            );
-        }
-        if is_packed {
-            let mut decoder = DeflateDecoder::new(&*packed);
-            let is_whole = decoder.read_exact(bytes).is_ok()
-                && decoder.read(&mut [0]).is_ok_and(|more| more == 0);
-            if !is_whole {
-                return Err(self.damaged(&format!(
-                    "{} bytes at {:#x} cannot be unpacked",
-                    part.stored, part.at
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn fails(&self, source: io::Error) -> OpenError {
-        OpenError::Read { path: self.path.clone(), source }
-    }
-
-    fn damaged(&self, reason: &str) -> OpenError {
-        OpenError::Damaged { path: self.path.clone(), reason: reason.to_owned() }
+        std::fs::remove_file(&self.parts.path).map_err(|source| self.parts.fails(source))
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use ciborium::Value;
 use proptest::prelude::*;
 use ring3_block::{CreateOptions, Format, Image, OpenOptions};
 use ring3_core::device::DeviceId;
@@ -12,9 +13,12 @@ use ring3_core::disk::{DiskOperation, DriveId};
 use ring3_devices::ide::{DriveKind, DriveModel};
 use ring3_disk::{Access, ImageFile, ImageOptions, Overlay};
 use ring3_vm::drives::{Attachment, Drive, KeptDisk};
-use ring3_vm::{Config, Console, Control, EngineChoice, SavedMachine, Software, Vm, door};
+use ring3_vm::{
+    Config, Console, Control, EngineChoice, Kernel, Module, SavedMachine, Software, Vm, door,
+};
 
 use super::*;
+use crate::format::{HEADER_LEN, Header};
 
 /// Firmware that fills 64 KiB of memory with its own bytes and then halts for ever.
 fn firmware() -> Software {
@@ -49,8 +53,7 @@ struct Running {
 
 impl Running {
     fn new(drives: Vec<Arc<dyn Drive>>) -> Running {
-        let (sender, mut door) = door();
-        let thread = thread::spawn(move || {
+        Running::of(|| {
             let mut config = Config { memory_bytes: 2 << 20, ..Config::default() };
             for (drive, place) in drives.iter().zip(&mut config.ide) {
                 let kind = DriveKind::Disk(drive.medium().unwrap());
@@ -62,6 +65,14 @@ impl Running {
                 let at = DriveId::new(DeviceId::IDE, unit);
                 vm.attach_drive(at, Attachment::new(drive)).unwrap();
             }
+            vm
+        })
+    }
+
+    fn of(make: impl FnOnce() -> Vm + Send + 'static) -> Running {
+        let (sender, mut door) = door();
+        let thread = thread::spawn(move || {
+            let mut vm = make();
             vm.run(&mut door, &mut Nowhere).unwrap();
             (vm.save(), vm.fill_memory(|memory| memory.to_vec()))
         });
@@ -147,6 +158,121 @@ fn machines_from_one_file_change_only_their_own_memory() {
         snapshot.check().unwrap();
         assert!(fs::read(&file).unwrap() == before);
     }
+}
+
+/// Bytes that cannot be compressed.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let next = || {
+        state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// A machine with a kernel that halts for ever, and a module of 3 MiB.
+fn with_kernel() -> Vm {
+    let (magic, has_addresses, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
+    let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(has_addresses);
+    let header = [magic, has_addresses, checksum, start, start, 0, 0, start + 32];
+    let code = [header.map(u32::to_le_bytes).as_flattened(), &[0xfa, 0xf4]].concat();
+    let module = Module { name: "module".to_owned(), contents: noise(3 << 20).into() };
+    let kernel = Kernel { image: code.into(), modules: vec![module], command_line: String::new() };
+    let config = Config { memory_bytes: 8 << 20, ..Config::default() };
+    Vm::with_engine(config, Software::Kernel(kernel), EngineChoice::Interpreter).unwrap()
+}
+
+/// Makes the machine in `file`.
+fn restore(file: &Path) -> (Snapshot, Vm) {
+    let snapshot = Snapshot::open(file).unwrap();
+    let mut vm = Vm::restore(snapshot.machine(), EngineChoice::Interpreter).unwrap();
+    snapshot.give_memory(&mut vm).unwrap();
+    (snapshot, vm)
+}
+
+/// Resets the machine, and ends it.
+fn reset(vm: &mut Vm) -> Result<(), String> {
+    let (sender, mut door) = door();
+    let control = sender.control();
+    let person = thread::spawn(move || {
+        control.reset();
+        control.quit();
+    });
+    let ended = vm.run(&mut door, &mut Nowhere).map(drop).map_err(|error| error.to_string());
+    person.join().unwrap();
+    ended
+}
+
+/// A damaged kernel or module does no harm before a reset, which shows that nobody has read it.
+#[test]
+fn the_kernel_and_its_files_are_read_at_a_reset() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("saved");
+    for compress in [false, true] {
+        let machine = Running::of(with_kernel).halted();
+        save(&machine.control, &file, SaveOptions { compress }).unwrap();
+        let (_, expected) = machine.end();
+        let restored = || {
+            let (snapshot, mut vm) = restore(&file);
+            assert!(vm.fill_memory(|memory| memory == expected));
+            (snapshot, vm)
+        };
+        let (snapshot, mut vm) = restored();
+        snapshot.check().unwrap();
+        assert_eq!(reset(&mut vm), Ok(()));
+        assert!(vm.fill_memory(|memory| memory == expected));
+        // A restored machine is saved with its files, which are still in the older file.
+        let again = Running::of({
+            let file = file.clone();
+            move || restore(&file).1
+        });
+        save(&again.control, &file, SaveOptions { compress }).unwrap();
+        again.end();
+        assert_eq!(reset(&mut restored().1), Ok(()));
+
+        let mut bytes = fs::read(&file).unwrap();
+        let end_of_module = noise(3 << 20).split_off((3 << 20) - 64);
+        let at = bytes.windows(64).rposition(|window| window == end_of_module).unwrap();
+        bytes[at] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        let (snapshot, mut vm) = restored();
+        assert!(matches!(snapshot.check(), Err(OpenError::Damaged { .. })));
+        let error = reset(&mut vm).unwrap_err();
+        assert!(error.contains("is damaged") && error.lines().count() == 1, "{error}");
+    }
+}
+
+/// Files of version 1 have the kernel in their index.
+#[test]
+fn a_file_of_version_1_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("saved");
+    let machine = Running::of(with_kernel).halted();
+    save(&machine.control, &file, SaveOptions::default()).unwrap();
+    let (_, expected) = machine.end();
+    let snapshot = Snapshot::open(&file).unwrap();
+    let mut bytes = fs::read(&file).unwrap();
+    let header = Header::of(bytes.first_chunk().unwrap()).unwrap().0;
+    let index_at = header.index_at as usize;
+    let mut index: Value = ciborium::from_reader(&bytes[index_at..]).unwrap();
+    for (key, value) in index.as_map_mut().unwrap() {
+        if key.as_text() == Some("machine") {
+            *value = Value::serialized(snapshot.machine()).unwrap();
+        }
+    }
+    index.as_map_mut().unwrap().retain(|(key, _)| key.as_text() != Some("files"));
+    bytes.truncate(index_at);
+    ciborium::into_writer(&index, &mut bytes).unwrap();
+    let index_len = (bytes.len() - index_at) as u64;
+    assert!(index_len > 3 << 20 && header.index_len < 1 << 16);
+    let (file_len, index_crc) = (bytes.len() as u64, crc32fast::hash(&bytes[index_at..]));
+    let header = Header { version: 1, file_len, index_len, index_crc, ..header };
+    bytes[..HEADER_LEN].copy_from_slice(&header.bytes());
+    fs::write(&file, bytes).unwrap();
+    let (snapshot, mut vm) = restore(&file);
+    snapshot.check().unwrap();
+    assert_eq!(reset(&mut vm), Ok(()));
+    assert!(vm.fill_memory(|memory| memory == expected));
 }
 
 #[test]

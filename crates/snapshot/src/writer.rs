@@ -12,7 +12,8 @@ use ring3_block::storage::{HostFile, Storage};
 use ring3_block::{Unfinished, remove_left};
 use ring3_vm::control::{DriveInfo, Ended, KeepError, Moment};
 use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk};
-use ring3_vm::{Control, SavedMachine};
+use ring3_vm::file_bytes::START_LEN;
+use ring3_vm::{Control, FileBytes, SavedMachine};
 
 use crate::error::SaveError;
 use crate::format::{HEADER_LEN, Header, Index, MEMORY_AT, PART_MAX, Part, SavedDrive, VERSION};
@@ -118,7 +119,7 @@ impl Writer<'_> {
 
     /// Writes everything. Returns the bytes of memory that are not zero.
     fn write(&mut self, moment: Moment<'_>, name: &str, saved_at: u64) -> Result<u64, Failure> {
-        let Moment { machine, memory, drives } = moment;
+        let Moment { mut machine, memory, drives } = moment;
         let memory_len = memory.len() as u64;
         let parts = self.write_memory(memory)?;
         let written = parts.iter().map(|part| u64::from(part.len)).sum();
@@ -126,8 +127,10 @@ impl Writer<'_> {
             .iter()
             .map(|(info, drive)| self.write_drive(info, &**drive, name))
             .collect::<Result<_, Failure>>()?;
+        let files = machine.take_files();
+        let files = files.iter().map(|file| self.write_file(file)).collect::<io::Result<_>>()?;
         let index: Index<&SavedMachine> =
-            Index { machine: &machine, saved_at, memory_len, memory: parts, drives };
+            Index { machine: &machine, files, saved_at, memory_len, memory: parts, drives };
         let mut bytes = Vec::new();
         ciborium::into_writer(&index, &mut bytes).map_err(io::Error::other)?;
         let index_at = self.end;
@@ -161,6 +164,20 @@ impl Writer<'_> {
             }
         }
         Ok(parts)
+    }
+
+    /// Writes a file that the guest starts from. What is needed without a reset is a part of its own.
+    fn write_file(&mut self, file: &FileBytes) -> io::Result<Vec<Part>> {
+        let bytes = file.read().map_err(io::Error::other)?;
+        let (start, rest) = bytes.split_at(bytes.len().min(START_LEN));
+        let pieces = start.chunks(PART_MAX).chain(rest.chunks(PART_MAX));
+        let mut to = 0;
+        let parts = pieces.map(|piece| {
+            let part = self.append(to, piece)?;
+            to += piece.len() as u64;
+            Ok(part)
+        });
+        parts.collect()
     }
 
     fn write_drive(

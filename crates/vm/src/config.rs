@@ -12,6 +12,7 @@ use ring3_x86::guest_tools::GuestTools;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::file_bytes::FileBytes;
 use crate::linux::seed::SEED_LEN;
 
 /// The configuration of a machine: everything that its board is built from. It can be kept beside a saved
@@ -262,14 +263,25 @@ impl Software {
             Software::Firmware { kernel, .. } => kernel.as_ref(),
         }
     }
+
+    /// Returns the files of the kernel, itself first.
+    pub(crate) fn files(&mut self) -> impl Iterator<Item = &mut FileBytes> {
+        let kernel = match self {
+            Software::Kernel(kernel) => Some(kernel),
+            Software::Firmware { kernel, .. } => kernel.as_mut(),
+        };
+        kernel.into_iter().flat_map(|kernel| {
+            let modules = kernel.modules.iter_mut().map(|module| &mut module.contents);
+            std::iter::once(&mut kernel.image).chain(modules)
+        })
+    }
 }
 
 /// A kernel that is started from files of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kernel {
     /// The contents of the kernel file: a Linux bzImage, or a kernel with a Multiboot header.
-    #[serde(with = "serde_bytes")]
-    pub image: Vec<u8>,
+    pub image: FileBytes,
     /// Files that it gets: the initial RAM disk of Linux, which can be several files one after the other, or
     /// the modules of a Multiboot kernel.
     pub modules: Vec<Module>,
@@ -283,8 +295,7 @@ pub struct Module {
     /// The text that describes it to a Multiboot kernel: by custom its path and arguments.
     pub name: String,
     /// Its contents.
-    #[serde(with = "serde_bytes")]
-    pub contents: Vec<u8>,
+    pub contents: FileBytes,
 }
 
 /// The reasons why there can be no machine with a configuration.

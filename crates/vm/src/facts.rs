@@ -1,16 +1,17 @@
 //! The facts that the machine tells its software by fw_cfg, whether that is firmware or not. Keys and names
 //! are QEMU's, since software for emulators knows those (QEMU, docs/specs/fw_cfg.rst).
 
-use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ring3_devices::fw_cfg::{FILES_MAX, FwCfg, NAME_LEN, key};
+use tracing::error;
 
 use crate::acpi;
 use crate::board::nic_slot;
 use crate::cards::virtio_disk_slot;
 use crate::config::{BootDevice, Config, ConfigError, Kernel, Software};
+use crate::file_bytes::FileBytes;
 use crate::kernel;
 use crate::linux::by_firmware;
 use crate::machine::VmError;
@@ -21,7 +22,7 @@ use crate::smbios;
 const E820_RAM: u32 = 1;
 
 /// Returns the facts about the machine of `config`, which starts with `software`.
-pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCfg, VmError> {
+pub(crate) fn describe(config: &Config, software: &Software) -> Result<FwCfg, VmError> {
     let mut fw_cfg = FwCfg::default();
     fw_cfg.set(key::UUID, config.uuid.unwrap_or_default().to_vec());
     fw_cfg.set(key::MEMORY_SIZE, config.memory_bytes.to_le_bytes().to_vec());
@@ -64,21 +65,42 @@ pub(crate) fn describe(config: &Config, software: &Arc<Software>) -> Result<FwCf
     Ok(fw_cfg)
 }
 
-/// A part of the kernel's file, or of one of its modules, which fw_cfg shares with the machine.
-struct Part {
-    software: Arc<Software>,
+/// A part of the kernel's file, which fw_cfg shares with the machine.
+struct KernelPart {
+    image: FileBytes,
     range: Range<usize>,
-    module: Option<usize>,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for KernelPart {
     fn as_ref(&self) -> &[u8] {
-        let file = self.software.any_kernel().and_then(|kernel| match self.module {
-            None => Some(&kernel.image),
-            Some(index) => kernel.modules.get(index).map(|module| &module.contents),
-        });
-        file.and_then(|file| file.get(self.range.clone())).unwrap_or_default()
+        read(&self.image).get(self.range.clone()).unwrap_or_default()
     }
+}
+
+/// The initial RAM disk, which is joined when the guest first reads it.
+struct InitialRamDisk {
+    files: Vec<FileBytes>,
+    joined: OnceLock<Vec<u8>>,
+}
+
+impl AsRef<[u8]> for InitialRamDisk {
+    fn as_ref(&self) -> &[u8] {
+        if let [file] = &*self.files {
+            return read(file);
+        }
+        self.joined.get_or_init(|| {
+            let files: Vec<_> = self.files.iter().map(read).collect();
+            kernel::initial_ram_disk(&files).into_owned()
+        })
+    }
+}
+
+/// Returns the bytes of a file. The guest finds none if they cannot be read any more.
+fn read(file: &FileBytes) -> &[u8] {
+    file.get().unwrap_or_else(|error| {
+        error!("the guest does not find its files in fw_cfg: {error}");
+        &[]
+    })
 }
 
 /// The name of the ROM that starts a kernel, as SeaBIOS calls it in its boot order.
@@ -90,29 +112,31 @@ const KERNEL_ROM_BOOTS: &str = "/rom@genroms/kernel.bin";
 fn tell_of_kernel(
     fw_cfg: &mut FwCfg,
     config: &Config,
-    software: &Arc<Software>,
+    software: &Software,
     kernel: &Kernel,
 ) -> Result<(), VmError> {
     let command_line = [kernel.command_line.as_bytes(), &[0]].concat();
     fw_cfg.set(key::COMMAND_LINE_SIZE, number(command_line.len()));
     fw_cfg.set(key::COMMAND_LINE_DATA, command_line);
     let has_firmware = software.kernel().is_none();
-    if !has_firmware && multiboot::is_multiboot(&kernel.image) {
+    let Kernel { image, modules, command_line } = kernel;
+    let start = image.start()?;
+    if !has_firmware && multiboot::is_multiboot(&start) {
         return Ok(());
     }
-    let initrd = kernel::initial_ram_disk(&kernel.modules);
-    let initrd_len = initrd.len() as u64;
-    let planned =
-        by_firmware::plan(&kernel.image, initrd_len, &kernel.command_line, config.memory_bytes);
+    let files: Vec<_> = modules.iter().map(|module| module.contents.clone()).collect();
+    let initrd_len = kernel::initial_ram_disk_len(files.iter().map(FileBytes::len));
+    let (image_len, ram) = (image.len(), config.memory_bytes);
+    let planned = by_firmware::plan(&start, image_len as u64, initrd_len as u64, command_line, ram);
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) if has_firmware => return Err(error.into()),
         // If the kernel is started without firmware, loading it reports the error.
         Err(_) => return Ok(()),
     };
-    let code_len = kernel.image.len() - plan.code_start;
+    let code_len = image_len - plan.code_start;
     if has_firmware {
-        let rom = by_firmware::rom(&plan, code_len as u32, initrd.len() as u32);
+        let rom = by_firmware::rom(&plan, code_len as u32, initrd_len as u32);
         fw_cfg.add_file(KERNEL_ROM, rom);
     }
     fw_cfg.set(key::SETUP_ADDRESS, plan.setup_address.to_le_bytes().to_vec());
@@ -121,21 +145,12 @@ fn tell_of_kernel(
     fw_cfg.set(key::COMMAND_LINE_ADDRESS, plan.command_line_address.to_le_bytes().to_vec());
     fw_cfg.set(key::KERNEL_ADDRESS, plan.code_address.to_le_bytes().to_vec());
     fw_cfg.set(key::KERNEL_SIZE, number(code_len));
-    let code = plan.code_start..kernel.image.len();
-    let software = Arc::clone(software);
-    fw_cfg.share(
-        key::KERNEL_DATA,
-        Arc::new(Part { software: Arc::clone(&software), range: code, module: None }),
-    );
+    let (image, range) = (image.clone(), plan.code_start..image_len);
+    fw_cfg.share(key::KERNEL_DATA, Arc::new(KernelPart { image, range }));
     fw_cfg.set(key::INITRD_ADDRESS, plan.initrd_address.to_le_bytes().to_vec());
-    fw_cfg.set(key::INITRD_SIZE, number(initrd.len()));
-    match initrd {
-        Cow::Borrowed(initrd) => {
-            let range = 0..initrd.len();
-            fw_cfg.share(key::INITRD_DATA, Arc::new(Part { software, range, module: Some(0) }));
-        }
-        Cow::Owned(initrd) => fw_cfg.set(key::INITRD_DATA, initrd),
-    }
+    fw_cfg.set(key::INITRD_SIZE, number(initrd_len));
+    let initrd = InitialRamDisk { files, joined: OnceLock::new() };
+    fw_cfg.share(key::INITRD_DATA, Arc::new(initrd));
     Ok(())
 }
 
@@ -175,12 +190,12 @@ mod tests {
     }
 
     fn started_with(kernel: Kernel) -> FwCfg {
-        describe(&Config::default(), &Arc::new(Software::Kernel(kernel))).unwrap()
+        describe(&Config::default(), &Software::Kernel(kernel)).unwrap()
     }
 
     #[test]
     fn a_guest_without_firmware_finds_the_items_of_kvm_unit_tests() {
-        let mut fw_cfg = started_with(Kernel { image: vec![0xf4], ..Kernel::default() });
+        let mut fw_cfg = started_with(Kernel { image: vec![0xf4].into(), ..Kernel::default() });
         assert_eq!(item(&mut fw_cfg, key::PROCESSORS, 2), [1, 0]);
         assert_eq!(item(&mut fw_cfg, key::MAX_PROCESSORS, 2), [1, 0]);
         assert_eq!(item(&mut fw_cfg, key::MEMORY_SIZE, 8), (128u64 << 20).to_le_bytes());
@@ -189,9 +204,10 @@ mod tests {
     #[test]
     fn the_kernel_and_its_files_are_items() {
         let image = crate::linux::tests::kernel_of(&[0xcc; 32]);
-        let module = |contents: &[u8]| Module { name: "m".into(), contents: contents.to_vec() };
+        let module =
+            |contents: &[u8]| Module { name: "m".into(), contents: contents.to_vec().into() };
         let kernel = Kernel {
-            image: image.clone(),
+            image: image.clone().into(),
             modules: vec![module(b"disk")],
             command_line: "quiet".into(),
         };
@@ -216,7 +232,7 @@ mod tests {
             let file = |name: &&str| FwCfgFile { name: (*name).to_owned(), contents: vec![1] };
             let fw_cfg_files = names.iter().map(file).collect();
             let config = Config { fw_cfg_files, ..Config::default() };
-            describe(&config, &Arc::new(Software::Kernel(Kernel::default())))
+            describe(&config, &Software::Kernel(Kernel::default()))
         };
         assert!(with(&["opt/a", "opt/b"]).is_ok_and(|fw_cfg| fw_cfg.has_file("opt/b")));
         assert!(with(&[&"x".repeat(NAME_LEN - 1)]).is_ok());

@@ -8,7 +8,8 @@ use ring3_x86::cpuid::Features;
 use ring3_x86::segment::TableRegister;
 
 use crate::acpi::PCI_WINDOW;
-use crate::config::{Kernel, Module};
+use crate::config::Kernel;
+use crate::file_bytes::UnreadableFile;
 use crate::kernel_file::{self, KernelFile};
 use crate::linux::seed::SEED_LEN;
 use crate::linux::{self, LinuxImage};
@@ -33,8 +34,11 @@ pub(crate) fn start(
         let address_bits = cpu.model.physical_address_bits();
         cpu.msrs.mtrrs.set_as_firmware_does(PCI_WINDOW.0, address_bits);
     }
+    let image = image.get()?;
+    let named = modules.iter().map(|module| Ok((module.name.as_str(), module.contents.get()?)));
+    let modules = named.collect::<Result<Vec<_>, UnreadableFile>>()?;
     if kernel_file::recognize(image) == KernelFile::Multiboot {
-        let entry = multiboot::load(memory, image, modules, command_line, has_display)?;
+        let entry = multiboot::load(memory, image, &modules, command_line, has_display)?;
         cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
         cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
         cpu.set_gpr(reg::BX, entry.information.into());
@@ -42,7 +46,8 @@ pub(crate) fn start(
         cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit };
         return Ok(());
     }
-    let initrd = initial_ram_disk(modules);
+    let files: Vec<&[u8]> = modules.iter().map(|(_, contents)| *contents).collect();
+    let initrd = initial_ram_disk(&files);
     let initrd = (!modules.is_empty()).then_some(&*initrd);
     let image = LinuxImage { kernel: image, initrd, command_line };
     let entry = linux::load(memory, &image, Some(rsdp))?;
@@ -59,14 +64,19 @@ pub(crate) fn start(
 }
 
 /// Joins the files, each at a multiple of four bytes, as Linux expects them.
-pub(crate) fn initial_ram_disk(modules: &[Module]) -> Cow<'_, [u8]> {
-    if let [module] = modules {
-        return Cow::Borrowed(&module.contents);
+pub(crate) fn initial_ram_disk<'a>(files: &[&'a [u8]]) -> Cow<'a, [u8]> {
+    if let [file] = files {
+        return Cow::Borrowed(file);
     }
     let mut all = Vec::new();
-    for module in modules {
+    for file in files {
         all.resize(all.len().next_multiple_of(4), 0);
-        all.extend(&module.contents);
+        all.extend_from_slice(file);
     }
     Cow::Owned(all)
+}
+
+/// Returns the number of bytes of files with these numbers of bytes that are joined in this way.
+pub(crate) fn initial_ram_disk_len(files: impl Iterator<Item = usize>) -> usize {
+    files.fold(0_usize, |len, file| len.next_multiple_of(4) + file)
 }

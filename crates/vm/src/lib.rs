@@ -33,7 +33,7 @@
 //!
 //! let config = Config { memory_bytes: 64 << 20, ..Config::default() };
 //! let kernel = Kernel {
-//!     image: std::fs::read("vmlinuz")?,
+//!     image: std::fs::read("vmlinuz")?.into(),
 //!     modules: Vec::new(),
 //!     command_line: "console=ttyS0".into(),
 //! };
@@ -57,6 +57,7 @@ pub mod drives;
 mod engines;
 pub mod event_log;
 mod facts;
+pub mod file_bytes;
 pub mod firmware;
 mod host_clocks;
 mod host_fpu;
@@ -92,6 +93,7 @@ pub use difference::{Difference, Undefined};
 pub use door::{Door, Fetched, Sender, Source, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
+pub use file_bytes::FileBytes;
 pub use machine::verify::{Engines, Verified};
 pub use machine::{Console, Ending, Identity, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;

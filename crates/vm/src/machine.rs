@@ -42,6 +42,7 @@ use crate::drives::{Attachment, Drives, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, LoggedEvent};
 use crate::facts;
+use crate::file_bytes::UnreadableFile;
 use crate::firmware::{self, FirmwareError};
 use crate::host_fpu;
 use crate::kernel;
@@ -85,6 +86,9 @@ pub enum VmError {
     /// The kernel, which has a Multiboot header, cannot be booted.
     #[error("the kernel {0}")]
     Multiboot(#[from] MultibootError),
+    /// The kernel, or a file for it, cannot be read from the file of a saved machine.
+    #[error(transparent)]
+    UnreadableFile(#[from] UnreadableFile),
     /// Two devices claim the same port: a mistake in the board.
     #[error(transparent)]
     Board(#[from] PortConflict),
@@ -236,7 +240,9 @@ impl Vm {
         if config.nics.len() > DeviceId::NIC.len() {
             return Err(ConfigError::Nics(config.nics.len()).into());
         }
-        software.any_kernel().map_or(Ok(()), |kernel| kernel_file::check(&kernel.image))?;
+        if let Some(kernel) = software.any_kernel() {
+            kernel_file::check(&kernel.image.start()?)?;
+        }
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
         let mut video_rom = None;
         let fw_cfg = facts::describe(&config, &software)?;

@@ -20,7 +20,6 @@ use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::config::Module;
 use crate::memory_map::{LOW_RAM_END, memory_map};
 
 /// The value that a kernel finds in EAX (3.2).
@@ -154,12 +153,12 @@ struct Part<'a> {
     len: u64,
 }
 
-/// Loads the kernel in `file` and its modules into `memory`. If the machine `has_display`, the kernel is told
+/// Loads the kernel in `file` and its modules, each a name and contents, into `memory`. If the machine `has_display`, the kernel is told
 /// of the text screen.
 pub fn load(
     memory: &mut Memory,
     file: &[u8],
-    modules: &[Module],
+    modules: &[(&str, &[u8])],
     command_line: &str,
     has_display: bool,
 ) -> Result<Entry, MultibootError> {
@@ -182,12 +181,12 @@ pub fn load(
         memory.load_image(part.start, part.bytes)?;
     }
     let mut loaded = Vec::new();
-    for module in modules {
+    for (name, contents) in modules {
         let start = end.next_multiple_of(PAGE_SIZE);
-        end = start + module.contents.len() as u64;
+        end = start + contents.len() as u64;
         let too_little = MultibootError::TooLittleMemory { needed: end, available: memory.size() };
-        memory.load_image(start, &module.contents).map_err(|_| too_little)?;
-        loaded.push((start as u32, end as u32, module.name.as_str()));
+        memory.load_image(start, contents).map_err(|_| too_little)?;
+        loaded.push((start as u32, end as u32, *name));
     }
     let start = end.next_multiple_of(PAGE_SIZE);
     let block = information(start as u32, memory.size(), &loaded, command_line, has_display);
@@ -420,8 +419,7 @@ mod tests {
     #[test]
     fn an_elf_file_goes_to_its_physical_addresses() {
         let mut memory = Memory::new(RAM).unwrap();
-        let module = |name: &str, len| Module { name: name.into(), contents: vec![7; len] };
-        let modules = [module("first", 5000), module("second", 1)];
+        let modules = [("first", &[7; 5000][..]), ("second", &[7])];
         let entry = load(&mut memory, &elf_file(), &modules, "", false).unwrap();
         assert_eq!(entry.eip, 0x10_000c);
         assert_eq!(memory.load::<4>(0x10_000c), [0xf4; 4]);
@@ -441,7 +439,7 @@ mod tests {
     #[test]
     fn kernels_that_cannot_be_loaded_are_refused_with_a_reason() {
         let mut memory = Memory::new(RAM).unwrap();
-        let mut result = |file: &[u8], modules: &[Module]| {
+        let mut result = |file: &[u8], modules: &[(&str, &[u8])]| {
             load(&mut memory, file, modules, "", false).unwrap_err()
         };
         let mut file = addressed_file();
@@ -452,8 +450,8 @@ mod tests {
         file[16 + 12..][..4].copy_from_slice(&words(&[0xb0010]));
         file[16 + 20..][..4].copy_from_slice(&words(&[0xb0040]));
         assert!(matches!(result(&file, &[]), MultibootError::NoMemory { start: 0xb0000, .. }));
-        let large = Module { name: String::new(), contents: vec![0; 4 << 20] };
-        let error = result(&addressed_file(), &[large]);
+        let large = vec![0; 4 << 20];
+        let error = result(&addressed_file(), &[("", &large)]);
         assert!(matches!(error, MultibootError::TooLittleMemory { .. }));
         assert!(!is_multiboot(&[0; 100]) && !is_multiboot(&[]));
     }

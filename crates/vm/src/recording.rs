@@ -237,7 +237,7 @@ mod tests {
     /// Returns a recording with two inputs.
     fn recorded() -> Vec<u8> {
         let file = Shared::default();
-        let kernel = Kernel { image: vec![1, 2, 3], ..Kernel::default() };
+        let kernel = Kernel { image: vec![1, 2, 3].into(), ..Kernel::default() };
         let mut writer =
             RecordingWriter::new(file.clone(), &config(), &Software::Kernel(kernel)).unwrap();
         writer.write(&input(5));
@@ -258,7 +258,7 @@ mod tests {
     fn a_recording_is_read_as_it_was_written() {
         let recording = read(&recorded()).unwrap();
         assert_eq!(recording.config(), &config());
-        assert_eq!(recording.software().kernel().unwrap().image, [1, 2, 3]);
+        assert_eq!(recording.software().kernel().unwrap().image, vec![1, 2, 3].into());
         let inputs: Vec<_> = recording.map(Result::unwrap).collect();
         assert_eq!(inputs, [input(5), input(9)]);
     }

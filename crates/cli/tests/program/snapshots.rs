@@ -150,6 +150,36 @@ fn a_restored_machine_is_saved_in_its_own_file() {
     }
 }
 
+/// Until a machine runs, little of its file is read, whatever the sizes of its memory and its RAM disk.
+#[test]
+fn a_machine_runs_before_its_file_is_read() {
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let mut command = ring3();
+    command.args(["run", "--memory", "512M", "--serial", "stdio", "--qmp"]);
+    command.arg(format!("unix:{}", socket.display()));
+    add_linux(&mut command, &WITH_MODULES);
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    save(&socket, &file);
+    kill(guest);
+    for engine in ["translator", "interpreter"] {
+        let mut guest = restored(&file, engine, &[]);
+        assert_eq!(guest.command("echo on"), "on");
+        let counts = fs::read_to_string(format!("/proc/{}/io", guest.id())).unwrap();
+        let read = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+        // Pages that are mapped are not counted.
+        assert!(read.parse::<u64>().unwrap() < 1 << 20, "{counts}");
+        if engine == "translator" {
+            // A reset needs all of it.
+            guest.type_line("echo b >/proc/sysrq-trigger");
+            guest.wait_for(PROMPT);
+            assert_eq!(guest.command("echo anew"), "anew");
+        }
+        kill(guest);
+    }
+}
+
 fn load(socket: &Path, file: &Path) {
     output(ring3().args(["snapshot", "load"]).arg(socket).arg(file));
 }

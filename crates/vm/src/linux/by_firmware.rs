@@ -93,10 +93,12 @@ fn version(file: &[u8]) -> Option<u16> {
     is_kernel.then(|| u16_at(file, header::VERSION)).filter(|version| *version >= OLDEST)
 }
 
-/// Decides where the parts of the kernel in `file` belong in a machine with `ram` bytes, with an initial RAM
-/// disk of `initrd_len` bytes (0 for none).
+/// Decides where the parts of a kernel belong in a machine with `ram` bytes, with an initial RAM disk of
+/// `initrd_len` bytes (0 for none). The kernel's file has `file_len` bytes and begins with those of `file`,
+/// which are all of it or more than any real-mode code has.
 pub(crate) fn plan(
     file: &[u8],
+    file_len: u64,
     initrd_len: u64,
     command_line: &str,
     ram: u64,
@@ -110,7 +112,7 @@ pub(crate) fn plan(
     let code_start = (sectors + 1) * SECTOR;
     let wanted = code_start.max(0x240);
     let Some(setup) = file.get(..code_start as usize).filter(|setup| setup.len() >= 0x240) else {
-        return Err(LinuxError::Truncated { wanted, found: file.len() as u64 });
+        return Err(LinuxError::Truncated { wanted, found: file_len });
     };
     let mut setup = setup.to_vec();
     let is_high = setup[header::LOADFLAGS] & LOADED_HIGH != 0;
@@ -135,7 +137,7 @@ pub(crate) fn plan(
         return Err(LinuxError::NotLinux("its real-mode code is too long for its protocol"));
     }
     let code_address = if is_high { HIGH_LOAD_ADDRESS as u32 } else { LOW_LOAD_ADDRESS };
-    let code_len = file.len() as u64 - code_start;
+    let code_len = file_len - code_start;
     let code_end = u64::from(code_address) + code_len;
     if !is_high && code_end > OLD_SETUP.into() {
         return Err(LinuxError::NotLinux("its code is too long for a zImage"));
@@ -222,8 +224,18 @@ mod tests {
         file
     }
 
+    /// Plans with all bytes of the kernel.
+    pub(super) fn plan_all(
+        file: &[u8],
+        initrd_len: u64,
+        command_line: &str,
+        ram: u64,
+    ) -> Result<Plan, LinuxError> {
+        plan(file, file.len() as u64, initrd_len, command_line, ram)
+    }
+
     fn planned(version: u16, loadflags: u8) -> Plan {
-        plan(&kernel(version, loadflags), INITRD, "quiet", RAM).unwrap()
+        plan_all(&kernel(version, loadflags), INITRD, "quiet", RAM).unwrap()
     }
 
     #[test]
@@ -271,7 +283,7 @@ mod tests {
         let mut file = kernel(0x204, 1);
         file[header::SETUP_SECTS] = 0;
         file.resize(4 << 10, 0x90);
-        assert_eq!(plan(&file, 0, "", RAM).unwrap().code_start, 5 * 512);
+        assert_eq!(plan_all(&file, 0, "", RAM).unwrap().code_start, 5 * 512);
     }
 
     #[test]
@@ -299,11 +311,11 @@ mod tests {
     #[test]
     fn parts_that_do_not_fit_are_refused_with_a_reason() {
         let refused =
-            |file: &[u8], initrd, line: &str, ram| plan(file, initrd, line, ram).unwrap_err();
+            |file: &[u8], initrd, line: &str, ram| plan_all(file, initrd, line, ram).unwrap_err();
         let long = "x".repeat(256);
         let limit = LinuxError::CommandLineTooLong { length: 256, limit: 255 };
         assert_eq!(refused(&kernel(0x205, 1), 0, &long, RAM), limit);
-        assert!(plan(&kernel(0x206, 1), 0, &long, RAM).is_ok());
+        assert!(plan_all(&kernel(0x206, 1), 0, &long, RAM).is_ok());
         let mut large = kernel(0x204, 0);
         large.resize(600 << 10, 0);
         assert!(refused(&large, 0, "", RAM).to_string().contains("too long for a zImage"));
@@ -326,9 +338,9 @@ mod tests {
                 for value in [0, 1, 0x7f, 0x80, 0xff] {
                     let mut file = base.clone();
                     file[offset] = value;
-                    let _ = (plan(&file, 1, "quiet", RAM), needs_firmware(&file));
+                    let _ = (plan_all(&file, 1, "quiet", RAM), needs_firmware(&file));
                     file.truncate(offset);
-                    let _ = (plan(&file, 1, "quiet", 1 << 20), needs_firmware(&file));
+                    let _ = (plan_all(&file, 1, "quiet", 1 << 20), needs_firmware(&file));
                 }
             }
         }

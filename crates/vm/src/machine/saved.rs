@@ -1,6 +1,7 @@
 //! A whole machine, saved and restored.
 
 use std::fs::File;
+use std::mem;
 use std::sync::Arc;
 
 use ring3_core::clock::Clock;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Software};
 use crate::engines::EngineMaker;
+use crate::file_bytes::FileBytes;
 use crate::linux::seed::SEED_LEN;
 use crate::machine::{Vm, VmError};
 
@@ -77,6 +79,23 @@ impl SavedMachine {
     /// Returns the configuration of the machine.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Takes out the kernel and its files, which may be large, for those who keep them elsewhere.
+    /// [`SavedMachine::give_files`] puts them back.
+    pub fn take_files(&mut self) -> Vec<FileBytes> {
+        Arc::make_mut(&mut self.software).files().map(mem::take).collect()
+    }
+
+    /// Puts back what [`SavedMachine::take_files`] has taken out. Returns false and changes nothing if these
+    /// are not as many files as the machine has.
+    pub fn give_files(&mut self, files: Vec<FileBytes>) -> bool {
+        let software = Arc::make_mut(&mut self.software);
+        let fits = software.files().count() == files.len();
+        if fits {
+            software.files().zip(files).for_each(|(place, file)| *place = file);
+        }
+        fits
     }
 }
 
@@ -202,7 +221,7 @@ mod tests {
 
     fn machine() -> Vm {
         let config = Config { memory_bytes: 32 << 20, ..Config::default() };
-        let kernel = Kernel { image: kernel_of(&[0xf4]), ..Kernel::default() };
+        let kernel = Kernel { image: kernel_of(&[0xf4]).into(), ..Kernel::default() };
         Vm::new(config, Software::Kernel(kernel)).unwrap()
     }
 

@@ -87,7 +87,7 @@ fn vm() -> Vm {
 /// A machine that starts `code` at 100000h.
 fn vm_with(code: &[u8]) -> Vm {
     let config = Config { memory_bytes: 64 << 20, ..Config::default() };
-    let kernel = Kernel { image: kernel_of(code), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(code).into(), ..Kernel::default() };
     Vm::new(config, Software::Kernel(kernel)).unwrap()
 }
 
@@ -278,7 +278,7 @@ fn every_engine_masks_address_line_20() {
     });
     for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
         let config = Config { memory_bytes: 64 << 20, ..Config::default() };
-        let kernel = Kernel { image: kernel_of(A20_ADDER), ..Kernel::default() };
+        let kernel = Kernel { image: kernel_of(A20_ADDER).into(), ..Kernel::default() };
         let mut vm = Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap();
         let mut sent = Sent::default();
         let (_sender, mut door) = door();
@@ -332,7 +332,7 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
         ide: [None, None, Some(drive), None],
         ..Config::default()
     };
-    let kernel = Kernel { image: kernel_of(TRAY_LOCKER), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(TRAY_LOCKER).into(), ..Kernel::default() };
     let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
     vm.record();
     let (sender, mut door) = door();
@@ -366,7 +366,7 @@ fn a_guest_that_has_locked_the_tray_is_asked_for_the_disc() {
 fn a_machine_that_stays_when_it_is_off_waits_for_a_reset() {
     let vm = || {
         let config = Config { memory_bytes: 64 << 20, stays_when_off: true, ..Config::default() };
-        let kernel = Kernel { image: kernel_of(POWER_OFF), ..Kernel::default() };
+        let kernel = Kernel { image: kernel_of(POWER_OFF).into(), ..Kernel::default() };
         Vm::new(config, Software::Kernel(kernel)).unwrap()
     };
     let mut live = vm();
@@ -423,7 +423,7 @@ fn a_multiboot_kernel_learns_the_address_of_the_screen() {
     let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
     let image = [header.as_flattened(), WRITER, POWER_OFF].concat();
     let config = Config { memory_bytes: 2 << 20, display: true, ..Config::default() };
-    let kernel = Kernel { image, ..Kernel::default() };
+    let kernel = Kernel { image: image.into(), ..Kernel::default() };
     let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
     let (_sender, mut door) = door();
     assert_eq!(vm.run(&mut door, &mut Sent::default()).unwrap(), Ending::PowerOff);

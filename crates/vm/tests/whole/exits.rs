@@ -55,7 +55,7 @@ fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
         rng_seed: Some([1; 32]),
         ..Config::default()
     };
-    let software = Software::Kernel(Kernel { image, ..Kernel::default() });
+    let software = Software::Kernel(Kernel { image: image.into(), ..Kernel::default() });
     Some(Vm::with_engine(config, software, engine).unwrap())
 }
 

@@ -314,9 +314,10 @@ fn machine(code: &[u8], deterministic: bool, engine: &dyn EngineMaker) -> Vm {
         Config { memory_bytes: 16 << 20, deterministic, ide, reboots: false, ..Config::default() };
     // The code itself is its data.
     let mut kernel = multiboot_kernel(code);
-    let to_source = SOURCE as usize - 0x10_0000 - kernel.image.len();
-    kernel.image.extend(vec![0; to_source]);
-    kernel.image.extend((0..LEN as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 13) as u8));
+    let mut image = kernel.image.get().unwrap().to_vec();
+    image.resize(SOURCE as usize - 0x10_0000, 0);
+    image.extend((0..LEN as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 13) as u8));
+    kernel.image = image.into();
     let mut vm = Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap();
     let disk = Attachment::new(Arc::new(Disk(Mutex::new(vec![0; 64 * SECTOR_SIZE]))));
     vm.attach_drive(DriveId::new(DeviceId::IDE, 0), disk).unwrap();

@@ -238,7 +238,7 @@ fn multiboot_kernel(code: &[u8]) -> Kernel {
     let start = entry - 32;
     let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(has_addresses);
     let header = [magic, has_addresses, checksum, start, start, 0, 0, entry].map(u32::to_le_bytes);
-    Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
+    Kernel { image: [header.as_flattened(), code].concat().into(), ..Kernel::default() }
 }
 
 /// A console without output, since the program prints nothing.

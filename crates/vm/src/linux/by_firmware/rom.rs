@@ -97,12 +97,12 @@ fn entry(plan: &Plan, table: u16) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{plan, tests::kernel};
+    use super::super::tests::{kernel, plan_all};
     use super::*;
 
     #[test]
     fn firmware_recognizes_the_rom_as_bootable() {
-        let plan = plan(&kernel(0x203, 1), 100, "quiet", 64 << 20).unwrap();
+        let plan = plan_all(&kernel(0x203, 1), 100, "quiet", 64 << 20).unwrap();
         let rom = rom(&plan, 40, 100);
         assert_eq!(rom.len(), usize::from(rom[2]) * 512);
         let sum = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));

@@ -60,7 +60,7 @@ fn config() -> Config {
 }
 
 fn machine(config: Config, engine: EngineChoice) -> Vm {
-    let kernel = Kernel { image: kernel_of(COUNTING), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(COUNTING).into(), ..Kernel::default() };
     Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap()
 }
 

@@ -17,7 +17,7 @@ fn config() -> Config {
 }
 
 fn machine(engine: EngineChoice) -> Vm {
-    let kernel = Kernel { image: kernel_of(CLOCKED_ECHO), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(CLOCKED_ECHO).into(), ..Kernel::default() };
     Vm::with_engine(config(), Software::Kernel(kernel), engine).unwrap()
 }
 
@@ -131,7 +131,7 @@ fn interrupted_echo() -> Vec<u8> {
 
 #[test]
 fn an_input_that_wakes_the_guest_wakes_it_at_once_when_it_is_repeated() {
-    let kernel = Kernel { image: kernel_of(&interrupted_echo()), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(&interrupted_echo()).into(), ..Kernel::default() };
     let software = Software::Kernel(kernel);
     let mut live = Vm::new(config(), software.clone()).unwrap();
     live.record();

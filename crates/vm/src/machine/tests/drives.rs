@@ -77,7 +77,7 @@ fn reader() -> (Vm, GoOn) {
         ide: [Some(model), None, None, None],
         ..Config::default()
     };
-    let kernel = Kernel { image: kernel_of(READER), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(READER).into(), ..Kernel::default() };
     let mut vm = Vm::new(config, Software::Kernel(kernel)).unwrap();
     vm.attach_drive(DriveId::new(DeviceId::IDE, 0), Attachment::new(Arc::new(drive))).unwrap();
     (vm, GoOn(Sent::default(), go_on))

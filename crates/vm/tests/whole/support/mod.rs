@@ -80,18 +80,20 @@ pub(crate) fn debian(
     engine: EngineChoice,
 ) -> Option<Vm> {
     let (image, initrd) = (guest(kernel)?, guest("initramfs.cpio.gz")?);
-    let modules = vec![Module { name: "initrd".to_owned(), contents: initrd }];
-    let kernel = Kernel { image, modules, command_line: command_line.to_owned() };
+    let modules = vec![Module { name: "initrd".to_owned(), contents: initrd.into() }];
+    let (image, command_line) = (image.into(), command_line.to_owned());
+    let kernel = Kernel { image, modules, command_line };
     Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
 }
 
 /// Returns Debian's first kernel, with its modules, or None if there is none.
 pub(crate) fn debian_with_modules(command_line: &str) -> Option<Software> {
     let files = ["initramfs.cpio.gz", "modules.cpio.gz"];
-    let modules = files.map(|name| Some(Module { name: name.to_owned(), contents: guest(name)? }));
+    let modules =
+        files.map(|name| Some(Module { name: name.to_owned(), contents: guest(name)?.into() }));
     let modules = modules.into_iter().collect::<Option<_>>()?;
-    let image = guest(LINUX)?;
-    Some(Software::Kernel(Kernel { image, modules, command_line: command_line.to_owned() }))
+    let (image, command_line) = (guest(LINUX)?.into(), command_line.to_owned());
+    Some(Software::Kernel(Kernel { image, modules, command_line }))
 }
 
 /// Returns a Multiboot kernel of `code`, which is loaded at 100020h (Multiboot Specification, 3.1).
@@ -99,5 +101,5 @@ pub(crate) fn multiboot_kernel(code: &[u8]) -> Kernel {
     let (magic, flags, start) = (0x1bad_b002_u32, 1_u32 << 16, 0x10_0000);
     let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
     let header = [magic, flags, checksum, start, start, 0, 0, start + 32].map(u32::to_le_bytes);
-    Kernel { image: [header.as_flattened(), code].concat(), ..Kernel::default() }
+    Kernel { image: [header.as_flattened(), code].concat().into(), ..Kernel::default() }
 }

@@ -13,6 +13,7 @@
 //! executes anything else. Lines are identified by their places, not by guest-physical addresses.
 
 mod code;
+mod copies;
 mod saved;
 
 use std::fs::File;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use code::MarkedCode;
+pub use copies::MemoryCopy;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
 pub const PAGE_SIZE: u64 = 4096;

@@ -8,6 +8,8 @@ use crate::state::{RestoreError, SavedState};
 
 const STATE_NAME: &str = "memory";
 const STATE_VERSION: u32 = 1;
+/// The name of the map alone.
+const MAP_NAME: &str = "map";
 
 /// The saved form, with the bytes borrowed or owned.
 #[derive(Serialize, Deserialize)]
@@ -132,7 +134,21 @@ impl Memory {
 
     /// Saves the map alone.
     pub fn save_map(&self) -> SavedState {
-        SavedState::new("map", STATE_VERSION, &(self.reads.save(), self.writes.save()))
+        SavedState::new(MAP_NAME, STATE_VERSION, &(self.reads.save(), self.writes.save()))
+    }
+
+    /// Restores a map of this memory. On an error it is unchanged.
+    pub(super) fn restore_map(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        if self.save_map() == *saved {
+            return Ok(());
+        }
+        let (reads, writes): (Vec<Run>, Vec<Run>) = saved.load(MAP_NAME, STATE_VERSION)?;
+        let pages = self.code.len() as u64;
+        let maps = Map::of_runs(&reads, pages).zip(Map::of_runs(&writes, pages));
+        let maps = maps.ok_or_else(|| saved.damaged("the map leads where no memory is"))?;
+        (self.reads, self.writes) = maps;
+        self.layout += 1;
+        Ok(())
     }
 
     fn save_contents(&self) -> Vec<Part<&Bytes>> {

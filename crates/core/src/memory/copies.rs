@@ -1,0 +1,157 @@
+//! Copies of all memory at several moments, which share the pages that did not change between.
+
+use std::sync::Arc;
+
+use super::{Memory, PAGE_SIZE};
+use crate::state::{RestoreError, SavedState};
+
+const PAGE: usize = PAGE_SIZE as usize;
+/// Bytes in a line, the smallest part of a page that [`Memory::put_back`] writes.
+const LINE: usize = 64;
+/// Number of pages in a group. Copies also share their lists of pages by groups.
+const GROUP: usize = 512;
+
+/// Consecutive pages. One of zeros is None.
+type Group = Vec<Option<Arc<[u8; PAGE]>>>;
+
+const ZEROS: &[u8; PAGE] = &[0; PAGE];
+
+/// The contents of RAM and of all areas at one moment, and the map of them.
+#[derive(Debug, Clone)]
+pub struct MemoryCopy {
+    groups: Vec<Arc<Group>>,
+    map: SavedState,
+}
+
+impl MemoryCopy {
+    /// Returns the bytes of contents that go when this copy is dropped, since no other one shares them.
+    pub fn bytes_alone(&self) -> u64 {
+        let groups = self.groups.iter().filter(|group| Arc::strong_count(group) == 1);
+        let pages = groups.flat_map(|group| group.iter().flatten());
+        pages.filter(|page| Arc::strong_count(page) == 1).count() as u64 * PAGE_SIZE
+    }
+}
+
+/// Returns the bytes of a page.
+fn bytes_of(page: Option<&Arc<[u8; PAGE]>>) -> &[u8; PAGE] {
+    page.map_or(ZEROS, |page| page)
+}
+
+impl Memory {
+    /// Copies everything. Pages that are as in `before` are shared with it, so that the new copy takes the
+    /// memory of those that differ.
+    pub fn copy(&self, before: Option<&MemoryCopy>) -> MemoryCopy {
+        let groups = self.bytes.chunks(GROUP * PAGE).enumerate().map(|(number, bytes)| {
+            let before = before.and_then(|copy| copy.groups.get(number));
+            copy_group(bytes, before)
+        });
+        MemoryCopy { groups: groups.collect(), map: self.save_map() }
+    }
+
+    /// Makes the contents and the map those of `copy`, which was made of this memory. Only what differs is
+    /// written, as by a device, so that engines drop the code that changes, and no other.
+    pub fn put_back(&mut self, copy: &MemoryCopy) -> Result<(), RestoreError> {
+        self.restore_map(&copy.map)?;
+        let pages = copy.groups.iter().flat_map(|group| group.iter());
+        for (place, page) in (0..self.bytes.len()).step_by(PAGE).zip(pages) {
+            let kept = bytes_of(page.as_ref());
+            if self.bytes[place..place + PAGE] == kept[..] {
+                continue;
+            }
+            if self.is_plain(place) {
+                self.bytes[place..place + PAGE].copy_from_slice(kept);
+                continue;
+            }
+            for (offset, line) in (0..PAGE).step_by(LINE).zip(kept.chunks(LINE)) {
+                let place = place + offset;
+                if self.bytes[place..place + LINE] != *line {
+                    self.write_place(place, line);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies one group of pages.
+fn copy_group(bytes: &[u8], before: Option<&Arc<Group>>) -> Arc<Group> {
+    let kept = |index: usize| before.and_then(|group| group.get(index)).and_then(Option::as_ref);
+    let pages = || bytes.chunks(PAGE).enumerate();
+    if let Some(before) = before
+        && pages().all(|(index, page)| *page == bytes_of(kept(index))[..])
+    {
+        return Arc::clone(before);
+    }
+    let copied = pages().map(|(index, page)| match kept(index) {
+        _ if *page == ZEROS[..] => None,
+        Some(kept) if *page == kept[..] => Some(Arc::clone(kept)),
+        _ => page.first_chunk().map(|page| Arc::new(*page)),
+    });
+    Arc::new(copied.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Backing;
+
+    fn memory() -> Memory {
+        Memory::new(4 << 20).unwrap()
+    }
+
+    #[test]
+    fn memory_returns_to_each_of_its_copies() {
+        let mut memory = memory();
+        let area = memory.add_area(0x3000).unwrap();
+        memory.write(0x1fff, &[1, 2]);
+        memory.write_area(area, 0x2fff, &[3]);
+        let (first, is_first) = (memory.copy(None), memory.save());
+        memory.write(0x1fff, &[0, 9]);
+        memory.write(0x3f_f000, &[4; 0x1000]);
+        memory.write_area(area, 0, &[5]);
+        memory.map(0xa_0000, 0x1000, Backing::Area(area, 0), Backing::Nothing).unwrap();
+        let (second, is_second) = (memory.copy(Some(&first)), memory.save());
+        memory.write(0, &[6; 0x5000]);
+        for (copy, saved) in [(&first, &is_first), (&second, &is_second), (&first, &is_first)] {
+            memory.put_back(copy).unwrap();
+            assert_eq!(memory.save(), *saved);
+        }
+    }
+
+    #[test]
+    fn copies_share_the_pages_that_are_equal() {
+        let mut memory = memory();
+        memory.write(0x1000, &[1; 0x4000]);
+        let first = memory.copy(None);
+        assert_eq!(first.bytes_alone(), 0x4000);
+        memory.write(0x2000, &[2]);
+        memory.write(0x8000, &[3]);
+        memory.write(0x3000, &[0; 0x1000]);
+        let second = memory.copy(Some(&first));
+        assert_eq!((first.bytes_alone(), second.bytes_alone()), (0x2000, 0x2000));
+        let third = memory.copy(Some(&second));
+        assert_eq!((second.bytes_alone(), third.bytes_alone()), (0, 0));
+        drop((first, second));
+        assert_eq!(third.bytes_alone(), 0x4000);
+    }
+
+    #[test]
+    fn only_code_that_changes_is_dropped() {
+        let mut memory = memory();
+        memory.write(0x1000, &[0x90; 0x3000]);
+        let copy = memory.copy(None);
+        for place in [0x1000, 0x2000, 0x3000] {
+            memory.mark_code(place, 1);
+        }
+        // The second page changes beside its code.
+        memory.take_stale_code();
+        memory.write(0x1000, &[0xf4]);
+        memory.write(0x2800, &[0xf4]);
+        memory.take_stale_code();
+        memory.mark_code(0x1000, 1);
+        let layout = memory.layout_generation();
+        memory.put_back(&copy).unwrap();
+        assert_eq!(memory.take_stale_code(), [1]);
+        assert_eq!(memory.layout_generation(), layout);
+    }
+}

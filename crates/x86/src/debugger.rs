@@ -102,6 +102,16 @@ impl Debugger {
         self.generation
     }
 
+    /// Returns the points alone, for a processor whose state was replaced.
+    pub(crate) fn at_another_moment(&self) -> Debugger {
+        Debugger {
+            breakpoints: self.breakpoints.clone(),
+            watchpoints: self.watchpoints.clone(),
+            generation: self.generation,
+            ..Debugger::default()
+        }
+    }
+
     /// Returns whether there is a breakpoint at `offset` of any page.
     pub(crate) fn is_planted(&self, offset: usize) -> bool {
         self.breakpoints.iter().any(|linear| (linear & 0xfff) as usize == offset)

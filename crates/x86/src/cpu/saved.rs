@@ -103,7 +103,8 @@ impl Cpu {
         }
     }
 
-    /// Restores a saved state. On an error the processor is unchanged.
+    /// Restores a saved state. What the debugger outside has set stays, and engines learn that all they have
+    /// derived from page tables may be wrong. On an error the processor is unchanged.
     pub fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         let state: State = saved.load(STATE_NAME, STATE_VERSION)?;
         if state.gpr.len() != 16 || state.segments.len() != 6 {
@@ -156,6 +157,8 @@ impl Cpu {
         cpu.breakpoints_changed();
         cpu.attention.set(Attention::SS_LOADED, state.ss_loaded);
         cpu.note_debug_conditions(state.debug_conditions);
+        cpu.debugger = self.debugger.at_another_moment();
+        cpu.translation_changed();
         *self = cpu;
         Ok(())
     }

@@ -250,6 +250,8 @@ pub enum Request {
     Debug(Run, Waiter, Reply<()>),
     /// Forget the debugger.
     EndDebugging(Reply<()>),
+    /// Return whether a debugger can go back.
+    GoesBack(Reply<bool>),
     /// Describe the functions on the PCI bus.
     PciFunctions(Reply<Vec<PciFunction>>),
     /// Describe the parts of the machine.
@@ -260,6 +262,23 @@ pub enum Request {
     Keep(Keeper, Reply<Result<(), KeepError>>),
     /// Go on as another machine.
     Load(Loader, Reply<Result<(), LoadError>>),
+}
+
+impl Request {
+    /// Returns whether it may change the machine. One that repeats a run does not answer such requests.
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Request::ChangeMedium { .. }
+                | Request::LimitDrive { .. }
+                | Request::ResizeDrive { .. }
+                | Request::PlugDisk(..)
+                | Request::Unplug(..)
+                | Request::DriveFailed(_)
+                | Request::SetLink { .. }
+                | Request::Load(..)
+        )
+    }
 }
 
 /// The machine at one moment, between two instructions: everything from which it can continue, apart from
@@ -440,6 +459,11 @@ impl Control {
     /// Removes the breakpoints and watchpoints of the debugger. The machine stays as it is, paused or not.
     pub fn end_debugging(&self) -> Result<(), Ended> {
         self.ask(Request::EndDebugging)
+    }
+
+    /// Returns whether a debugger can let the machine go back ([`Run::Back`]): it repeats a recorded run.
+    pub fn goes_back(&self) -> Result<bool, Ended> {
+        self.ask(Request::GoesBack)
     }
 
     /// Describes the functions on the PCI bus.

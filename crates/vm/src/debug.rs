@@ -120,8 +120,8 @@ pub enum DebugError {
     /// A page is not mapped.
     #[error("this memory is not mapped")]
     NotMapped,
-    /// The run is recorded, and its recording would not repeat the change.
-    #[error("the run is recorded, and the recording would not repeat this change")]
+    /// The run is recorded or repeated, and its recording would not repeat the change.
+    #[error("the run is recorded or repeated, and the recording would not repeat this change")]
     Recorded,
 }
 
@@ -130,8 +130,8 @@ pub enum DebugError {
 pub enum Interrupts {
     /// They come as always.
     Taken,
-    /// They wait until the next instruction, unless this one waits for them. A deterministic or recorded run
-    /// takes them all the same, since it would go another way.
+    /// They wait until the next instruction, unless this one waits for them. A run that is deterministic,
+    /// recorded or repeated takes them all the same, since it would go another way.
     HeldBack,
 }
 
@@ -147,6 +147,16 @@ pub enum Run {
     },
     /// For one instruction; an iteration of a repeated one is one, too.
     Step(Interrupts),
+    /// Back to the last instruction with a breakpoint, or to before the last access to watched memory. This is
+    /// possible where [`Control::goes_back`](crate::Control::goes_back) says so.
+    Back {
+        /// As in [`Run::Until`].
+        breakpoints: Vec<u32>,
+        /// As in [`Run::Until`].
+        watchpoints: Vec<Watchpoint>,
+    },
+    /// Back by one instruction.
+    StepBack,
 }
 
 /// Why the machine stands still.
@@ -160,6 +170,19 @@ pub enum Stop {
     Step,
     /// Somebody has paused it.
     Paused,
+    /// It is at the beginning of the run, and cannot go back any more.
+    Beginning,
+    /// It is at the end of the run that is repeated.
+    End,
+}
+
+/// How the machine goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// By one instruction.
+    Step,
+    /// To a breakpoint or watchpoint.
+    Until,
 }
 
 /// A function that is told why the machine stands still. If it is dropped before, the machine has ended, or
@@ -185,6 +208,8 @@ pub(crate) struct Debugging {
     waiter: Option<Waiter>,
     /// The count of instructions at which a step ends, and what becomes of interrupts until then.
     step: Option<(u64, Interrupts)>,
+    /// How the machine is to go back.
+    back: Option<Back>,
     /// Why the machine is about to stand still.
     stop: Option<Stop>,
     /// The count of instructions at which the guest has stopped between the delivery of an interrupt and the
@@ -203,9 +228,46 @@ impl Debugging {
         matches!(self.step, Some((_, Interrupts::HeldBack)))
     }
 
+    /// Returns how the machine is to go back, once.
+    pub(crate) fn take_back(&mut self) -> Option<Back> {
+        self.back.take()
+    }
+
+    /// Returns whether the debugger waits for the machine to stand still.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    /// Returns whether the machine is about to stand still.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// Returns why the machine is about to stand still, if it is.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// Returns whether the guest has stopped, after `instructions` instructions, between the delivery of an
+    /// interrupt and its handler.
+    pub(crate) fn is_after_delivery(&self, instructions: u64) -> bool {
+        self.after_delivery == Some(instructions)
+    }
+
+    /// Lets the machine go on, from here or from another place.
+    pub(crate) fn forget_stop(&mut self) {
+        (self.stop, self.after_delivery) = (None, None);
+    }
+
+    /// Lets the machine stay where it has stopped, without telling the debugger.
+    pub(crate) fn stay(&mut self) {
+        self.stop = None;
+    }
+
     /// Tells the debugger that the machine stands still, if it waits.
     pub(crate) fn tell(&mut self, stop: Stop) {
         self.step = None;
+        self.back = None;
         if let Some(Waiter(tell)) = self.waiter.take() {
             tell(stop);
         }
@@ -220,7 +282,7 @@ impl Vm {
 
     /// Sets the registers.
     pub(crate) fn set_registers(&mut self, registers: &Registers) -> Result<(), DebugError> {
-        if self.is_recorded() {
+        if self.is_recorded() || self.is_replayed() {
             return Err(DebugError::Recorded);
         }
         registers.set(&mut self.cpu)
@@ -228,7 +290,7 @@ impl Vm {
 
     /// Writes memory as a device does.
     pub(crate) fn poke(&mut self, range: MemoryRange, bytes: &[u8]) -> Result<(), DebugError> {
-        if self.is_recorded() {
+        if self.is_recorded() || self.is_replayed() {
             return Err(DebugError::Recorded);
         }
         let mut pieces = Vec::new();
@@ -249,24 +311,44 @@ impl Vm {
 
     /// Lets the machine continue for a debugger, which `waiter` tells of the end.
     pub(crate) fn debug(&mut self, door: &mut Door, run: Run, waiter: Waiter) {
-        self.cpu.take_debugger_hit();
-        self.cpu.pass_breakpoint();
+        self.pass_debugger_stop();
+        let goes_back = self.goes_back();
         let debugging = &mut self.debugging;
         debugging.waiter = Some(waiter);
         debugging.stop = None;
         debugging.step = None;
+        debugging.back = None;
         match run {
             Run::Until { breakpoints, watchpoints } => {
                 self.cpu.set_debugger_points(breakpoints, watchpoints);
             }
+            Run::Back { .. } | Run::StepBack if !goes_back => {
+                return debugging.tell(Stop::Beginning);
+            }
+            Run::Back { breakpoints, watchpoints } => {
+                self.cpu.set_debugger_points(breakpoints, watchpoints);
+                self.debugging.back = Some(Back::Until);
+            }
+            Run::StepBack => debugging.back = Some(Back::Step),
             // The points stay, since an instruction is executed all the same, and setting them takes time.
             Run::Step(interrupts) => {
-                let must_take = self.config.deterministic || self.is_logged();
+                let must_take = self.config.deterministic || self.is_logged() || self.is_replayed();
                 let interrupts = if must_take { Interrupts::Taken } else { interrupts };
                 self.debugging.step = Some((self.cpu.instructions + 1, interrupts));
             }
         }
         door.resume();
+    }
+
+    /// Lets the guest continue where it has stopped for the debugger.
+    pub(crate) fn pass_debugger_stop(&mut self) {
+        self.cpu.take_debugger_hit();
+        self.cpu.pass_breakpoint();
+    }
+
+    /// Returns whether the debugger waits for accesses to memory.
+    pub(crate) fn has_watchpoints(&self) -> bool {
+        !self.cpu.debugger().watchpoints().is_empty()
     }
 
     /// Forgets the debugger.

@@ -95,7 +95,7 @@ pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
 pub use file_bytes::FileBytes;
 pub use machine::verify::{Engines, Verified};
-pub use machine::{Console, Ending, Identity, Report, SavedMachine, Vm, VmError};
+pub use machine::{Console, Ending, Identity, ReplayOptions, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use ring3_x86::guest_tools::GuestTools;
 pub use stats::Stats;

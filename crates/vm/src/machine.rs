@@ -1,7 +1,9 @@
 //! The machine: processor, engine, memory and board, and the loop that runs them.
 
 mod accesses;
+pub(crate) mod back;
 mod cards;
+mod checkpoints;
 mod deterministic;
 mod giving_up;
 mod guest_tools;
@@ -25,7 +27,7 @@ use ring3_core::device::{DeviceId, Output};
 use ring3_core::disk::{DiskRequest, DriveId};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, HostClocks, Input, StampedInput};
-use ring3_core::memory::{Memory, MemoryError};
+use ring3_core::memory::{Area, Memory, MemoryError};
 use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::Engine;
@@ -60,6 +62,7 @@ use deterministic::PICOS_PER_INSTRUCTION;
 use giving_up::GivingUp;
 use replay::Replay;
 
+pub use back::ReplayOptions;
 pub use saved::{Identity, SavedMachine};
 
 /// The reasons why a machine cannot be made or cannot continue.
@@ -176,6 +179,9 @@ pub struct Vm {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) memory: Memory,
     pub(crate) board: Board,
+    /// The image of its firmware, and the memory of its display adapter.
+    rom: Option<Area>,
+    video: Option<VideoParts>,
     drives: Drives,
     pub(crate) networks: Networks,
     /// The ids by which people know the cards.
@@ -190,6 +196,8 @@ pub struct Vm {
     pub(crate) debugging: Debugging,
     /// A run that is being repeated: its inputs, including the answers of the drives.
     replay: Option<Replay>,
+    /// Whether a debugger can go back in it.
+    goes_back: bool,
     /// All inputs so far, if they are kept.
     recording: Option<Vec<StampedInput>>,
     /// The file of inputs, if they are kept in a file.
@@ -272,6 +280,8 @@ impl Vm {
             engine,
             memory,
             board: Board::new(&config, rom, fw_cfg, video.as_ref())?,
+            rom,
+            video,
             drives: Drives::default(),
             networks: Networks::default(),
             ids: BTreeMap::new(),
@@ -282,6 +292,7 @@ impl Vm {
             giving_up: GivingUp::default(),
             debugging: Debugging::default(),
             replay: None,
+            goes_back: false,
             recording: None,
             recorder: None,
             event_log: None,
@@ -412,6 +423,16 @@ impl Vm {
     /// Returns whether the run is recorded or its events are logged.
     pub(crate) fn is_logged(&self) -> bool {
         self.is_recorded() || self.event_log.is_some()
+    }
+
+    /// Returns whether the run is repeated from a recording.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.replay.is_some()
+    }
+
+    /// Returns whether a debugger can go back in this run.
+    pub(crate) fn goes_back(&self) -> bool {
+        self.goes_back
     }
 
     /// Logs all events from now on to `log`.

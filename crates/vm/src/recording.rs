@@ -5,7 +5,7 @@
 //! everything that a replay needs, including the kernel and the data that were read from disks.
 
 use std::fmt::Debug;
-use std::io::{self, BufRead, BufWriter, Write};
+use std::io::{self, BufRead, BufWriter, Read, Seek, SeekFrom, Write};
 
 use ring3_core::input::StampedInput;
 use serde::{Deserialize, Serialize};
@@ -123,10 +123,36 @@ impl RecordingWriter {
     }
 }
 
+/// A file that is read in the order of its bytes, or from another place on.
+trait Source: BufRead + Seek {}
+
+impl<T: BufRead + Seek> Source for T {}
+
+/// A file and the number of bytes before the next one that is read. (To ask the file takes a system call.)
+struct Counted {
+    source: Box<dyn Source>,
+    position: u64,
+}
+
+impl Counted {
+    fn go_to(&mut self, position: u64) -> io::Result<()> {
+        self.position = self.source.seek(SeekFrom::Start(position))?;
+        Ok(())
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(bytes)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
 /// A recording that is read. As an iterator it returns the inputs; after the last one of a run that was cut
 /// off it returns [`RecordingError::CutOff`].
 pub struct Recording {
-    source: Box<dyn BufRead>,
+    source: Counted,
     config: Config,
     software: Software,
     ended: bool,
@@ -140,8 +166,8 @@ impl Debug for Recording {
 
 impl Recording {
     /// Reads the header, which describes the machine.
-    pub fn read(source: impl BufRead + 'static) -> Result<Recording, RecordingError> {
-        let mut source: Box<dyn BufRead> = Box::new(source);
+    pub fn read(source: impl BufRead + Seek + 'static) -> Result<Recording, RecordingError> {
+        let mut source = Counted { source: Box::new(source), position: 0 };
         let header = ciborium::from_reader(&mut source).map_err(|error| match error {
             ciborium::de::Error::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 RecordingError::Read(error)
@@ -171,8 +197,19 @@ impl Recording {
         &self.software
     }
 
+    /// Returns the place in the file of the next input.
+    pub(crate) fn position(&self) -> u64 {
+        self.source.position
+    }
+
+    /// Continues with the input at `position`, where [`Recording::position`] said that there is one.
+    pub(crate) fn go_to(&mut self, position: u64) -> Result<(), RecordingError> {
+        self.ended = false;
+        self.source.go_to(position).map_err(RecordingError::Read)
+    }
+
     fn item(&mut self) -> Result<Item<StampedInput>, RecordingError> {
-        if self.source.fill_buf().map_err(RecordingError::Read)?.is_empty() {
+        if self.source.source.fill_buf().map_err(RecordingError::Read)?.is_empty() {
             return Err(RecordingError::CutOff);
         }
         ciborium::from_reader(&mut self.source).map_err(|error| match error {
@@ -261,6 +298,20 @@ mod tests {
         assert_eq!(recording.software().kernel().unwrap().image, vec![1, 2, 3].into());
         let inputs: Vec<_> = recording.map(Result::unwrap).collect();
         assert_eq!(inputs, [input(5), input(9)]);
+    }
+
+    #[test]
+    fn a_recording_is_read_again_from_any_input() {
+        let mut recording = read(&recorded()).unwrap();
+        let mut positions = vec![recording.position()];
+        while recording.next().is_some() {
+            positions.push(recording.position());
+        }
+        for (position, count) in positions.into_iter().zip([2, 1, 0]) {
+            recording.go_to(position).unwrap();
+            let rest: Vec<_> = recording.by_ref().map(Result::unwrap).collect();
+            assert_eq!(rest, [input(5), input(9)][2 - count..]);
+        }
     }
 
     #[test]

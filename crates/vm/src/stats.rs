@@ -34,8 +34,21 @@ pub struct Stats {
     pub resets: u64,
     /// Exits by their kind.
     pub exits: Exits,
+    /// What a replay for a debugger does to go back.
+    pub travel: Travel,
     /// The engine's own counters.
     pub engine: Vec<(&'static str, u64)>,
+}
+
+/// Counters of a replay in which a debugger can go back.
+#[derive(Debug, Clone, Default)]
+pub struct Travel {
+    /// Checkpoints that were taken.
+    pub checkpoints: u64,
+    /// Returns to one of them.
+    pub returns: u64,
+    /// Instructions that were repeated after them.
+    pub repeated: u64,
 }
 
 /// Exits of the engine by their kind.
@@ -161,7 +174,14 @@ impl Display for Stats {
             ("exits: halt", exits.halts),
             ("exits: numeric error", exits.numeric_errors),
         ];
-        let mut lines = lines.iter().chain(&self.engine).peekable();
+        let Travel { checkpoints, returns, repeated } = self.travel;
+        let travel = [
+            ("checkpoints taken", checkpoints),
+            ("returns to a checkpoint", returns),
+            ("instructions repeated after them", repeated),
+        ];
+        let travel = travel.iter().filter(|_| checkpoints > 0);
+        let mut lines = lines.iter().chain(travel).chain(&self.engine).peekable();
         while let Some((name, count)) = lines.next() {
             write!(f, "{count:>14} {name}")?;
             if lines.peek().is_some() {

@@ -196,7 +196,8 @@ impl Vm {
     }
 
     /// Advances to the point of a deterministic run with `instructions` instructions and virtual time `time`,
-    /// or a later one, as the run did without inputs. Returns how the run ended, if that was before.
+    /// or a later one, as the run did without inputs, unless the guest stops for the debugger. Returns how the
+    /// run ended, if that was before.
     pub(super) fn advance(
         &mut self,
         instructions: u64,
@@ -227,6 +228,9 @@ impl Vm {
             let ended = self.run_slice(instructions);
             if let Some(ending) = self.hand_out(console)?.or(ended) {
                 return Ok(Some(ending));
+            }
+            if self.debugging.has_stopped() {
+                return Ok(None);
             }
         }
     }

@@ -1,17 +1,51 @@
 //! Repeats a run from its inputs alone.
 
-use std::iter::Peekable;
+use std::io;
 
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 
 use crate::machine::{Console, Ending, Vm, VmError};
-use crate::recording::RecordingError;
+use crate::recording::{Recording, RecordingError};
+
+/// The source of the inputs of a run that is being repeated.
+pub(super) enum Inputs {
+    /// It returns each input once.
+    Once(Box<dyn Iterator<Item = Result<StampedInput, RecordingError>>>),
+    /// It can be read again.
+    Recording(Recording),
+}
+
+impl Inputs {
+    fn next(&mut self) -> Result<Option<StampedInput>, RecordingError> {
+        match self {
+            Inputs::Once(inputs) => inputs.next().transpose(),
+            Inputs::Recording(inputs) => inputs.next().transpose(),
+        }
+    }
+
+    fn position(&self) -> u64 {
+        match self {
+            Inputs::Once(_) => 0,
+            Inputs::Recording(recording) => recording.position(),
+        }
+    }
+
+    fn go_to(&mut self, position: u64) -> Result<(), RecordingError> {
+        match self {
+            Inputs::Once(_) => Err(RecordingError::Read(io::ErrorKind::NotSeekable.into())),
+            Inputs::Recording(recording) => recording.go_to(position),
+        }
+    }
+}
 
 /// The inputs of a run that is being repeated.
 pub(super) struct Replay {
-    inputs: Peekable<Box<dyn Iterator<Item = Result<StampedInput, RecordingError>>>>,
+    inputs: Inputs,
+    /// The next input, if somebody has looked at it, and its position; or None instead of it, if there are no
+    /// more.
+    next: Option<(u64, Option<StampedInput>)>,
     /// Number of inputs that were taken.
     taken: u64,
     /// Requests to drives that were not answered at once, by device and tag.
@@ -20,19 +54,35 @@ pub(super) struct Replay {
     error: Option<VmError>,
 }
 
+/// A place among the inputs of a recording, to which a replay can return.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InputPlace {
+    position: u64,
+    taken: u64,
+    waiting: Vec<(DeviceId, u64)>,
+}
+
 impl Replay {
     /// Returns the next input without taking it.
     fn peek(&mut self) -> Result<Option<&StampedInput>, VmError> {
-        if let Some(error) = self.inputs.next_if(Result::is_err).and_then(Result::err) {
-            return Err(error.into());
+        if self.next.is_none() {
+            let position = self.inputs.position();
+            self.next = Some((position, self.inputs.next()?));
         }
-        Ok(self.inputs.peek().and_then(|input| input.as_ref().ok()))
+        Ok(self.next.as_ref().and_then(|(_, input)| input.as_ref()))
     }
 
     /// Takes the next input.
     fn take(&mut self) -> Result<Option<StampedInput>, VmError> {
-        self.taken += 1;
-        Ok(self.inputs.next().transpose()?)
+        if self.peek()?.is_none() {
+            return Ok(None);
+        }
+        let next = self.next.take().and_then(|(_, input)| input);
+        self.taken += u64::from(next.is_some());
+        if let Some(answer) = next.as_ref().and_then(|next| answered(&next.input)) {
+            self.waiting.retain(|asked| *asked != answer);
+        }
+        Ok(next)
     }
 
     /// Takes the answer that the drive of `device` gave at once to its request `tag`, which is made after
@@ -76,11 +126,43 @@ impl Replay {
         self.error.take()
     }
 
-    /// Returns whether `answer` came later than its request.
-    fn was_waited_for(&mut self, answer: (DeviceId, u64)) -> bool {
-        let index = self.waiting.iter().position(|asked| *asked == answer);
-        index.map(|index| self.waiting.swap_remove(index)).is_some()
+    /// Returns whether the request that `answer` answers was made before.
+    fn waits_for(&self, answer: (DeviceId, u64)) -> bool {
+        self.waiting.contains(&answer)
     }
+
+    /// Returns where the next input is.
+    pub(super) fn place(&self) -> InputPlace {
+        let position = self.next.as_ref().map(|(position, _)| *position);
+        InputPlace {
+            position: position.unwrap_or_else(|| self.inputs.position()),
+            taken: self.taken,
+            waiting: self.waiting.clone(),
+        }
+    }
+
+    /// Continues with the input at `place`.
+    pub(super) fn go_to(&mut self, place: &InputPlace) -> Result<(), VmError> {
+        self.inputs.go_to(place.position)?;
+        (self.next, self.error) = (None, None);
+        (self.taken, self.waiting) = (place.taken, place.waiting.clone());
+        Ok(())
+    }
+}
+
+/// How far one step of a replay has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It has taken an input.
+    Input,
+    /// There are no more inputs.
+    UsedUp,
+    /// It has reached the count of instructions that is its limit.
+    Limit,
+    /// It has stopped for the debugger.
+    Stopped,
+    /// The run has ended.
+    Ended(Ending),
 }
 
 /// Returns the device and the tag of the request that `input` answers.
@@ -155,9 +237,13 @@ impl Vm {
         &mut self,
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,
     ) {
-        let inputs: Box<dyn Iterator<Item = _>> = Box::new(inputs);
+        self.begin_replay_of(Inputs::Once(Box::new(inputs)));
+    }
+
+    /// Makes `inputs` the inputs from now on, including the answers of drives.
+    pub(super) fn begin_replay_of(&mut self, inputs: Inputs) {
         self.replay =
-            Some(Replay { inputs: inputs.peekable(), taken: 0, waiting: Vec::new(), error: None });
+            Some(Replay { inputs, next: None, taken: 0, waiting: Vec::new(), error: None });
     }
 
     /// Ends the replay when its inputs are used up: drives execute requests again.
@@ -170,49 +256,85 @@ impl Vm {
         &mut self,
         console: &mut dyn Console,
     ) -> Result<Option<Ending>, VmError> {
-        let mut is_first = true;
-        while let Some(point) = self.next_replayed()? {
-            let taken = self.inputs_replayed();
-            // A normal run looked at the host's clock at the end of each slice.
-            let is_slice_end = !is_first && point.is_host_time && !self.config.deterministic;
-            is_first = false;
-            // An answer that came at once is taken where the guest makes its request.
-            let is_at_once = match (&mut self.replay, point.answered) {
-                (Some(replay), Some(answer)) => !replay.was_waited_for(answer),
-                // The guest takes the values of clocks in the middle of an instruction.
-                _ => point.taken_by > point.instructions,
-            };
-            if is_slice_end
-                || is_at_once
-                || self.config.deterministic
-                || self.cpu.instructions < point.taken_by
-            {
-                let ending = self.replay_to(point.taken_by, point.time, console)?;
-                if ending.is_some() {
-                    return Ok(ending);
-                }
-            }
-            if is_at_once {
-                if self.inputs_replayed() == taken {
-                    return Err(VmError::Diverged(self.cpu.instructions));
-                }
-                continue;
-            }
-            if self.cpu.instructions != point.instructions {
-                return Err(VmError::Diverged(self.cpu.instructions));
-            }
-            let Some(next) = self.replay.as_mut().map(Replay::take).transpose()?.flatten() else {
-                break;
-            };
-            let mut ending = self.take_input(next.input);
-            if self.config.deterministic {
-                ending = self.hand_out(console)?.or(ending);
-            }
-            if ending.is_some() {
-                return Ok(ending);
+        loop {
+            match self.replay_on(u64::MAX, console)? {
+                Progress::Ended(ending) => return Ok(Some(ending)),
+                Progress::UsedUp => return Ok(None),
+                Progress::Input | Progress::Limit | Progress::Stopped => {}
             }
         }
-        Ok(None)
+    }
+
+    /// Repeats the run up to the next input, and takes that. If it came after `limit` instructions or more,
+    /// the run is repeated up to `limit` instructions.
+    pub(super) fn replay_on(
+        &mut self,
+        limit: u64,
+        console: &mut dyn Console,
+    ) -> Result<Progress, VmError> {
+        let Some(point) = self.next_replayed()? else { return Ok(Progress::UsedUp) };
+        if point.instructions >= limit {
+            return self.replay_up_to(limit, console);
+        }
+        let taken = self.inputs_replayed();
+        // A normal run looked at the host's clock at the end of each slice.
+        let is_slice_end = taken > 0 && point.is_host_time && !self.config.deterministic;
+        // An answer that came at once is taken where the guest makes its request.
+        let is_at_once = match (&self.replay, point.answered) {
+            (Some(replay), Some(answer)) => !replay.waits_for(answer),
+            // The guest takes the values of clocks in the middle of an instruction.
+            _ => point.taken_by > point.instructions,
+        };
+        if is_slice_end
+            || is_at_once
+            || self.config.deterministic
+            || self.cpu.instructions < point.taken_by
+        {
+            let ending = self.replay_to(point.taken_by, point.time, console)?;
+            if let Some(ending) = ending {
+                return Ok(Progress::Ended(ending));
+            }
+            if self.debugging.has_stopped() {
+                return Ok(Progress::Stopped);
+            }
+        }
+        if is_at_once {
+            if self.inputs_replayed() == taken {
+                return Err(VmError::Diverged(self.cpu.instructions));
+            }
+            return Ok(Progress::Input);
+        }
+        if self.cpu.instructions != point.instructions {
+            return Err(VmError::Diverged(self.cpu.instructions));
+        }
+        let Some(next) = self.replay.as_mut().map(Replay::take).transpose()?.flatten() else {
+            return Ok(Progress::UsedUp);
+        };
+        let mut ending = self.take_input(next.input);
+        if self.config.deterministic {
+            ending = self.hand_out(console)?.or(ending);
+        }
+        Ok(ending.map_or(Progress::Input, Progress::Ended))
+    }
+
+    /// Repeats the run up to `limit` instructions, before which there is no input.
+    pub(super) fn replay_up_to(
+        &mut self,
+        limit: u64,
+        console: &mut dyn Console,
+    ) -> Result<Progress, VmError> {
+        if self.cpu.instructions < limit {
+            if let Some(ending) = self.replay_to(limit, Time::ZERO, console)? {
+                return Ok(Progress::Ended(ending));
+            }
+            if self.debugging.has_stopped() {
+                return Ok(Progress::Stopped);
+            }
+            if self.cpu.instructions < limit {
+                return Err(VmError::Diverged(self.cpu.instructions));
+            }
+        }
+        Ok(Progress::Limit)
     }
 
     /// Returns the point at which the next input came in.
@@ -228,7 +350,7 @@ impl Vm {
     }
 
     /// Advances to the point with `instructions` instructions and, in a deterministic run, virtual time
-    /// `time`. Returns how the run ended, if that was before.
+    /// `time`, unless the guest stops for the debugger. Returns how the run ended, if that was before.
     pub(super) fn replay_to(
         &mut self,
         instructions: u64,
@@ -249,7 +371,8 @@ impl Vm {
                 return Ok(Some(ending));
             }
             let stands_still = self.cpu.instructions == before && !must_go_on;
-            if self.cpu.instructions >= instructions || stands_still {
+            let is_over = stands_still || self.debugging.has_stopped();
+            if self.cpu.instructions >= instructions || is_over {
                 return Ok(None);
             }
         }

@@ -6,7 +6,7 @@ use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
 use ring3_core::disk::{DiskError, DriveId};
 use ring3_core::input::{DeviceInput, Input};
-use tracing::{trace, warn};
+use tracing::{debug, trace, warn};
 
 use crate::control::{DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request};
 use crate::debug::Stop;
@@ -154,6 +154,11 @@ impl Vm {
     pub(super) fn answer_requests(&mut self, door: &mut Door) -> bool {
         let mut is_other = false;
         for request in door.take_requests() {
+            if self.is_replayed() && request.is_change() {
+                // Whoever has sent it learns that nothing has come of it.
+                debug!("a run that is repeated cannot be changed");
+                continue;
+            }
             match request {
                 Request::Pause(reply) => {
                     door.pause();
@@ -201,6 +206,7 @@ impl Vm {
                     self.end_debugging();
                     reply.answer(());
                 }
+                Request::GoesBack(reply) => reply.answer(self.goes_back()),
                 Request::PciFunctions(reply) => reply.answer(self.pci_functions()),
                 Request::Describe(reply) => reply.answer(Box::new(self.describe())),
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),

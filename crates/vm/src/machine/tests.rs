@@ -1,3 +1,4 @@
+mod back;
 mod debugger;
 mod deterministic;
 mod drives;

@@ -12,7 +12,7 @@ use crate::inspect::MemoryRange;
 /// A guest that counts in a loop, at [`INNER`] 4096 times as often as at [`OUTER`]. It also counts its timer's
 /// interrupts, some thousand a second, its NMIs, and the traps of its own breakpoint on writes to [`OUTER`].
 #[rustfmt::skip]
-const COUNTING: &[u8] = &[
+pub(super) const COUNTING: &[u8] = &[
     0xbc, 0x00, 0x00, 0x18, 0x00, //                   100000: MOV ESP, 180000h
     0x0f, 0x01, 0x1d, 0x80, 0x00, 0x10, 0x00, //       100005: LIDT [100080h]
     0xb0, 0x11, 0xe6, 0x20, //                         10000C: ICW1 to the first 8259A
@@ -42,30 +42,30 @@ const COUNTING: &[u8] = &[
     0x60, 0x00, 0x10, 0x00, 0x00, 0x8e, 0x10, 0x00, // 100098: NMI
 ];
 
-const INNER: u32 = 0x11_2000;
-const OUTER: u32 = 0x11_0000;
-const TICKS: u32 = 0x11_1000;
+pub(super) const INNER: u32 = 0x11_2000;
+pub(super) const OUTER: u32 = 0x11_0000;
+pub(super) const TICKS: u32 = 0x11_1000;
 const TRAPS: u32 = 0x11_3000;
 const NMIS: u32 = 0x11_4000;
 
-const INC_INNER: u32 = 0x10_0042;
-const INC_OUTER: u32 = 0x10_004a;
-const JMP: u32 = 0x10_0050;
-const TIMER_HANDLER: u32 = 0x10_0052;
+pub(super) const INC_INNER: u32 = 0x10_0042;
+pub(super) const INC_OUTER: u32 = 0x10_004a;
+pub(super) const JMP: u32 = 0x10_0050;
+pub(super) const TIMER_HANDLER: u32 = 0x10_0052;
 const TRAP_HANDLER: u32 = 0x10_0059;
 const NMI_HANDLER: u32 = 0x10_0060;
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config { memory_bytes: 64 << 20, ..Config::default() }
 }
 
-fn machine(config: Config, engine: EngineChoice) -> Vm {
+pub(super) fn machine(config: Config, engine: EngineChoice) -> Vm {
     let kernel = Kernel { image: kernel_of(COUNTING).into(), ..Kernel::default() };
     Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap()
 }
 
 /// Ends the machine when the debugger has ended, even by a failed assertion.
-struct Quits(Sender);
+pub(super) struct Quits(pub(super) Sender);
 
 impl Drop for Quits {
     fn drop(&mut self) {
@@ -74,10 +74,10 @@ impl Drop for Quits {
 }
 
 /// A debugger, for short.
-struct Debugger(Control);
+pub(super) struct Debugger(pub(super) Control);
 
 impl Debugger {
-    fn start(&self, run: Run) -> mpsc::Receiver<Stop> {
+    pub(super) fn start(&self, run: Run) -> mpsc::Receiver<Stop> {
         let (sender, stops) = mpsc::channel();
         let waiter = Waiter::new(move |stop| sender.send(stop).unwrap());
         self.0.debug(run, waiter).unwrap();
@@ -85,7 +85,7 @@ impl Debugger {
     }
 
     /// Continues until a breakpoint or a watchpoint. Returns why the guest has stopped, and EIP.
-    fn until(&self, breakpoints: &[u32], watchpoints: &[Watchpoint]) -> (Stop, u32) {
+    pub(super) fn until(&self, breakpoints: &[u32], watchpoints: &[Watchpoint]) -> (Stop, u32) {
         let run =
             Run::Until { breakpoints: breakpoints.to_vec(), watchpoints: watchpoints.to_vec() };
         let stop = self.start(run).recv().unwrap();
@@ -93,16 +93,16 @@ impl Debugger {
     }
 
     /// Executes one instruction, and returns EIP.
-    fn step(&self, interrupts: Interrupts) -> u32 {
+    pub(super) fn step(&self, interrupts: Interrupts) -> u32 {
         assert_eq!(self.start(Run::Step(interrupts)).recv(), Ok(Stop::Step));
         self.registers().eip
     }
 
-    fn registers(&self) -> Registers {
+    pub(super) fn registers(&self) -> Registers {
         self.0.registers().unwrap()
     }
 
-    fn dword(&self, linear: u32) -> u32 {
+    pub(super) fn dword(&self, linear: u32) -> u32 {
         let range = MemoryRange { address: linear.into(), len: 4, is_linear: true };
         let bytes = self.0.read_memory(range).unwrap().unwrap();
         u32::from_le_bytes(bytes.try_into().unwrap())
@@ -135,7 +135,7 @@ fn on_all_machines(debugger: impl Fn(&Debugger) + Copy + Send) {
     }
 }
 
-fn watch(linear: u32, watched: Watched) -> Watchpoint {
+pub(super) fn watch(linear: u32, watched: Watched) -> Watchpoint {
     Watchpoint { linear, len: 4, watched }
 }
 

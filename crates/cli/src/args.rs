@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -301,9 +302,19 @@ pub(crate) struct RepetitionArguments {
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
-        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "gdb", "vga", "rtc", "seed",
+        "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
+
+    /// With --replay: stop after this number of instructions, and print the registers; with --gdb, let the
+    /// debugger begin there instead of at the first instruction
+    #[arg(long, value_name = "INSTRUCTION", requires = "replay", conflicts_with = "verify")]
+    pub(crate) to: Option<u64>,
+
+    /// With --replay and --gdb: the number of instructions between two checkpoints, to which the machine
+    /// returns when the debugger goes back
+    #[arg(long, value_name = "COUNT", requires_all = ["replay", "gdb"])]
+    pub(crate) checkpoints: Option<NonZero<u64>>,
 
     /// Write a line to this file for each input, interrupt and reset, with the number of instructions
     /// executed before it
@@ -497,6 +508,19 @@ impl RunArguments {
         if self.gdb.is_some() && self.repetition.verify {
             return conflict("--verify compares engines and cannot stop for --gdb: leave one out");
         }
+        let repetition = &self.repetition;
+        if self.gdb.is_some() && repetition.replay.is_some() && repetition.event_log.is_some() {
+            return conflict(
+                "a debugger repeats parts of a replay several times, which no --event-log can show: \
+                leave it or --gdb out",
+            );
+        }
+        if self.gdb.is_some() && repetition.replay.is_some() && self.histogram.histogram.is_some() {
+            return conflict(
+                "a debugger repeats parts of a replay several times, which no --histogram can count: \
+                leave it or --gdb out",
+            );
+        }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
             return conflict(
                 "--qmp stdio needs standard input and output for itself; \
@@ -512,7 +536,6 @@ impl RunArguments {
         if cards < nics && nics > 1 {
             return conflict("--nic none is for a machine without network cards: give it alone");
         }
-        let repetition = &self.repetition;
         let is_kept = repetition.record.is_some() || repetition.verify;
         if cards > 0 && repetition.deterministic && !is_kept {
             return conflict(

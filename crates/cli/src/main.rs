@@ -30,6 +30,7 @@
 //! * [`debug_console`]: the back-end of the port for the firmware's messages;
 //! * [`output`]: files and standard output as targets of bytes from the guest;
 //! * [`repetition`]: recordings and event logs;
+//! * [`replay`]: runs that are repeated from their recordings;
 //! * [`diff_log`]: `ring3 diff-log`;
 //! * [`rtc`]: the time of its real-time clock;
 //! * [`secrets`]: passwords by their names;
@@ -66,6 +67,7 @@ mod nics;
 mod output;
 mod qemu;
 mod repetition;
+mod replay;
 mod rtc;
 mod run;
 mod secrets;

@@ -39,7 +39,8 @@ use crate::nics::NicError;
 use crate::output::{Output, stdout};
 use crate::qemu::daemon;
 use crate::qemu::pid_file::{PidFile, PidFileError};
-use crate::repetition::{self, RepetitionError};
+use crate::repetition::RepetitionError;
+use crate::replay;
 use crate::rtc::RtcBase;
 use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
@@ -118,6 +119,10 @@ pub(crate) enum RunError {
     Repetition(#[from] RepetitionError),
     #[error("cannot repeat {path}: {source}", path = .path.display())]
     Replay { path: PathBuf, source: VmError },
+    #[error("cannot go to instruction {to} of {path}: the run ends after {ended}", path = .path.display())]
+    EndedBefore { path: PathBuf, to: u64, ended: u64 },
+    #[error("cannot print the registers: {0}")]
+    Print(#[source] io::Error),
     #[error(transparent)]
     Snapshot(#[from] OpenError),
     #[error(transparent)]
@@ -140,7 +145,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     let repetition = &arguments.repetition;
     let mut signals = Signals::default();
     let verified = match &repetition.replay {
-        Some(path) => replay(arguments, path),
+        Some(path) => match replay::replay(arguments, path, &mut signals) {
+            // It stands where it should, and that was shown.
+            Ok(None) => return Ok(Status::Ended),
+            Ok(Some(verified)) => Ok(verified),
+            Err(error) => Err(error),
+        },
         None => run_anew(arguments, &mut signals),
     };
     if let Some(signal) = signals.come() {
@@ -314,42 +324,12 @@ fn try_again(control: Control) -> io::Result<()> {
 }
 
 /// The engines that `--verify` compares.
-const COMPARED: Engines<'_> =
+pub(crate) const COMPARED: Engines<'_> =
     Engines { tested: &EngineChoice::Translator, reference: &EngineChoice::Interpreter };
 
 /// Returns the engine that executes the guest's instructions; with `--verify`, the one that is tested.
-fn engine(arguments: &RunArguments) -> EngineChoice {
+pub(crate) fn engine(arguments: &RunArguments) -> EngineChoice {
     if arguments.repetition.verify { EngineChoice::Translator } else { arguments.engine.into() }
-}
-
-/// Repeats the run that is recorded in the file at `path`.
-fn replay(arguments: &RunArguments, path: &Path) -> Result<Verified, RunError> {
-    let repetition = &arguments.repetition;
-    let recording = repetition::open(path)?;
-    let (config, software) = (recording.config().clone(), recording.software().clone());
-    let mut vm = Vm::with_engine(config, software, engine(arguments))
-        .map_err(|error| explain(error, path.to_owned()))?;
-    let histogram = arguments.histogram.begin(&mut vm)?;
-    if let Some(log) = repetition.event_log()? {
-        vm.log_events(log);
-    }
-    // A machine that is repeated takes no inputs from outside.
-    let (sender, _) = door();
-    let (characters, mut terminals) = (Characters::default(), Terminals::default());
-    let targets = arguments.serial_targets();
-    let serial = SerialPorts::open(&targets, &sender, &characters, &mut terminals)?;
-    let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
-    let ended = if repetition.verify {
-        vm.verify_replay(COMPARED, recording, &mut output)
-    } else {
-        vm.replay_from(recording, &mut output).map(Verified::Same)
-    };
-    output.finish();
-    show_stats(arguments, &vm);
-    let written = histogram.map_or(Ok(()), |histogram| histogram.finish(&mut vm));
-    let ended = ended.map_err(|source| RunError::Replay { path: path.to_owned(), source })?;
-    written?;
-    Ok(ended)
 }
 
 /// Returns the configuration of the machine.
@@ -394,7 +374,7 @@ fn config(
 }
 
 /// Returns the back-end of the port for the firmware's messages.
-fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
+pub(crate) fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
     Ok(match target {
         DebugTarget::Log => DebugOutput::log(),
         DebugTarget::Stdio => DebugOutput::Output(Output::stdout().map_err(RunError::Terminal)?),
@@ -406,7 +386,7 @@ fn debug_output(target: &DebugTarget) -> Result<DebugOutput, RunError> {
 }
 
 /// Prints the counters if the command line asks for them.
-fn show_stats(arguments: &RunArguments, vm: &Vm) {
+pub(crate) fn show_stats(arguments: &RunArguments, vm: &Vm) {
     if arguments.stats {
         // A failure is ignored: if standard error is closed, nobody reads the counters.
         let _ = writeln!(Stderr, "{}", vm.stats());
@@ -414,14 +394,14 @@ fn show_stats(arguments: &RunArguments, vm: &Vm) {
 }
 
 /// The back-ends of the machine's outputs.
-struct Outputs {
-    serial: SerialPorts,
-    debug: DebugOutput,
+pub(crate) struct Outputs {
+    pub(crate) serial: SerialPorts,
+    pub(crate) debug: DebugOutput,
 }
 
 impl Outputs {
     /// Waits until all back-ends have received the last bytes of the guest.
-    fn finish(self) {
+    pub(crate) fn finish(self) {
         self.serial.finish();
         self.debug.finish();
     }
@@ -518,7 +498,7 @@ fn installed(names: &[&str]) -> Result<Option<(PathBuf, Vec<u8>)>, RunError> {
 }
 
 /// Opens the ways by which people, tools and debuggers drive the machine. The monitors of `ring3 qemu` are opened later.
-fn serve_qmp(
+pub(crate) fn serve_qmp(
     control: &Control,
     arguments: &RunArguments,
     terminals: &Terminals,
@@ -547,7 +527,7 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, RunError> {
 }
 
 /// Adds the name of the kernel or firmware file to errors about it.
-fn explain(error: VmError, path: PathBuf) -> RunError {
+pub(crate) fn explain(error: VmError, path: PathBuf) -> RunError {
     match error {
         VmError::Linux(source @ LinuxError::TooLittleMemory { .. }) => {
             RunError::TooLittleMemory { kernel: path, source }

@@ -11,6 +11,9 @@ pub trait Machine: Send {
     /// Returns whether it runs, rather than standing still.
     fn is_running(&self) -> bool;
 
+    /// Returns whether it can go back.
+    fn goes_back(&self) -> bool;
+
     /// Makes it stand still between two instructions.
     fn pause(&mut self) -> Result<(), Ended>;
 
@@ -42,6 +45,11 @@ pub trait Machine: Send {
 impl Machine for Control {
     fn is_running(&self) -> bool {
         self.status() == Status::Running
+    }
+
+    fn goes_back(&self) -> bool {
+        // A machine that has ended goes nowhere.
+        Control::goes_back(self).unwrap_or(false)
     }
 
     fn pause(&mut self) -> Result<(), Ended> {

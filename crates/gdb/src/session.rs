@@ -10,6 +10,7 @@ use gdbstub::stub::state_machine::GdbStubStateMachine as State;
 use gdbstub::stub::{
     DisconnectReason, GdbStub, GdbStubBuilderError, GdbStubError, SingleThreadStopReason,
 };
+use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use ring3_vm::control::Ended;
 use ring3_vm::debug::{Stop, Watched};
@@ -237,6 +238,12 @@ fn reason<M: Machine>(
     Ok(match stop {
         Stop::Step => SingleThreadStopReason::DoneStep,
         Stop::Paused => SingleThreadStopReason::Signal(Signal::SIGINT),
+        Stop::Beginning | Stop::End if target.goes_back => {
+            let is_end = stop == Stop::End;
+            let pos = if is_end { ReplayLogPosition::End } else { ReplayLogPosition::Begin };
+            SingleThreadStopReason::ReplayLog { tid: None, pos }
+        }
+        Stop::Beginning | Stop::End => SingleThreadStopReason::Signal(Signal::SIGINT),
         Stop::Breakpoint if target.is_at_hardware_breakpoint()? => {
             SingleThreadStopReason::HwBreak(())
         }

@@ -4,6 +4,9 @@ use std::sync::mpsc::Sender;
 
 use gdbstub::common::Signal;
 use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::base::reverse_exec::{
+    ReverseCont, ReverseContOps, ReverseStep, ReverseStepOps,
+};
 use gdbstub::target::ext::base::singlethread::{
     SingleThreadBase, SingleThreadResume, SingleThreadResumeOps, SingleThreadSingleStep,
     SingleThreadSingleStepOps,
@@ -38,6 +41,8 @@ const RECORDED: u8 = 30;
 pub(crate) struct Debugged<M> {
     pub(crate) machine: M,
     pub(crate) settings: Settings,
+    /// Whether the machine can go back.
+    pub(crate) goes_back: bool,
     monitor: Monitor,
     /// Linear addresses of breakpoints, each once for each time it was set.
     software: Vec<u32>,
@@ -51,6 +56,7 @@ pub(crate) struct Debugged<M> {
 impl<M: Machine> Debugged<M> {
     pub(crate) fn new(machine: M, monitor: Monitor, events: Sender<Event>) -> Debugged<M> {
         Debugged {
+            goes_back: machine.goes_back(),
             machine,
             settings: Settings::default(),
             monitor,
@@ -66,6 +72,11 @@ impl<M: Machine> Debugged<M> {
     pub(crate) fn is_at_hardware_breakpoint(&mut self) -> Result<bool, Ended> {
         let eip = self.machine.registers()?.eip;
         Ok(self.hardware.contains(&eip) && !self.software.contains(&eip))
+    }
+
+    /// Returns all breakpoints and all watchpoints.
+    fn points(&self) -> (Vec<u32>, Vec<Watchpoint>) {
+        ([&self.software[..], &self.hardware].concat(), self.watchpoints.clone())
     }
 
     fn start(&mut self, run: Run) -> Result<(), Ended> {
@@ -164,12 +175,33 @@ impl<M: Machine> SingleThreadBase for Debugged<M> {
 
 impl<M: Machine> SingleThreadResume for Debugged<M> {
     fn resume(&mut self, _signal: Option<Signal>) -> Result<(), Ended> {
-        let breakpoints = [&self.software[..], &self.hardware].concat();
-        self.start(Run::Until { breakpoints, watchpoints: self.watchpoints.clone() })
+        let (breakpoints, watchpoints) = self.points();
+        self.start(Run::Until { breakpoints, watchpoints })
     }
 
     fn support_single_step(&mut self) -> Option<SingleThreadSingleStepOps<'_, Self>> {
         Some(self)
+    }
+
+    fn support_reverse_cont(&mut self) -> Option<ReverseContOps<'_, (), Self>> {
+        if self.goes_back { Some(self) } else { None }
+    }
+
+    fn support_reverse_step(&mut self) -> Option<ReverseStepOps<'_, (), Self>> {
+        if self.goes_back { Some(self) } else { None }
+    }
+}
+
+impl<M: Machine> ReverseCont<()> for Debugged<M> {
+    fn reverse_cont(&mut self) -> Result<(), Ended> {
+        let (breakpoints, watchpoints) = self.points();
+        self.start(Run::Back { breakpoints, watchpoints })
+    }
+}
+
+impl<M: Machine> ReverseStep<()> for Debugged<M> {
+    fn reverse_step(&mut self, (): ()) -> Result<(), Ended> {
+        self.start(Run::StepBack)
     }
 }
 

@@ -12,8 +12,8 @@ use crate::support::{Directory, output, ring3, system_program, wait_until};
 use crate::tern::has_tern;
 
 /// Tern with names and lines, and a machine that waits for a debugger before its first instruction.
-struct Debugged {
-    directory: Directory,
+pub(crate) struct Debugged {
+    pub(crate) directory: Directory,
     engine: &'static str,
     /// The folder of the kernel.
     build: PathBuf,
@@ -32,7 +32,7 @@ fn kernel_with_names() -> PathBuf {
 }
 
 impl Debugged {
-    fn new(engine: &'static str) -> Debugged {
+    pub(crate) fn new(engine: &'static str) -> Debugged {
         let directory = Directory::new();
         let archive = ring3_tern::TERN.expect("it is there").archive;
         fs::write(directory.path("tern.img"), archive).unwrap();
@@ -44,7 +44,7 @@ impl Debugged {
     }
 
     /// Returns a deterministic machine that ends by itself, with its event log in file `log`.
-    fn machine(&self, log: &str) -> Command {
+    pub(crate) fn machine(&self, log: &str) -> Command {
         let mut machine = ring3();
         machine.args(["run", "--deterministic", "--debug-exit", "0xf4", "--engine", self.engine]);
         machine.args([
@@ -73,7 +73,7 @@ impl Debugged {
     }
 
     /// Executes the commands of a script in gdb, and returns what it says.
-    fn gdb(&self, script: &[&str]) -> String {
+    pub(crate) fn gdb(&self, script: &[&str]) -> String {
         let mut gdb = system_program("gdb");
         gdb.args(["-nx", "-batch", "-ex", "set pagination off", "-ex"]);
         gdb.arg(format!("file {}", self.build.join("tern.debug").display()));
@@ -88,13 +88,13 @@ impl Debugged {
 }
 
 /// Returns how a machine has ended, and what it has written.
-fn end(machine: Child) -> (Option<i32>, String) {
+pub(crate) fn end(machine: Child) -> (Option<i32>, String) {
     let output = machine.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[track_caller]
-fn contains_in_order(text: &str, parts: &[&str]) {
+pub(crate) fn contains_in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
     for part in parts {
         let at = rest.find(part).unwrap_or_else(|| panic!("{part} is missing in {text}"));

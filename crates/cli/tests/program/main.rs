@@ -17,6 +17,7 @@ mod first_mistakes;
 mod for_64_bits;
 mod full_disk;
 mod gdb;
+mod gdb_back;
 mod guest_tools;
 mod hotplug;
 mod img;

@@ -131,7 +131,7 @@ impl Vm {
         checkpoints.add(Checkpoint {
             instructions,
             config: self.config.clone(),
-            cpu: self.cpu.save(),
+            cpu: self.save_processor(),
             long_mode_sought: self.cpu.long_mode_sought,
             board: self.board.save(),
             clock: self.clock.clone(),
@@ -158,6 +158,8 @@ impl Vm {
         let fw_cfg = facts::describe(&self.config, &self.software)?;
         self.board = Board::new(&self.config, self.rom, fw_cfg, self.video.as_ref())?;
         self.board.restore(&checkpoint.board)?;
+        // What the engine has counted belongs to the present.
+        self.engine.complete_counts(&mut self.cpu);
         self.cpu.restore(&checkpoint.cpu)?;
         self.cpu.long_mode_sought = checkpoint.long_mode_sought;
         self.memory.put_back(&checkpoint.memory)?;

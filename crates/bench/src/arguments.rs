@@ -25,6 +25,8 @@ pub(crate) enum What {
     /// Save booted machines of several sizes, continue them, and continue a hundred from one file, in ring3 and,
     /// but for the hundred, in QEMU
     Restore(RestoreArguments),
+    /// Go back with a debugger in the middle of a recorded boot of Linux
+    Back(BackArguments),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
@@ -103,6 +105,13 @@ pub(crate) struct RestoreArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) machines: u32,
+}
+
+/// The arguments of `ring3 bench back`.
+#[derive(Debug, Args)]
+pub(crate) struct BackArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 /// The arguments of `ring3 bench driver`.
@@ -331,6 +340,7 @@ impl What {
             What::Boot(arguments) => (&arguments.settings, &None),
             What::Idle(arguments) => (&arguments.settings, &None),
             What::Restore(arguments) => (&arguments.settings, &None),
+            What::Back(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
             What::Recompile(arguments) => (&arguments.settings, &None),

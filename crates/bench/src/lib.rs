@@ -7,7 +7,7 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `idle`, `restore`, `work`, `cpu`, `system`, `recompile`, `exits`,
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `back`, `work`, `cpu`, `system`, `recompile`, `exits`,
 //!   `hz`, `hal`, `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
@@ -22,6 +22,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod arguments;
+mod back;
 mod bochs;
 mod boot;
 pub mod chart;
@@ -175,6 +176,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Boot(arguments) => boot::measure(arguments),
         What::Idle(arguments) => idle::measure(arguments),
         What::Restore(arguments) => restore::measure(arguments),
+        What::Back(arguments) => back::measure(arguments),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::System(arguments) => system::measure(arguments),

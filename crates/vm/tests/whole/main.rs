@@ -1,6 +1,7 @@
 //! Whole machines: what they do on both engines, saved, repeated and compared. One program, so that the tests of
 //! all files run side by side.
 
+mod back;
 mod engines;
 mod exits;
 mod guest_tools;

@@ -22,7 +22,7 @@ const INTERVAL: u64 = 100_000;
 /// instructions, and what the guest has sent. Without keys it is ended after some hundred thousand instructions.
 fn recorded(deterministic: bool, code: &[u8], keys: &'static [u8]) -> (File, u64, Vec<u8>) {
     let config = Config { deterministic, memory_bytes: 32 << 20, ..config() };
-    let kernel = Kernel { image: kernel_of(code), ..Kernel::default() };
+    let kernel = Kernel { image: kernel_of(code).into(), ..Kernel::default() };
     let software = Software::Kernel(kernel);
     let file = File::default();
     let recorder = RecordingWriter::new(file.clone(), &config, &software).unwrap();

@@ -79,11 +79,16 @@ pub(crate) fn debian(
     command_line: &str,
     engine: EngineChoice,
 ) -> Option<Vm> {
+    let software = debian_software(kernel, command_line)?;
+    Some(Vm::with_engine(config, software, engine).unwrap())
+}
+
+/// Returns Debian's kernel `kernel`, or None if there is none.
+pub(crate) fn debian_software(kernel: &str, command_line: &str) -> Option<Software> {
     let (image, initrd) = (guest(kernel)?, guest("initramfs.cpio.gz")?);
     let modules = vec![Module { name: "initrd".to_owned(), contents: initrd.into() }];
     let (image, command_line) = (image.into(), command_line.to_owned());
-    let kernel = Kernel { image, modules, command_line };
-    Some(Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap())
+    Some(Software::Kernel(Kernel { image, modules, command_line }))
 }
 
 /// Returns Debian's first kernel, with its modules, or None if there is none.

@@ -13,7 +13,8 @@
 #define PIT_ONCE2 0xb0             /* counter 2, both bytes, mode 0 */
 #define PIT_LOWEST_HZ 19           /* its counter has 16 bits */
 #define PORT_B 0x61                /* bit 0: gate of counter 2, bit 1: speaker, bit 5: output of counter 2 */
-#define CALIBRATION (PIT_HZ / 500) /* counts: 2 ms */
+#define CALIBRATION (PIT_HZ / 1000) /* counts: 1 ms */
+#define CALIBRATIONS 8             /* at most, after the first */
 
 #define APIC 0xfee00000u
 #define APIC_EOI 0xb0
@@ -62,11 +63,12 @@ uint64_t now(void)
     return to_microseconds(tsc() - origin);
 }
 
-/* Measures the time-stamp counter, and the timer of the local APIC, by counter 2 of the 8254. */
-static void calibrate(int has_apic)
+/* Returns the counts of the time-stamp counter, and in *timer those of the local APIC's timer, in the time in
+   which counter 2 of the 8254 counts to its end. */
+static uint32_t measure(int has_apic, uint32_t *timer)
 {
     uint64_t begin;
-    uint32_t counts, left;
+    uint32_t counts;
 
     if (has_apic) {
         *apic(APIC_SPURIOUS) = APIC_ON;
@@ -85,12 +87,28 @@ static void calibrate(int has_apic)
     while (!(in8(PORT_B) & 0x20) && tsc() - begin < 1u << 31)
         ;
     counts = (uint32_t)(tsc() - begin);
-    left = has_apic ? *apic(APIC_CURRENT) : 0;
+    *timer = has_apic ? ~*apic(APIC_CURRENT) : 0;
+    return counts;
+}
+
+/* Measures the time-stamp counter, and the timer of the local APIC. Beneath an emulator whose host is busy, time
+   may jump in a measurement, which then has too many counts. So two must agree, or the shortest one counts. */
+static void calibrate(int has_apic)
+{
+    uint32_t timer, counts = measure(has_apic, &timer);
+
+    for (int i = 0, agree = 0; i < CALIBRATIONS && !agree; i++) {
+        uint32_t timer_again, again = measure(has_apic, &timer_again);
+        uint32_t least = again < counts ? again : counts, most = again < counts ? counts : again;
+        agree = most - least <= least / 8;
+        timer = again < counts ? timer_again : timer;
+        counts = least;
+    }
     tsc_khz = (uint32_t)((uint64_t)counts * PIT_HZ / CALIBRATION / 1000);
     if (tsc_khz < 1000)
         tsc_khz = 1000;
     if (has_apic) {
-        apic_khz = (uint32_t)((uint64_t)~left * PIT_HZ / CALIBRATION / 1000);
+        apic_khz = (uint32_t)((uint64_t)timer * PIT_HZ / CALIBRATION / 1000);
         *apic(APIC_INITIAL) = 0;
     }
     per_count = (uint32_t)((1000ull << 32) / tsc_khz);

@@ -117,6 +117,7 @@ int can_deliver(const struct process *sender, const struct process *receiver);
 int deliver(struct process *receiver, endpoint_t source, const struct message *message);
 
 /* rights.c */
+extern int checks_destinations;
 int check_destination(struct process *caller, const struct process *to);
 int check_port(struct process *caller, uint32_t way, uint32_t port, uint32_t size);
 int denied(struct process *process, int error, uint32_t what); /* logs it; returns -error */

@@ -88,6 +88,7 @@ void kernel_main(uint32_t magic, const uint32_t *information)
     descriptors_start();
     if (magic == BOOTED)
         read_information(information);
+    checks_destinations = !has_word("unmasked");
     log_start();
     if (magic != BOOTED || !(information[FLAGS] & HAS_MAP))
         panic("the boot loader does not follow the Multiboot Specification, or gives no memory map\n");

@@ -2,10 +2,15 @@
 
 #include "kernel.h"
 
+/* `unmasked` on the command line leaves these checks out, so that their cost can be measured. */
+int checks_destinations = 1;
+
 #define DENIALS_LOGGED 8           /* a second, of all processes together */
 
 int check_destination(struct process *caller, const struct process *to)
 {
+    if (!checks_destinations)
+        return 0;
     /* Everybody may ask SYSTEM, which checks each call, and answer whoever waits for a reply. */
     if (to == &processes[SYSTEM] || caller == &processes[SYSTEM])
         return 0;

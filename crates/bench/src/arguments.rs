@@ -314,6 +314,15 @@ pub(crate) struct HzArguments {
 pub(crate) struct HalArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
+
+    /// Measure transfers by the drivers of real devices: bytes over a serial line at 19200 and 38400 bit/s,
+    /// blocks of a disk by programmed I/O, and packets of an NE2000
+    #[arg(long)]
+    pub(crate) transfers: bool,
+
+    /// Measure what messages cost with and without the kernel's checks of their destinations
+    #[arg(long, conflicts_with = "transfers")]
+    pub(crate) masks: bool,
 }
 
 /// The arguments of all measurements.

@@ -42,6 +42,23 @@ impl Guests {
     }
 }
 
+/// What a machine has besides a guest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extras<'a> {
+    /// For the kernel's command line.
+    pub(super) words: &'a str,
+    /// The size of the IDE disk, which is empty.
+    pub(super) disk_bytes: usize,
+    pub(super) options: &'a [OsString],
+}
+
+/// Returns the value of the option for the first IDE disk.
+fn ide_disk(path: &Path) -> OsString {
+    let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
+    drive.push(path);
+    drive
+}
+
 /// The prompt of Tern's shell when it starts, and the command that makes it the one of the other guests. The
 /// command itself, which the terminal shows, does not contain that.
 const TERN_PROMPT: &str = "/ # ";
@@ -81,42 +98,54 @@ impl Guest {
         options: &[OsString],
         directory: &Path,
     ) -> Result<Peer, BenchError> {
-        let mut peer = if kind == Kind::Bochs {
+        let peer = if kind == Kind::Bochs {
             bochs::boot(&settings.guest("suite.iso")?, disk, directory)?
         } else {
             let (kernel, initrd) = self.files(settings, directory)?;
-            let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
-            drive.push(disk);
-            let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), drive];
+            let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), ide_disk(disk)];
             all.extend_from_slice(options);
             kind.boot_kernel(&kernel, &initrd, &all)?
         };
+        self.prepare(peer)
+    }
+
+    /// Boots it like [`Guest::boot`], in a machine that has a monitor if it is one of this program.
+    pub(super) fn boot_with_monitor(
+        self,
+        kind: Kind,
+        settings: &Settings,
+        extras: &Extras<'_>,
+        directory: &Path,
+    ) -> Result<(Peer, Option<Monitor>), BenchError> {
+        let Extras { words, disk_bytes, options } = *extras;
+        let name = format!("{}-{kind:?}-{words}", self.name());
+        let file = |extension| directory.join(format!("{name}.{extension}"));
+        let (disk, socket) = (file("disk"), file("qmp"));
+        fs::write(&disk, vec![0; disk_bytes.max(512)]).map_err(BenchError::Disk)?;
+        let is_ours = kind != Kind::Qemu;
+        let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), ide_disk(&disk)];
+        if is_ours {
+            let mut target = OsString::from("unix:");
+            target.push(&socket);
+            target.push(",server=on,wait=off");
+            all.extend(["-qmp".into(), target]);
+        }
+        all.extend_from_slice(options);
+        let (kernel, initrd) = self.files(settings, directory)?;
+        let words = format!("console=ttyS0 {words}");
+        let peer = kind.boot_kernel_with(words.trim_end(), &kernel, &initrd, &all)?;
+        let peer = self.prepare(peer)?;
+        Ok((peer, is_ours.then(|| Monitor::connect(&socket)).transpose()?))
+    }
+
+    /// Waits until it has booted, and makes its shell ready.
+    fn prepare(self, mut peer: Peer) -> Result<Peer, BenchError> {
         peer.wait_for(self.prompt())?;
         peer.work(match self {
             Guest::Linux => suite::PREPARATION,
             Guest::Tern => TERN_PREPARATION,
         })?;
         Ok(peer)
-    }
-
-    /// Boots it like [`Guest::boot`], with an empty disk and nothing else. Machines of this program
-    /// have a monitor.
-    pub(super) fn boot_with_monitor(
-        self,
-        kind: Kind,
-        settings: &Settings,
-        directory: &Path,
-    ) -> Result<(Peer, Option<Monitor>), BenchError> {
-        let file = |extension| directory.join(format!("{}-{kind:?}.{extension}", self.name()));
-        let (disk, socket) = (file("disk"), file("qmp"));
-        fs::write(&disk, [0; 512]).map_err(BenchError::Disk)?;
-        let is_ours = kind != Kind::Qemu;
-        let mut target = OsString::from("unix:");
-        target.push(&socket);
-        target.push(",server=on,wait=off");
-        let options = if is_ours { vec!["-qmp".into(), target] } else { Vec::new() };
-        let peer = self.boot(kind, settings, &disk, &options, directory)?;
-        Ok((peer, is_ours.then(|| Monitor::connect(&socket)).transpose()?))
     }
 
     /// Returns the prompt of its shell when it has booted.

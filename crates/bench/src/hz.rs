@@ -14,7 +14,7 @@ use std::process::Command;
 use serde::Serialize;
 
 use super::data::Log;
-use super::guest::Guest;
+use super::guest::{Extras, Guest};
 use super::monitor::Monitor;
 use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Turn, median};
@@ -195,7 +195,8 @@ fn boot(
         systems.push(System::new("host".into(), Place::Host(program), "")?);
     }
     for kind in kinds {
-        let (peer, monitor) = guest.boot_with_monitor(kind, &arguments.settings, directory)?;
+        let (peer, monitor) =
+            guest.boot_with_monitor(kind, &arguments.settings, &Extras::default(), directory)?;
         let source = if arguments.pit && guest == Guest::Tern { "pit" } else { "" };
         let name = format!("{}, {}", guest.name(), kind.name());
         systems.push(System::new(name, Place::Guest(Box::new(peer), monitor), source)?);

@@ -70,8 +70,19 @@ impl Kind {
         initrd: &Path,
         options: &[OsString],
     ) -> Result<Peer, BenchError> {
+        self.boot_kernel_with("console=ttyS0", kernel, initrd, options)
+    }
+
+    /// Boots a kernel like [`Kind::boot_kernel`], with other `words` on its command line.
+    pub(super) fn boot_kernel_with(
+        self,
+        words: &str,
+        kernel: &Path,
+        initrd: &Path,
+        options: &[OsString],
+    ) -> Result<Peer, BenchError> {
         let mut boot = vec!["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()];
-        boot.extend(["-append".into(), "console=ttyS0".into()]);
+        boot.extend(["-append".into(), words.into()]);
         boot.extend_from_slice(options);
         self.start(&boot)
     }

@@ -10,6 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+mod archive;
+
+pub use archive::with_line;
+
 /// The two files of a system.
 #[derive(Debug, Clone, Copy)]
 pub struct System {

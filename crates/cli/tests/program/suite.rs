@@ -305,6 +305,41 @@ fn ways_to_ports_are_measured() {
 }
 
 #[test]
+fn transfers_of_drivers_are_measured() {
+    if !has_tern() {
+        return;
+    }
+    let text = output(ring3().args(["bench", "hal", "--transfers", "--runs", "1"]));
+    let text = String::from_utf8(text).expect("it speaks UTF-8");
+    let rows =
+        ["byte sent, 19200 bit/s ", "64 KiB of a disk, by PIO ", "1000 bytes, there and back "];
+    for row in rows {
+        // The last table is that of instructions, which no other work disturbs.
+        let line = text.lines().filter_map(|line| line.strip_prefix(row)).next_back().expect(row);
+        let costs: Vec<f64> =
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        // Five ways, and a direct call as a share of a message.
+        assert_eq!(costs.len(), 6, "{row}: {text}");
+        let (message, direct, kernel) = (costs[0], costs[1], costs[4]);
+        assert!(kernel < direct && direct < message, "{row}: {text}");
+    }
+}
+
+/// The checks take instructions, but few of those of a message.
+#[test]
+fn checks_of_destinations_are_measured() {
+    if !has_tern() {
+        return;
+    }
+    let text = output(ring3().args(["bench", "hal", "--masks", "--runs", "1"]));
+    let text = String::from_utf8(text).expect("it speaks UTF-8");
+    let line = text.lines().find_map(|line| line.strip_prefix("instructions")).expect("a row");
+    let costs: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [checked, not, share] = costs[..] else { panic!("{text}") };
+    assert!(not < checked && share > 0.0 && share < 22.0, "{text}");
+}
+
+#[test]
 fn operations_of_kernels_are_measured() {
     let directory = Directory::new();
     let data = directory.path("data");

@@ -209,32 +209,14 @@ fn tern_takes_no_late_answer_of_a_driver_for_another() {
     assert!(text.contains("ata: late answers are ignored"), "{text}");
 }
 
-/// Returns the boot archive of Tern with `line` in the blocks of these services in `/etc/services`.
-/// Files keep their places, as the text's first line, a comment, becomes shorter.
-fn archive_with(archive: &[u8], services: &[&str], line: &str) -> Vec<u8> {
-    const COMMENT: &[u8] =
-        b"# The services: each with its program and its rights, which RS gives it.";
-    let find = |bytes: &[u8], text: &[u8]| {
-        bytes.windows(text.len()).position(|window| window == text).expect("the text is there")
-    };
-    let start = find(archive, COMMENT) + 1;
-    let mut archive = archive.to_vec();
-    for service in services {
-        let (block, line) = (format!("\nservice {service}\n"), format!("    {line}\n"));
-        let body = start + find(&archive[start..], block.as_bytes()) + block.len();
-        archive.splice(body..body, line.bytes());
-        archive.drain(start..start + line.len());
-    }
-    assert!(archive[start..].starts_with(&COMMENT[1 + services.len() * (line.len() + 5)..]));
-    archive
-}
-
 /// Programs wait for a driver that is to be replaced, but not for one that is not.
 #[test]
 fn nobody_waits_for_a_driver_of_tern_that_stays_down() {
     let Some(system) = ring3_tern::TERN.filter(|_| has_tern()) else { return };
     let directory = Directory::new();
-    let archive = archive_with(system.archive, &["console", "ata"], "on-failure leave");
+    let archive = ["console", "ata"].iter().fold(system.archive.to_vec(), |archive, service| {
+        ring3_tern::with_line(&archive, service, "on-failure leave").expect("there is this service")
+    });
     let kernel = directory.file("tern", system.kernel);
     let archive = directory.file("tern.img", &archive);
     let disk = directory.file("disk", &[0xa5_u8].repeat(1 << 16));

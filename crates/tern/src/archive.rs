@@ -1,0 +1,85 @@
+//! Changes to the boot archive (cpio, format "newc"): a header of 110 characters, the name with a final
+//! 0, the contents, each padded to a multiple of 4. Numbers are 8 hexadecimal digits.
+
+use std::ops::Range;
+
+const HEADER: usize = 110;
+/// The digits of the size of the contents, and of the name's.
+const SIZE: Range<usize> = 54..62;
+const NAME_SIZE: Range<usize> = 94..102;
+/// The file whose lines say what services are and may do.
+const SERVICES: &str = "etc/services";
+
+/// Returns `archive`, the boot archive of a system, with `line` in the block of `service` in `/etc/services`.
+/// Returns None if there is no such service.
+#[must_use]
+pub fn with_line(archive: &[u8], service: &str, line: &str) -> Option<Vec<u8>> {
+    let mut start = 0;
+    loop {
+        let header = archive.get(start..start + HEADER)?;
+        let size = number(header.get(SIZE)?)?;
+        let name_end = start + HEADER + number(header.get(NAME_SIZE)?)?;
+        let name = archive.get(start + HEADER..name_end)?;
+        let contents = name_end.next_multiple_of(4);
+        let end = contents.checked_add(size)?;
+        let next = end.next_multiple_of(4);
+        if name.strip_suffix(b"\0") == Some(SERVICES.as_bytes()) {
+            let text = insert(str::from_utf8(archive.get(contents..end)?).ok()?, service, line)?;
+            let digits = format!("{:08X}", text.len());
+            let padding = vec![0; text.len().next_multiple_of(4) - text.len()];
+            let before = [&archive[..start + SIZE.start], digits.as_bytes()].concat();
+            let rest = [&archive[start + SIZE.end..contents], text.as_bytes(), &padding].concat();
+            return Some([&before, &rest[..], archive.get(next..)?].concat());
+        }
+        start = next;
+    }
+}
+
+fn insert(text: &str, service: &str, line: &str) -> Option<String> {
+    let block = format!("\nservice {service}\n");
+    let (before, after) = text.split_once(&block)?;
+    Some(format!("{before}{block}    {line}\n{after}"))
+}
+
+fn number(digits: &[u8]) -> Option<usize> {
+    usize::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, contents: &str) -> Vec<u8> {
+        let mut entry = format!("070701{}", "0".repeat(48)).into_bytes();
+        entry.extend(format!("{:08x}{}", contents.len(), "0".repeat(32)).bytes());
+        entry.extend(format!("{:08x}{}{name}\0", name.len() + 1, "0".repeat(8)).bytes());
+        for part in [&[], contents.as_bytes()] {
+            entry.extend(part);
+            entry.resize(entry.len().next_multiple_of(4), 0);
+        }
+        entry
+    }
+
+    #[test]
+    fn a_line_goes_into_the_block_of_its_service() {
+        let archive = |text: &str| {
+            let others = [entry("etc/rc", "true\n"), entry("TRAILER!!!", "")];
+            [&others[0], &entry(SERVICES, text)[..], &others[1]].concat()
+        };
+        let text = "# All.\n\nservice fs\n    number 2\n\nservice ata\n    major 3\n";
+        let right =
+            "# All.\n\nservice fs\n    number 2\n\nservice ata\n    way trap\n    major 3\n";
+        let ours = with_line(&archive(text), "ata", "way trap").unwrap();
+        assert_eq!(ours.to_ascii_lowercase(), archive(right).to_ascii_lowercase());
+        assert_eq!(with_line(&archive(text), "serial", "way trap"), None);
+    }
+
+    #[test]
+    fn other_bytes_have_no_services() {
+        let whole = entry(SERVICES, "\nservice ata\n");
+        for length in 0..whole.len() {
+            assert_eq!(with_line(&whole[..length], "ata", "x"), None, "{length}");
+        }
+        assert_eq!(with_line(&[0xff; 300], "ata", "x"), None);
+    }
+}

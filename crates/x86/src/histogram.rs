@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(counts.total(), 3);
         let used: Vec<_> = counts.rows().filter(|row| row.total() != 0).collect();
         let [nop, none] = used.as_slice() else { panic!("{used:?}") };
-        assert_eq!((nop.supervisor, nop.user, nop.group), (0, 2, Some(Group::Moves)));
+        assert_eq!((nop.supervisor, nop.user, nop.group), (0, 2, Some(Group::Flags)));
         assert_eq!((none.supervisor, none.user, none.group), (1, 0, None));
     }
 

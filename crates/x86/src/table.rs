@@ -281,7 +281,7 @@ pub struct Form {
 /// The groups of forms, each of which has files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// MOV and other moves of data, NOP and LEA.
+    /// MOV and other moves of data, and LEA.
     Moves,
     /// Stack operations.
     Stack,
@@ -295,7 +295,7 @@ pub enum Group {
     Strings,
     /// Accesses to ports.
     Ports,
-    /// Operations on flags.
+    /// Operations on flags, and NOP.
     Flags,
     /// Operations on the processor's system state.
     System,

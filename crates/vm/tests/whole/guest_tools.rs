@@ -4,7 +4,9 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use crate::support::multiboot_kernel;
+use ring3_core::clock::Time;
 use ring3_core::input::{HostClocks, Input, StampedInput};
+use ring3_vm::histogram::Histogram;
 use ring3_vm::{
     Config, Console, Ending, EngineChoice, Engines, GuestTools, Software, Verified, Vm, VmError,
     door,
@@ -66,14 +68,18 @@ impl Console for Sent {
 }
 
 fn machine(host_time: bool, deterministic: bool, engine: EngineChoice) -> Vm {
-    let config = Config {
-        memory_bytes: 16 << 20,
-        deterministic,
-        guest_tools: GuestTools { host_time, ..GuestTools::default() },
-        ..Config::default()
-    };
-    let software = Software::Kernel(multiboot_kernel(CLOCK_READER));
-    Vm::with_engine(config, software, engine).unwrap()
+    let tools = GuestTools { host_time, ..GuestTools::default() };
+    machine_of(CLOCK_READER, tools, deterministic, engine)
+}
+
+fn machine_of(
+    code: &[u8],
+    guest_tools: GuestTools,
+    deterministic: bool,
+    engine: EngineChoice,
+) -> Vm {
+    let config = Config { memory_bytes: 16 << 20, deterministic, guest_tools, ..Config::default() };
+    Vm::with_engine(config, Software::Kernel(multiboot_kernel(code)), engine).unwrap()
 }
 
 /// Runs the machine until it switches itself off. Returns what it has sent.
@@ -213,4 +219,93 @@ fn guest_tools_do_not_hide_a_difference_between_engines() {
             Verified::Same(ending) => panic!("nothing was found: {ending:?}"),
         }
     }
+}
+
+/// Number of iterations that are measured.
+const LOOPS: u32 = 3_000_000;
+
+/// Calls the histogram's function `function` with `load_operand`, which loads EBX.
+fn histogram(function: &[u8; 4], load_operand: &[u8]) -> Vec<u8> {
+    // MOV EAX, "QEMU"; MOV EDX, "hist"; MOV ECX, function; STC; CPUID
+    let registers = [&[0xb8][..], b"QEMU", &[0xba], b"hist", &[0xb9], function].concat();
+    [&registers, load_operand, &[0xf9, 0x0f, 0xa2]].concat()
+}
+
+/// Measures a loop, sends the whole buffer to the debug console, and switches off.
+#[rustfmt::skip]
+fn measurer() -> Vec<u8> {
+    const ALL_ONES: &[u8] = &[0xbb, 0xff, 0xff, 0xff, 0xff]; // MOV EBX, -1
+    let fetch = [
+        histogram(b"fetc", &[0x89, 0xf3]), //             MOV EBX, ESI
+        vec![
+            0xa3, 0x00, 0x00, 0x20, 0x00, //              MOV [200000h], EAX
+            0x89, 0x1d, 0x04, 0x00, 0x20, 0x00, //        MOV [200004h], EBX
+            0x89, 0x0d, 0x08, 0x00, 0x20, 0x00, //        MOV [200008h], ECX
+            0x89, 0x15, 0x0c, 0x00, 0x20, 0x00, //        MOV [20000Ch], EDX
+            0x89, 0xf7, 0xfc, //                          MOV EDI, ESI; CLD
+            0xbe, 0x00, 0x00, 0x20, 0x00, //              MOV ESI, 200000h
+            0xb9, 0x10, 0x00, 0x00, 0x00, //              MOV ECX, 16
+            0x66, 0xba, 0x02, 0x04, 0xf3, 0x6e, //        MOV DX, 402h; REP OUTSB
+            0x8d, 0x77, 0x10, 0x39, 0xee, //              LEA ESI, [EDI + 16]; CMP ESI, EBP
+        ],
+    ].concat();
+    let back = [0x72, (fetch.len() as u8 + 2).wrapping_neg()]; // JB to the fetch
+    [
+        histogram(b"star", ALL_ONES),
+        vec![0xb9], LOOPS.to_le_bytes().to_vec(), //      MOV ECX, LOOPS
+        vec![0xe2, 0xfe], //                              LOOP to itself
+        histogram(b"stop", ALL_ONES),
+        vec![0x89, 0xcd, 0x31, 0xf6], //                  MOV EBP, ECX; XOR ESI, ESI
+        fetch, back.to_vec(),
+        CLOCK_READER[CLOCK_READER.len() - 12..].to_vec(),
+    ].concat()
+}
+
+/// Returns a machine that runs [`measurer`].
+fn measuring(deterministic: bool, engine: EngineChoice) -> Vm {
+    let tools = GuestTools { histogram: true, ..GuestTools::default() };
+    machine_of(&measurer(), tools, deterministic, engine)
+}
+
+/// Returns names and counts of the buffer that the guest has sent, without those that are zero.
+fn counts(sent: &[u8]) -> Vec<(String, u64)> {
+    let counters = 2 * Histogram::default().rows().len();
+    let (counts, names) = sent.split_at(8 * counters);
+    let counts = counts.chunks_exact(8).map(|count| u64::from_le_bytes(count.try_into().unwrap()));
+    let names = names.split(|byte| *byte == 0);
+    let all = names.map(|name| String::from_utf8_lossy(name).into_owned()).zip(counts);
+    all.filter(|(_, count)| *count != 0).collect()
+}
+
+#[test]
+fn guest_tools_count_instructions_alike_on_both_engines_and_in_restored_machines() {
+    let sent = run(&mut measuring(true, EngineChoice::Interpreter));
+    let counted = counts(&sent);
+    let expected = [
+        ("s MOV r32, imm32", 5),
+        ("s LOOP rel8 (a32 o32 E2 cb)", LOOPS.into()),
+        ("s STC", 1),
+        ("s CPUID", 1),
+    ];
+    let all: u64 = counted.iter().map(|(_, count)| count).sum();
+    assert_eq!(all, expected.iter().map(|(_, count)| count).sum::<u64>(), "{counted:?}");
+    for (name, count) in expected {
+        assert!(counted.contains(&(name.to_owned(), count)), "{name}: {counted:?}");
+    }
+    for engine in ENGINES {
+        assert!(run(&mut measuring(true, engine)) == sent);
+        // A machine is saved in the middle of the loop, and continues on each engine.
+        let mut saved = measuring(false, engine);
+        let quit = StampedInput { instructions: 1_000_000, time: Time::ZERO, input: Input::Quit };
+        assert_eq!(saved.replay(&[quit], &mut Sent::default()).unwrap(), Ending::Quit);
+        let saved = saved.save();
+        for engine in ENGINES {
+            assert!(run(&mut Vm::restore(&saved, engine).unwrap()) == sent);
+        }
+    }
+    let engines = Engines { tested: &EngineChoice::Auto, reference: &EngineChoice::Interpreter };
+    let (_sender, mut door) = door();
+    let mut vm = measuring(true, EngineChoice::Auto);
+    let verified = vm.verify(engines, &mut door, &mut Sent::default()).unwrap();
+    assert!(matches!(verified, Verified::Same(Ending::PowerOff)), "{verified:?}");
 }

@@ -225,9 +225,9 @@ fn guest_tools_do_not_hide_a_difference_between_engines() {
 const LOOPS: u32 = 3_000_000;
 
 /// Calls the histogram's function `function` with `load_operand`, which loads EBX.
-fn histogram(function: &[u8; 4], load_operand: &[u8]) -> Vec<u8> {
+fn histogram(function: [u8; 4], load_operand: &[u8]) -> Vec<u8> {
     // MOV EAX, "QEMU"; MOV EDX, "hist"; MOV ECX, function; STC; CPUID
-    let registers = [&[0xb8][..], b"QEMU", &[0xba], b"hist", &[0xb9], function].concat();
+    let registers = [&[0xb8][..], b"QEMU", &[0xba], b"hist", &[0xb9], &function].concat();
     [&registers, load_operand, &[0xf9, 0x0f, 0xa2]].concat()
 }
 
@@ -236,7 +236,7 @@ fn histogram(function: &[u8; 4], load_operand: &[u8]) -> Vec<u8> {
 fn measurer() -> Vec<u8> {
     const ALL_ONES: &[u8] = &[0xbb, 0xff, 0xff, 0xff, 0xff]; // MOV EBX, -1
     let fetch = [
-        histogram(b"fetc", &[0x89, 0xf3]), //             MOV EBX, ESI
+        histogram(*b"fetc", &[0x89, 0xf3]), //             MOV EBX, ESI
         vec![
             0xa3, 0x00, 0x00, 0x20, 0x00, //              MOV [200000h], EAX
             0x89, 0x1d, 0x04, 0x00, 0x20, 0x00, //        MOV [200004h], EBX
@@ -251,10 +251,10 @@ fn measurer() -> Vec<u8> {
     ].concat();
     let back = [0x72, (fetch.len() as u8 + 2).wrapping_neg()]; // JB to the fetch
     [
-        histogram(b"star", ALL_ONES),
+        histogram(*b"star", ALL_ONES),
         vec![0xb9], LOOPS.to_le_bytes().to_vec(), //      MOV ECX, LOOPS
         vec![0xe2, 0xfe], //                              LOOP to itself
-        histogram(b"stop", ALL_ONES),
+        histogram(*b"stop", ALL_ONES),
         vec![0x89, 0xcd, 0x31, 0xf6], //                  MOV EBP, ECX; XOR ESI, ESI
         fetch, back.to_vec(),
         CLOCK_READER[CLOCK_READER.len() - 12..].to_vec(),

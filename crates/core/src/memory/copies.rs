@@ -111,7 +111,7 @@ mod tests {
         memory.write_area(area, 0, &[5]);
         memory.map(0xa_0000, 0x1000, Backing::Area(area, 0), Backing::Nothing).unwrap();
         let (second, is_second) = (memory.copy(Some(&first)), memory.save());
-        memory.write(0, &[6; 0x5000]);
+        memory.write(0, &vec![6; 0x5000]);
         for (copy, saved) in [(&first, &is_first), (&second, &is_second), (&first, &is_first)] {
             memory.put_back(copy).unwrap();
             assert_eq!(memory.save(), *saved);

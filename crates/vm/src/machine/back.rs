@@ -97,6 +97,14 @@ struct Hit {
     by_delivery: bool,
 }
 
+/// The result of a search for the last place where the run stops.
+enum Search {
+    Found(Hit),
+    Nothing,
+    /// The debugger has interrupted it, or is gone.
+    Interrupted,
+}
+
 impl Hit {
     /// Returns the count of instructions before the access to watched memory.
     fn before_access(&self) -> u64 {
@@ -123,7 +131,7 @@ impl Vm {
         instructions: u64,
         console: &mut dyn Console,
     ) -> Result<Option<Ending>, VmError> {
-        self.begin_replay_of(Inputs::Recording(recording));
+        self.begin_replay_of(Inputs::Recording(Box::new(recording)));
         let came = loop {
             match self.repeat_up_to(instructions, console) {
                 Ok(Progress::Limit) => break Ok(None),
@@ -183,7 +191,7 @@ impl<'a> Travel<'a> {
         door: &'a mut Door,
         console: &'a mut dyn Console,
     ) -> Travel<'a> {
-        vm.begin_replay_of(Inputs::Recording(recording));
+        vm.begin_replay_of(Inputs::Recording(Box::new(recording)));
         vm.goes_back = true;
         // One whole machine, and again as much for what has changed meanwhile.
         let most_bytes = 2 * vm.memory_len();
@@ -320,10 +328,11 @@ impl<'a> Travel<'a> {
         let target = if is_after_delivery { present } else { present - 1 };
         self.go_to(target)?;
         if self.vm.has_watchpoints() && target < present {
-            let hit = self.last_hit(present)?;
-            let hit = hit.flatten().filter(|hit| hit.before_access() == target);
+            let search = self.last_hit(present)?;
             self.go_to(target)?;
-            if let Some(hit) = hit {
+            if let Search::Found(hit) = search
+                && hit.before_access() == target
+            {
                 return Ok(hit.stop);
             }
         }
@@ -342,9 +351,9 @@ impl<'a> Travel<'a> {
                 return Ok(Some(Stop::Beginning));
             }
             match self.last_hit(limit)? {
-                None => return Ok(None),
-                Some(None) => limit = from,
-                Some(Some(hit)) => {
+                Search::Interrupted => return Ok(None),
+                Search::Nothing => limit = from,
+                Search::Found(hit) => {
                     self.go_to_hit(&hit)?;
                     return Ok(Some(hit.stop));
                 }
@@ -352,9 +361,8 @@ impl<'a> Travel<'a> {
         }
     }
 
-    /// Repeats the run up to `limit` instructions. Returns the last place where it would have stopped, or None
-    /// if the debugger has interrupted this.
-    fn last_hit(&mut self, limit: u64) -> Result<Option<Option<Hit>>, VmError> {
+    /// Repeats the run up to `limit` instructions, and looks for the last place where it would have stopped.
+    fn last_hit(&mut self, limit: u64) -> Result<Search, VmError> {
         let mut last: Option<Hit> = None;
         while self.vm.cpu.instructions < limit {
             let (hit, is_there) = self.repeat(limit)?;
@@ -371,10 +379,10 @@ impl<'a> Travel<'a> {
             }
             self.vm.answer_requests(self.door);
             if self.door.is_paused() || !self.vm.debugging.is_awaited() || self.must_quit() {
-                return Ok(None);
+                return Ok(Search::Interrupted);
             }
         }
-        Ok(Some(last))
+        Ok(last.map_or(Search::Nothing, Search::Found))
     }
 
     /// Goes to the place where the run stops for the debugger.

@@ -17,7 +17,7 @@ use ring3_core::state::SavedState;
 use crate::board::Board;
 use crate::config::Config;
 use crate::facts;
-use crate::machine::replay::InputPlace;
+use crate::machine::replay::{InputPlace, Replay};
 use crate::machine::{Vm, VmError};
 
 /// The largest number of checkpoints.
@@ -125,7 +125,7 @@ impl Vm {
         if before.is_some_and(|before| before.instructions == instructions) {
             return;
         }
-        let Some(inputs) = self.replay.as_ref().map(|replay| replay.place()) else { return };
+        let Some(inputs) = self.replay.as_ref().map(Replay::place) else { return };
         let memory = self.memory.copy(before.map(|checkpoint| &checkpoint.memory));
         self.stats.travel.checkpoints += 1;
         checkpoints.add(Checkpoint {

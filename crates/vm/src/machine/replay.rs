@@ -14,7 +14,7 @@ pub(super) enum Inputs {
     /// It returns each input once.
     Once(Box<dyn Iterator<Item = Result<StampedInput, RecordingError>>>),
     /// It can be read again.
-    Recording(Recording),
+    Recording(Box<Recording>),
 }
 
 impl Inputs {
@@ -28,7 +28,7 @@ impl Inputs {
     fn position(&self) -> u64 {
         match self {
             Inputs::Once(_) => 0,
-            Inputs::Recording(recording) => recording.position(),
+            Inputs::Recording(recording) => Recording::position(recording),
         }
     }
 

@@ -237,13 +237,14 @@ fn reason<M: Machine>(
 ) -> Result<SingleThreadStopReason<u32>, Ended> {
     Ok(match stop {
         Stop::Step => SingleThreadStopReason::DoneStep,
-        Stop::Paused => SingleThreadStopReason::Signal(Signal::SIGINT),
         Stop::Beginning | Stop::End if target.goes_back => {
             let is_end = stop == Stop::End;
             let pos = if is_end { ReplayLogPosition::End } else { ReplayLogPosition::Begin };
             SingleThreadStopReason::ReplayLog { tid: None, pos }
         }
-        Stop::Beginning | Stop::End => SingleThreadStopReason::Signal(Signal::SIGINT),
+        Stop::Paused | Stop::Beginning | Stop::End => {
+            SingleThreadStopReason::Signal(Signal::SIGINT)
+        }
         Stop::Breakpoint if target.is_at_hardware_breakpoint()? => {
             SingleThreadStopReason::HwBreak(())
         }

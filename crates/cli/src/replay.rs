@@ -47,13 +47,10 @@ pub(crate) fn replay(
     } else if let Some(to) = repetition.to {
         vm.replay_to_count(recording, to, &mut output).map_err(failed).and_then(|ended| {
             let instructions = vm.stats().instructions;
-            match ended {
-                None => Ok(None),
-                Some(_) => {
-                    let path = path.to_owned();
-                    Err(RunError::EndedBefore { path, to, ended: instructions })
-                }
+            if ended.is_none() {
+                return Ok(None);
             }
+            Err(RunError::EndedBefore { path: path.to_owned(), to, ended: instructions })
         })
     } else {
         let ended = vm.replay_from(recording, &mut output).map_err(failed);

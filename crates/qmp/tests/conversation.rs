@@ -107,6 +107,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     reply.answer(());
                 }
                 Request::Nothing(reply) => reply.answer(()),
+                Request::GoesBack(reply) => reply.answer(false),
                 Request::Picture(reply) => {
                     let colours = vec![0x010203, 0x040506];
                     reply.answer(Some(Picture::Pixels(Pixels { width: 2, height: 1, colours })));

@@ -213,7 +213,7 @@ impl Vm {
     }
 
     /// Repeats a run with inputs that are read meanwhile, such as those of a
-    /// [`Recording`](crate::recording::Recording).
+    /// [`Recording`].
     pub fn replay_from(
         &mut self,
         inputs: impl Iterator<Item = Result<StampedInput, RecordingError>> + 'static,

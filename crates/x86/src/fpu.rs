@@ -342,6 +342,11 @@ impl Fpu {
         self.accessed = operand;
     }
 
+    /// Forgets the memory operand of the present instruction, which matters until its end only.
+    pub(crate) fn forget_access(&mut self) {
+        self.accessed = None;
+    }
+
     /// Forgets the last instruction: its address, that of its operand, and its opcode.
     pub(crate) fn forget_instruction(&mut self) {
         (self.instruction, self.operand, self.opcode) = Default::default();

@@ -146,6 +146,7 @@ impl Cpu {
     /// Returns the state of the x87 as instructions store it and as it is saved: see [`Vendor::Amd`].
     pub(crate) fn stored_fpu(&self) -> Fpu {
         let mut fpu = self.fpu.clone();
+        fpu.forget_access();
         if self.vendor == Vendor::Amd && !fpu.has_pending_exception() {
             fpu.forget_instruction();
         }

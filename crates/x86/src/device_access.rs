@@ -74,17 +74,21 @@ pub enum PortString<'a> {
     Write(&'a [u8]),
 }
 
+impl DeviceAccess {
+    fn of(op: &Op, width: Width, kind: Kind) -> DeviceAccess {
+        DeviceAccess { width, length: op.length, form: op.form, kind }
+    }
+}
+
 impl Cpu {
     /// Notes that `op`, an IN, has asked for the value of its port.
     pub(crate) fn note_input(&mut self, op: &Op, width: Width) {
-        self.device_access =
-            Some(DeviceAccess { width, length: op.length, form: op.form, kind: Kind::In });
+        self.device_access = Some(DeviceAccess::of(op, width, Kind::In));
     }
 
     /// Notes that `op`, an OUT, has asked for its access.
     pub(crate) fn note_output(&mut self, op: &Op, width: Width) {
-        self.device_access =
-            Some(DeviceAccess { width, length: op.length, form: op.form, kind: Kind::Out });
+        self.device_access = Some(DeviceAccess::of(op, width, Kind::Out));
     }
 
     /// Notes that `op`, an INS or OUTS, has asked for the access of one element.
@@ -95,7 +99,7 @@ impl Cpu {
         let segment = if is_input { sreg::ES } else { op.segment };
         let element = Element { is_input, segment, address_mask: op.address_mask() };
         let kind = Kind::String(element);
-        self.device_access = Some(DeviceAccess { width, length: op.length, form: op.form, kind });
+        self.device_access = Some(DeviceAccess::of(op, width, kind));
     }
 
     /// Notes that `op`, which loads its register with the value read and zeros above it, has asked for some
@@ -105,8 +109,7 @@ impl Cpu {
         if matches!(self.stop(), Stop::Restart(Exit::MmioRead { width: asked, .. }) if *asked == width)
         {
             let kind = Kind::Load(op.reg, register);
-            self.device_access =
-                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
+            self.device_access = Some(DeviceAccess::of(op, width, kind));
         }
     }
 
@@ -115,8 +118,7 @@ impl Cpu {
         if matches!(self.stop(), Stop::Restart(Exit::MmioWrite { width: asked, .. }) if *asked == width)
         {
             let kind = Kind::Store;
-            self.device_access =
-                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
+            self.device_access = Some(DeviceAccess::of(op, width, kind));
         }
     }
 
@@ -131,8 +133,7 @@ impl Cpu {
             let address_mask = op.address_mask();
             let element = Element { is_input: true, segment: sreg::ES, address_mask };
             let kind = Kind::Fill(element, address);
-            self.device_access =
-                Some(DeviceAccess { width, length: op.length, form: op.form, kind });
+            self.device_access = Some(DeviceAccess::of(op, width, kind));
         }
     }
 

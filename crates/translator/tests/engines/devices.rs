@@ -316,25 +316,37 @@ fn begin(machine: &mut Machine, base: u32) {
     cpu.ip = base.into();
 }
 
+/// Runs both machines, each with its board, for at most `longest` instructions, and compares all that they do,
+/// apart from memory.
+pub(crate) fn run_piece(
+    pair: &mut Pair,
+    boards: &mut [Board; 2],
+    random: &mut Random,
+    longest: u32,
+) -> Exit {
+    let end = pair.right.cpu.instructions + 1 + u64::from(random.below(longest));
+    let [ours, theirs] = boards;
+    (ours.end, theirs.end) = (end, end);
+    let exit = ours.run(&mut pair.right);
+    let tested = theirs.run(&mut pair.tested);
+    let differs = |(ours, theirs)| ours != theirs;
+    if let Some(at) = ours.log.iter().zip(&theirs.log).position(differs) {
+        panic!("access {at}: {:?}, ours {:?}", ours.log[at], theirs.log[at]);
+    }
+    assert_eq!(theirs.log.len(), ours.log.len(), "{}", pair.reports());
+    assert_eq!(tested, exit, "{}", pair.reports());
+    assert_eq!((theirs.line, theirs.timer), (ours.line, ours.timer));
+    pair.compare_processors();
+    exit
+}
+
 /// Runs the program at `base` to its end on both engines, in pieces.
 fn compare(pair: &mut Pair, random: &mut Random, base: u32, longest: u32) {
     pair.each(|machine| begin(machine, base));
     let mut boards = [Board::default(), Board::default()];
     let mut exit = Exit::Deadline;
     while exit == Exit::Deadline {
-        let end = pair.right.cpu.instructions + 1 + u64::from(random.below(longest));
-        let [ours, theirs] = &mut boards;
-        (ours.end, theirs.end) = (end, end);
-        exit = ours.run(&mut pair.right);
-        let tested = theirs.run(&mut pair.tested);
-        let differs = |(ours, theirs)| ours != theirs;
-        if let Some(at) = ours.log.iter().zip(&theirs.log).position(differs) {
-            panic!("access {at}: {:?}, ours {:?}", ours.log[at], theirs.log[at]);
-        }
-        assert_eq!(theirs.log.len(), ours.log.len(), "{}", pair.reports());
-        assert_eq!(tested, exit, "{}", pair.reports());
-        assert_eq!((theirs.line, theirs.timer), (ours.line, ours.timer));
-        pair.compare_processors();
+        exit = run_piece(pair, &mut boards, random, longest);
     }
     assert_eq!(exit, Exit::Halt, "{}", pair.reports());
     assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());

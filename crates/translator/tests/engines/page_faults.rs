@@ -9,7 +9,7 @@ use ring3_x86::flags::Eflags;
 
 use crate::common::random::Random;
 use crate::common::series::Series;
-use crate::devices::Board;
+use crate::devices::{Board, run_piece};
 use crate::machine::*;
 use crate::pair::{Pair, continue_handler_at};
 
@@ -156,15 +156,8 @@ fn compare(pair: &mut Pair, random: &mut Random, longest: u32) -> u32 {
     let mut boards = [Board::default(), Board::default()];
     let last = pair.right.cpu.instructions + INSTRUCTIONS;
     while pair.right.cpu.instructions < last {
-        let end = pair.right.cpu.instructions + 1 + u64::from(random.below(longest));
-        for board in &mut boards {
-            board.end = end;
-        }
-        let [ours, theirs] = &mut boards;
-        let exit = ours.run(&mut pair.right);
-        assert_eq!(theirs.run(&mut pair.tested), exit, "{}", pair.reports());
+        let exit = run_piece(pair, &mut boards, random, longest);
         assert_eq!(exit, Exit::Deadline, "{}", pair.reports());
-        pair.compare_processors();
     }
     pair.compare();
     (pair.right.dword(LOG) - RECORDS) / (13 * 4)

@@ -10,7 +10,7 @@ use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::common::random::Random;
 use crate::common::series::Series;
-use crate::devices::{Board, KNOWN_PORT};
+use crate::devices::{Board, KNOWN_PORT, run_piece};
 use crate::machine::*;
 use crate::pair::Pair;
 
@@ -157,18 +157,8 @@ fn compare(pair: &mut Pair, random: &mut Random, longest: u32) -> Vec<(u64, Exit
     let mut boards = [Board::default(), Board::default()];
     let last = pair.right.cpu.instructions + INSTRUCTIONS;
     while pair.right.cpu.instructions < last {
-        let end = pair.right.cpu.instructions + 1 + u64::from(random.below(longest));
-        let [ours, theirs] = &mut boards;
-        (ours.end, theirs.end) = (end, end);
-        let exit = ours.run(&mut pair.right);
-        assert_eq!(theirs.run(&mut pair.tested), exit, "{}", pair.reports());
+        let exit = run_piece(pair, &mut boards, random, longest);
         assert_eq!(exit, Exit::Deadline, "{}", pair.reports());
-        let differs = |(ours, theirs)| ours != theirs;
-        if let Some(at) = ours.log.iter().zip(&theirs.log).position(differs) {
-            panic!("access {at}: {:?}, ours {:?}", ours.log[at], theirs.log[at]);
-        }
-        assert_eq!(theirs.log.len(), ours.log.len(), "{}", pair.reports());
-        pair.compare_processors();
     }
     pair.compare();
     let [Board { log, .. }, _] = boards;

@@ -45,10 +45,13 @@ fn grub_boots_linux_from_a_hard_disk_and_the_host_reads_what_linux_writes_to_oth
     assert_eq!(command_line, "BOOT_IMAGE=/vmlinuz console=ttyS0");
     guest.command("for i in ata_piix sd_mod crc32c_generic ext4 vfat nls_cp437 nls_ascii; do modprobe $i; done");
     assert_eq!(guest.command("echo /dev/sd?"), "/dev/sda /dev/sdb /dev/sdc");
+    // Linux probes disks side by side and names them in the order in which it comes to them, so a disk is
+    // known by its place: channel of the controller, and master or slave.
+    let disk_at = |place| format!("/dev/$(ls /sys/bus/scsi/devices/{place}/block)");
 
     guest.command("seq 200000 > /tmp/numbers");
     let write = "mkdir -p /mnt && mount -t $1 $2 /mnt && cp /tmp/numbers /mnt && umount /mnt";
-    for (kind, device) in [("ext4", "/dev/sdb"), ("vfat", "/dev/sdc")] {
+    for (kind, device) in [("ext4", disk_at("0:0:1:0")), ("vfat", disk_at("1:0:0:0"))] {
         let said = guest.command(&format!("set {kind} {device}; {write} 2>&1"));
         assert_eq!(said, "", "{kind}: {}", guest.command("dmesg | tail -n 30"));
     }

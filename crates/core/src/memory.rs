@@ -10,11 +10,13 @@
 //!
 //! Memory also knows which 64-byte lines hold instructions that an engine has decoded. A write to such a
 //! line, by the processor or by a device (DMA), puts the page on a list that the engine reads before it
-//! executes anything else. Lines are identified by their places, not by guest-physical addresses.
+//! executes anything else. Lines are identified by their places, not by guest-physical addresses. In the same
+//! way memory finds out to which pages anything is written ([`Memory::watch`]).
 
 mod code;
 mod copies;
 mod saved;
+mod written;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use thiserror::Error;
 
 pub use code::MarkedCode;
 pub use copies::MemoryCopy;
+use written::Watch;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
 pub const PAGE_SIZE: u64 = 4096;
@@ -191,6 +194,8 @@ pub struct Memory {
     stale: Vec<u32>,
     /// Pages of the array that have come to hold code since [`Memory::take_marked_code`].
     marked: MarkedCode,
+    /// The pages that are watched, while there are any.
+    watch: Option<Watch>,
     /// Grows whenever the map changes. An engine that caches the map (in a TLB) drops its cache when this has
     /// changed.
     layout: u64,
@@ -224,6 +229,7 @@ impl Memory {
             code: vec![0; pages],
             stale: Vec::new(),
             marked: MarkedCode::Pages(Vec::new()),
+            watch: None,
             layout: 0,
         })
     }
@@ -252,6 +258,7 @@ impl Memory {
 
     /// Clears RAM and areas to zero and maps RAM alone, as at power-on.
     pub fn clear(&mut self) {
+        self.note_all_written();
         self.forget_all_code();
         self.reset_map();
         // A new mapping gets its zero pages from the host at no cost.
@@ -370,8 +377,8 @@ impl Memory {
         *there = bytes;
     }
 
-    /// Returns whether no engine has decoded code in the page of `place`, so that writes to it need no
-    /// checks.
+    /// Returns whether no engine has decoded code in the page of `place`, and it is not watched, so that writes
+    /// to it need no checks.
     pub fn is_plain(&self, place: usize) -> bool {
         self.code.get(place >> PAGE_SHIFT) == Some(&0)
     }
@@ -431,6 +438,7 @@ impl Memory {
 
     /// Writes `bytes` at `place`, all in one page.
     fn write_place(&mut self, place: usize, bytes: &[u8]) {
+        self.note_write(place);
         if self.holds_code(place, bytes.len()) {
             self.forget_code((place >> PAGE_SHIFT) as u32);
         }
@@ -473,6 +481,7 @@ impl Memory {
     /// Lets `change` change the bytes of RAM and, behind them, those of all areas, and forgets all decoded
     /// code.
     pub fn change_contents<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.note_all_written();
         self.forget_all_code();
         change(&mut self.bytes)
     }
@@ -482,6 +491,7 @@ impl Memory {
     /// touched, so the file must stay as it is. Returns false and changes nothing if the host cannot do so.
     pub fn take_contents_of(&mut self, file: &File, offset: u64) -> bool {
         let Some(bytes) = self.pages.copy_of(file, offset, self.bytes.len()) else { return false };
+        self.note_all_written();
         self.forget_all_code();
         self.bytes = bytes;
         self.layout += 1;

@@ -446,6 +446,7 @@ impl Cpu {
     ) -> Result<Option<usize>, Stopped> {
         match memory.write_target(address) {
             Target::Place(place) => {
+                memory.note_write(place);
                 if memory.holds_code(place, W::BYTES) {
                     if self.guard_code {
                         return Err(self.stop_for(Stop::WritesCode));

@@ -239,6 +239,11 @@ impl Tlb {
             }
         });
     }
+
+    /// Takes the right to write from all entries.
+    pub fn protect_all(&mut self) {
+        self.change_used(|entry| entry.write = NO_PAGE);
+    }
 }
 
 /// Returns the numbers of the bits that are set.

@@ -19,7 +19,7 @@ pub enum MarkedCode {
 }
 
 impl MarkedCode {
-    fn note(&mut self, page: u32) {
+    pub(super) fn note(&mut self, page: u32) {
         match self {
             MarkedCode::Pages(pages) if pages.len() < MARKED_PAGES => pages.push(page),
             _ => *self = MarkedCode::Many,
@@ -32,7 +32,7 @@ impl Memory {
     /// whether the page held no code before; engines must then send their own writes to it through the slow
     /// path.
     pub fn mark_code(&mut self, place: usize, len: usize) -> bool {
-        let Some(lines) = self.code.get_mut(place >> PAGE_SHIFT) else {
+        let Some(lines) = self.lines(place >> PAGE_SHIFT) else {
             return false;
         };
         let first = *lines == 0;
@@ -56,14 +56,14 @@ impl Memory {
     }
 
     /// Returns whether one of the `len` bytes at `place`, which do not leave one page, is in a line that was
-    /// decoded.
+    /// decoded. The page must not be watched: see [`Memory::note_write`].
     pub fn holds_code(&self, place: usize, len: usize) -> bool {
         self.code.get(place >> PAGE_SHIFT).is_some_and(|lines| lines & line_mask(place, len) != 0)
     }
 
     /// Forgets all code in page `page` of the array and puts the page on the stale list.
     pub fn forget_code(&mut self, page: u32) {
-        if let Some(lines) = self.code.get_mut(page as usize)
+        if let Some(lines) = self.lines(page as usize)
             && *lines != 0
         {
             *lines = 0;

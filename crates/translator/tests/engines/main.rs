@@ -52,3 +52,4 @@ mod single_steps;
 mod software_interrupts;
 mod system_instructions;
 mod virtual_8086;
+mod watching;

@@ -240,6 +240,11 @@ impl Cpu {
         self.tlb.protect(place);
     }
 
+    /// Makes the next write to each page be noticed, as [`Cpu::protect_code`] does for one page.
+    pub fn protect_all_code(&mut self) {
+        self.tlb.protect_all();
+    }
+
     /// Returns the invalidations since the last call.
     pub fn take_invalidations(&mut self) -> Invalidations {
         std::mem::take(&mut self.invalidations)

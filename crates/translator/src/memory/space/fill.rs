@@ -101,6 +101,9 @@ impl Space {
         if writes && !is_ram {
             return Ok(Fill::Interpret);
         }
+        if writes {
+            memory.note_write(place);
+        }
         if writes && !memory.is_plain(place) {
             return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
         }
@@ -123,7 +126,10 @@ impl Space {
             entries,
         };
         let start = linear & !(mapping.size - 1);
-        if mapping.size > PAGE_SIZE as u32 && !self.has_large(start, mapping.writable) {
+        if mapping.size > PAGE_SIZE as u32
+            && !memory.is_watching()
+            && !self.has_large(start, mapping.writable)
+        {
             let address = mapping.address - u64::from(page - start);
             // Mapping a large page would fetch all of it, so it is not mapped before it is here.
             let place = memory.run_of_places(address, mapping.size.into());

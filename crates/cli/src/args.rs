@@ -17,12 +17,12 @@ use crate::diff_log::DiffLogArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
-use crate::histogram::HistogramArguments;
 use crate::img::ImgArguments;
 use crate::log::LogFilter;
 use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
 use crate::nics::{NICS_MAX, NicArguments};
+use crate::observe::ObserveArguments;
 use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
@@ -204,7 +204,7 @@ pub(crate) struct RunArguments {
     pub(crate) board: BoardArguments,
 
     #[command(flatten)]
-    pub(crate) histogram: HistogramArguments,
+    pub(crate) observed: ObserveArguments,
 
     /// The target of a serial port: stdio, null, none (no port at all), file:PATH for output only, unix:PATH
     /// (a socket to create, for one client after another), or pty (a pseudoterminal, whose name is shown).
@@ -515,11 +515,17 @@ impl RunArguments {
                 leave it or --gdb out",
             );
         }
-        if self.gdb.is_some() && repetition.replay.is_some() && self.histogram.histogram.is_some() {
-            return conflict(
-                "a debugger repeats parts of a replay several times, which no --histogram can count: \
+        if let Some(option) = self.observed.first()
+            && self.gdb.is_some()
+            && repetition.replay.is_some()
+        {
+            return conflict(&format!(
+                "a debugger repeats parts of a replay several times, which no {option} can count: \
                 leave it or --gdb out",
-            );
+            ));
+        }
+        if self.observed.has_profile() && repetition.verify {
+            return conflict("--verify executes everything twice: leave it or --profile out");
         }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
             return conflict(

@@ -18,20 +18,15 @@ use thiserror::Error;
 
 use crate::symbols::{Symbols, SymbolsError};
 
-/// The options.
+/// The option.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Histogram")]
+#[command(next_help_heading = "What the guest executes")]
 pub(crate) struct HistogramArguments {
     /// Count the instructions that the guest executes, and when the run ends write how often each form was
     /// executed, and the hottest blocks, to this file: as a table (FILE.csv), for programs (FILE.json) or as a
     /// picture (FILE.svg)
     #[arg(long, value_name = "FILE")]
     pub(crate) histogram: Option<Target>,
-
-    /// Name the hottest blocks by the symbols in this file: the guest's vmlinux, or its System.map; may be given
-    /// several times
-    #[arg(long, value_name = "FILE", requires = "histogram")]
-    pub(crate) symbols: Vec<PathBuf>,
 }
 
 /// The value of `--histogram`.
@@ -91,10 +86,14 @@ pub(crate) struct Output {
 const BLOCKS: usize = 100;
 
 impl HistogramArguments {
-    /// Makes `vm` count, and opens the file, if the options ask for a histogram.
-    pub(crate) fn begin(&self, vm: &mut Vm) -> Result<Option<Output>, HistogramError> {
+    /// Makes `vm` count, and opens the file, if the option asks for a histogram.
+    pub(crate) fn begin(
+        &self,
+        vm: &mut Vm,
+        symbols: &[PathBuf],
+    ) -> Result<Option<Output>, HistogramError> {
         let Some(target) = self.histogram.clone() else { return Ok(None) };
-        let symbols = Symbols::read(&self.symbols)?;
+        let symbols = Symbols::read(symbols)?;
         let file =
             File::create(&target.path).map_err(|source| write_error(&target.path, source))?;
         vm.count_forms(true);

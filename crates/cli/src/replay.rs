@@ -29,7 +29,7 @@ pub(crate) fn replay(
     let (config, software) = (recording.config().clone(), recording.software().clone());
     let mut vm = Vm::with_engine(config, software, engine(arguments))
         .map_err(|error| explain(error, path.to_owned()))?;
-    let histogram = arguments.histogram.begin(&mut vm)?;
+    let observations = arguments.observed.begin(&mut vm)?;
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
@@ -61,7 +61,7 @@ pub(crate) fn replay(
         print_registers(&vm).map_err(RunError::Print)?;
     }
     show_stats(arguments, &vm);
-    let written = histogram.map_or(Ok(()), |histogram| histogram.finish(&mut vm));
+    let written = observations.finish(&mut vm);
     let ended = ended?;
     written?;
     Ok(ended)

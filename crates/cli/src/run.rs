@@ -31,11 +31,11 @@ use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
-use crate::histogram::HistogramError;
 use crate::identity::{self, rng_seed};
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
 use crate::nics::NicError;
+use crate::observe::ObserveError;
 use crate::output::{Output, stdout};
 use crate::qemu::daemon;
 use crate::qemu::pid_file::{PidFile, PidFileError};
@@ -126,7 +126,7 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Snapshot(#[from] OpenError),
     #[error(transparent)]
-    Histogram(#[from] HistogramError),
+    Observe(#[from] ObserveError),
     #[error("cannot continue the machine in {path}: {source}", path = .path.display())]
     Restore { path: PathBuf, source: VmError },
     #[error(
@@ -206,7 +206,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         Some(path) => restore(arguments, path)?,
         None => new_machine(arguments)?,
     };
-    let histogram = arguments.histogram.begin(&mut vm)?;
+    let observations = arguments.observed.begin(&mut vm)?;
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
     if let Some(log) = repetition.event_log()? {
@@ -251,7 +251,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         qmp.finish();
     }
     show_stats(arguments, &vm);
-    let written = histogram.map_or(Ok(()), |histogram| histogram.finish(&mut vm));
+    let written = observations.finish(&mut vm);
     let ended = ended.map_err(RunError::Machine)?;
     written?;
     Ok(ended)

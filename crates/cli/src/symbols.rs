@@ -47,14 +47,28 @@ impl Symbols {
     /// Returns the name of the symbol at `address` or before it, and the distance, or None if there is no
     /// symbol before it.
     pub(crate) fn find(&self, address: u32) -> Option<String> {
-        let next = self.0.partition_point(|(start, _)| *start <= address);
-        let (start, name) = self.0.get(next.checked_sub(1)?)?;
-        Some(match address - start {
-            0 => name.clone(),
-            distance => format!("{name}+{distance:#x}"),
+        Some(match self.before(address)? {
+            (name, 0) => name.to_owned(),
+            (name, distance) => format!("{name}+{distance:#x}"),
         })
     }
+
+    /// Returns the name of the function that contains `address`, or None if none can.
+    pub(crate) fn function(&self, address: u32) -> Option<&str> {
+        let (name, distance) = self.before(address)?;
+        (distance < FUNCTION_MAX).then_some(name)
+    }
+
+    /// Returns the name of the last symbol up to `address`, and the distance to it.
+    fn before(&self, address: u32) -> Option<(&str, u32)> {
+        let next = self.0.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.0.get(next.checked_sub(1)?)?;
+        Some((name, address - start))
+    }
 }
+
+/// What is further from a symbol is not part of that function: modules are far from the kernel's last symbol.
+const FUNCTION_MAX: u32 = 1 << 20;
 
 fn none(path: &Path) -> SymbolsError {
     SymbolsError::None { path: path.to_owned() }
@@ -101,6 +115,8 @@ mod tests {
         assert_eq!(find(0xc100_0000).as_deref(), Some("first"));
         assert_eq!(find(0xc100_000f).as_deref(), Some("first+0xf"));
         assert_eq!(find(u32::MAX).as_deref(), Some("second+0x3effffef"));
+        assert_eq!(symbols.function(0xc100_00ff), Some("second"));
+        assert_eq!(symbols.function(u32::MAX), None);
     }
 
     #[test]

@@ -71,6 +71,7 @@ mod memory_map;
 pub mod multiboot;
 pub mod networks;
 pub mod pace;
+pub mod profile;
 pub mod recording;
 pub mod screenshot;
 mod set_up;

@@ -53,6 +53,7 @@ use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
 use crate::networks::{Network, Networks};
 use crate::pace::INITIAL_PICOS;
+use crate::profile::Profile;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::smbios;
 use crate::stats::Stats;
@@ -204,6 +205,8 @@ pub struct Vm {
     recorder: Option<RecordingWriter>,
     /// The event log.
     event_log: Option<EventLog>,
+    /// Samples of what it executes, if they are taken.
+    pub(crate) profile: Option<Box<Profile>>,
 }
 
 impl fmt::Debug for Vm {
@@ -296,6 +299,7 @@ impl Vm {
             recording: None,
             recorder: None,
             event_log: None,
+            profile: None,
             config,
             software,
         };

@@ -33,6 +33,7 @@ mod machine;
 mod nat;
 mod net;
 mod peers;
+mod profile;
 mod provider;
 mod pxe;
 mod qemu;

@@ -19,7 +19,9 @@ pub(super) struct Accesses<'a> {
     /// The count of instructions at which the slice ends.
     pub(super) slice_end: &'a mut u64,
     pub(super) is_deterministic: bool,
-    /// The last timer that was looked at, and the number of instructions at which it is due.
+    /// When the next sample of a profile is due.
+    pub(super) sample: Option<Time>,
+    /// The last timer or sample that was looked at, and the number of instructions at which it is due.
     pub(super) timer: Option<(Time, u64)>,
 }
 
@@ -88,9 +90,9 @@ impl Accesses<'_> {
         Some(room)
     }
 
-    /// The number of instructions at which the next timer is due.
+    /// The number of instructions at which the next timer or sample is due.
     fn timer_end(&mut self) -> u64 {
-        let Some(at) = self.board.next_timer() else { return u64::MAX };
+        let Some(at) = earlier(self.board.next_timer(), self.sample) else { return u64::MAX };
         match self.timer {
             // It mostly is the one that it was, and to divide takes its time.
             Some((known, end)) if known == at => end,
@@ -100,6 +102,14 @@ impl Accesses<'_> {
                 end
             }
         }
+    }
+}
+
+/// Returns the earlier one of two times, if there are any.
+pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -162,7 +162,12 @@ impl Vm {
             new.drives.answer_at(door.sender());
         }
         let cards = new.config.nics.len();
+        new.profile = self.profile.take();
         *self = new;
+        let now = self.now();
+        if let Some(profile) = &mut self.profile {
+            profile.restart(now);
+        }
         for device in DeviceId::NIC.into_iter().take(cards) {
             // The congestion in which the machine may have been saved is over, and nobody will say so.
             let input = DeviceInput::Congestion(false);

@@ -3,7 +3,7 @@
 use ring3_x86::engine::Exit;
 
 use crate::event_log::{EventLog, LoggedEvent};
-use crate::machine::accesses::{Accesses, end_of_slice};
+use crate::machine::accesses::{Accesses, earlier, end_of_slice};
 use crate::machine::deterministic::charge_accesses;
 use crate::machine::{Ending, Vm};
 
@@ -29,6 +29,7 @@ impl Vm {
         self.cpu.set_a20(self.board.a20());
         loop {
             let now = self.now();
+            self.sample(now);
             if self.board.next_timer().is_some_and(|at| at <= now) {
                 let called = self.stats.device_called();
                 self.board.fire_timers(&mut self.memory, now);
@@ -47,7 +48,8 @@ impl Vm {
             }
             self.cpu.interrupt_pin = self.board.interrupt_requested() && !holds;
             let executed = self.cpu.instructions;
-            let timer = self.board.next_timer();
+            let sample = self.profile.as_ref().map(|profile| profile.next());
+            let timer = earlier(self.board.next_timer(), sample);
             let timer = timer.map_or(u64::MAX, |at| self.clock.instructions_at(at, executed));
             let budget = slice_end.min(timer).saturating_sub(executed);
             if self.move_port_string(budget) {
@@ -64,6 +66,7 @@ impl Vm {
                 log: self.event_log.as_mut(),
                 slice_end: &mut slice_end,
                 is_deterministic: self.config.deterministic,
+                sample,
                 timer: None,
             };
             let (cpu, memory) = (&mut self.cpu, &mut self.memory);

@@ -1,0 +1,73 @@
+//! What is seen of the guest's execution from outside, and written when the run ends.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use ring3_vm::Vm;
+use thiserror::Error;
+
+use crate::histogram::{self, HistogramArguments, HistogramError};
+use crate::profile::{self, ProfileArguments, ProfileError};
+
+/// The options.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What the guest executes")]
+#[command(group(ArgGroup::new("observed").args(["histogram", "profile"]).multiple(true)))]
+pub(crate) struct ObserveArguments {
+    #[command(flatten)]
+    histogram: HistogramArguments,
+
+    #[command(flatten)]
+    profile: ProfileArguments,
+
+    /// Name the code of the guest's kernel in a histogram or a profile by the symbols in this file: its vmlinux, or
+    /// its System.map; may be given several times
+    #[arg(long, value_name = "FILE", requires = "observed")]
+    symbols: Vec<PathBuf>,
+}
+
+/// The reasons why what was seen cannot be written.
+#[derive(Debug, Error)]
+pub(crate) enum ObserveError {
+    #[error(transparent)]
+    Histogram(#[from] HistogramError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+/// What is written when the run ends.
+#[derive(Debug)]
+pub(crate) struct Observations {
+    histogram: Option<histogram::Output>,
+    profile: Option<profile::Output>,
+}
+
+impl ObserveArguments {
+    /// Returns an option that was given.
+    pub(crate) fn first(&self) -> Option<&'static str> {
+        let histogram = self.histogram.histogram.as_ref().map(|_| "--histogram");
+        histogram.or(self.profile.profile.as_ref().map(|_| "--profile"))
+    }
+
+    /// Returns whether samples are taken.
+    pub(crate) fn has_profile(&self) -> bool {
+        self.profile.profile.is_some()
+    }
+
+    /// Begins to observe `vm`, and opens the files.
+    pub(crate) fn begin(&self, vm: &mut Vm) -> Result<Observations, ObserveError> {
+        Ok(Observations {
+            histogram: self.histogram.begin(vm, &self.symbols)?,
+            profile: self.profile.begin(vm, &self.symbols)?,
+        })
+    }
+}
+
+impl Observations {
+    /// Writes what was seen of `vm`.
+    pub(crate) fn finish(self, vm: &mut Vm) -> Result<(), ObserveError> {
+        let histogram = self.histogram.map_or(Ok(()), |histogram| histogram.finish(vm));
+        self.profile.map_or(Ok(()), |profile| profile.finish(vm))?;
+        Ok(histogram?)
+    }
+}

@@ -39,8 +39,21 @@ struct row {
     int (*present)(void);
 };
 
+/* main.c: 1 if `line` begins with `name` and a space, or is it; `rest` is what comes after that. */
+int begins(const char *line, const char *name, const char **rest);
+/* The number that `text` begins with, which is left behind. */
+uint32_t number(const char **text);
+
+/* ticks.c */
+void count_ticks(const char *line);
+
 /* machine.c: descriptors, gates, pages and controllers. */
 void prepare_machine(void);
+void set_handler(int vector, void (*handler)(void));
+void write_apic(uint32_t reg, uint32_t value);
+uint32_t read_apic(uint32_t reg);
+/* transfers.S: the handler of interrupts of the local APIC that mean nothing more. */
+void end_of_interrupt(void);
 
 /* serial.c: COM1. */
 void prepare_serial(void);

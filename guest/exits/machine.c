@@ -40,7 +40,7 @@ uint32_t adapter;
 extern volatile uint32_t real_vectors[];
 extern char low_begin[], low_end[], user_begin[], user_end[];
 extern void divide_error(void), breakpoint(void), debug(void), undefined(void), general_protection(void),
-    page_fault(void), numeric_error(void), nothing(void), leave_user(void), end_of_interrupt(void),
+    page_fault(void), numeric_error(void), nothing(void), leave_user(void),
     serial_interrupt(void), by_gate(void), second_code(void), unexpected(void);
 
 static uint64_t segment(uint32_t base, uint32_t limit, uint32_t flags) {
@@ -125,8 +125,16 @@ static void prepare_pages(void) {
                      : : "r"(directory) : "eax");
 }
 
-static void write_apic(uint32_t reg, uint32_t value) {
+void set_handler(int vector, void (*handler)(void)) {
+    idt[vector] = gate(CODE, handler, 0x8e);
+}
+
+void write_apic(uint32_t reg, uint32_t value) {
     *(volatile uint32_t *)(APIC + reg) = value;
+}
+
+uint32_t read_apic(uint32_t reg) {
+    return *(volatile uint32_t *)(APIC + reg);
 }
 
 static void prepare_controllers(void) {

@@ -5,6 +5,7 @@
  *
  *   list          prints the name and the count of each row that this machine has
  *   NAME COUNT    does it so often, and prints the name and what was computed
+ *   ticks ...     counts the ticks of a timer, as ticks.c says
  *
  * It halts while it waits for a command.
  */
@@ -20,8 +21,7 @@ static int is_present(const struct row *row) {
     return !row->present || row->present();
 }
 
-/* 1 if `line` begins with `name` and a space, or is it. Gives what comes after that. */
-static int begins(const char *line, const char *name, const char **rest) {
+int begins(const char *line, const char *name, const char **rest) {
     while (*name && *line == *name) {
         line++;
         name++;
@@ -30,18 +30,22 @@ static int begins(const char *line, const char *name, const char **rest) {
     return !*name && (!*line || *line == ' ');
 }
 
-static uint32_t number(const char *text) {
+uint32_t number(const char **text) {
     uint32_t number = 0;
-    while (*text == ' ')
-        text++;
-    while (*text >= '0' && *text <= '9')
-        number = number * 10 + (uint32_t)(*text++ - '0');
+    while (**text == ' ')
+        ++*text;
+    while (**text >= '0' && **text <= '9')
+        number = number * 10 + (uint32_t)(*(*text)++ - '0');
     return number;
 }
 
 static void execute(const char *line) {
     const char *rest;
     int lists = begins(line, "list", &rest);
+    if (begins(line, "ticks", &rest)) {
+        count_ticks(rest);
+        return;
+    }
     for (const struct row *row = __start_rows; row < __stop_rows; row++) {
         if (!is_present(row))
             continue;
@@ -51,7 +55,7 @@ static void execute(const char *line) {
             put_number(row->count);
             put("\r\n");
         } else if (begins(line, row->name, &rest)) {
-            uint32_t result = row->run(number(rest));
+            uint32_t result = row->run(number(&rest));
             put(row->name);
             put(" ");
             put_hex(result);

@@ -43,6 +43,9 @@ pub(crate) enum What {
     /// Measure what the ticks of a system's clock cost, at 20 to 10,000 ticks a second, in Tern and Linux in
     /// ring3 and in QEMU, and on the host
     Hz(HzArguments),
+    /// Count the ticks of the 8254, the MC146818 and the local APIC's timer at 18 to 8192 Hz, idle and busy, on a
+    /// quiet and on a loaded host, in ring3 and in QEMU, and show how even they are
+    Ticks(TicksArguments),
     /// Measure what an access to ports costs a driver of Tern in each of its ways: by a message to
     /// the kernel, a direct call, a trap, and the permission map of the TSS; in ring3 and in QEMU
     Hal(HalArguments),
@@ -309,6 +312,32 @@ pub(crate) struct HzArguments {
     pub(crate) plot: Option<PathBuf>,
 }
 
+/// The arguments of `ring3 bench ticks`.
+#[derive(Debug, Args)]
+pub(crate) struct TicksArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// Measure this number of ticks a second only; may be given several times
+    #[arg(long, value_name = "TIMES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub(crate) hz: Vec<u32>,
+
+    /// How long to count in each run
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(100..=60_000))]
+    pub(crate) time: u32,
+
+    /// How many threads keep the host busy in the second half; by default one for each of its processors
+    #[arg(long, value_name = "THREADS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub(crate) load: Option<u32>,
+
+    /// Measure the interpreter as well
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
 /// The arguments of `ring3 bench hal`.
 #[derive(Debug, Args)]
 pub(crate) struct HalArguments {
@@ -354,6 +383,7 @@ impl What {
             What::System(arguments) => (&arguments.settings, &None),
             What::Recompile(arguments) => (&arguments.settings, &None),
             What::Exits(arguments) => (&arguments.settings, &None),
+            What::Ticks(arguments) => (&arguments.settings, &None),
             What::Hal(arguments) => (&arguments.settings, &None),
             What::Cpu(arguments) => (&arguments.settings, &arguments.plot),
             What::Hz(arguments) => (&arguments.settings, &arguments.plot),

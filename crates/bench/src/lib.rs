@@ -8,7 +8,7 @@
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
 //! * `arguments`: the options; `boot`, `idle`, `restore`, `back`, `work`, `cpu`, `system`, `recompile`, `exits`,
-//!   `hz`, `hal`, `disk` and `net`: a module for each subcommand;
+//!   `hz`, `ticks`, `hal`, `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -51,6 +51,7 @@ mod statistics;
 mod suite;
 mod system;
 mod table;
+mod ticks;
 mod turns;
 mod uml;
 mod v86;
@@ -183,6 +184,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Recompile(arguments) => recompile::measure(arguments),
         What::Exits(arguments) => exits::measure(arguments),
         What::Hz(arguments) => hz::measure(arguments),
+        What::Ticks(arguments) => ticks::measure(arguments),
         What::Hal(arguments) => hal::measure(arguments),
         What::Plot(arguments) => figures::draw(arguments),
         What::Disk(arguments) => disk::measure(arguments),

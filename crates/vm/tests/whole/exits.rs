@@ -47,7 +47,7 @@ impl Console for Typist {
 }
 
 /// Returns a machine that starts the kernel, or None if there is no kernel.
-fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
+pub(crate) fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
     let image = crate::support::guest("exits")?;
     let config = Config {
         memory_bytes: 32 << 20,
@@ -60,7 +60,7 @@ fn machine(engine: EngineChoice, deterministic: bool) -> Option<Vm> {
 }
 
 /// Runs `commands` one after the other, and returns the output of each.
-fn run(vm: &mut Vm, commands: Vec<String>) -> Vec<String> {
+pub(crate) fn run(vm: &mut Vm, commands: Vec<String>) -> Vec<String> {
     let (sender, mut door) = door();
     let mut console = Typist { commands, typed: 0, shown: Vec::new(), line: String::new(), sender };
     assert_eq!(vm.run(&mut door, &mut console).unwrap(), Ending::Quit, "{}", console.line);

@@ -9,4 +9,5 @@ mod networks;
 mod port_strings;
 mod saved_machine;
 mod support;
+mod ticks;
 mod verify;

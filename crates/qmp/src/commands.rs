@@ -269,8 +269,9 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
 /// The provider of the statistics.
 const PROVIDER: &str = "ring3";
 
-/// Returns the counters of the machine; its parts have none of their own. QEMU's own counters belong to KVM;
-/// these have a provider of their own. The names of the engine's counters begin with the engine's name.
+/// Returns the counters of the machine, and those of each network card, with the card's path. Drives have theirs in
+/// `query-blockstats`. QEMU's own counters belong to KVM; these have a provider of their own. The names of the
+/// engine's counters begin with the engine's name.
 fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     #[derive(PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -317,7 +318,18 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
         wanted.as_ref().is_none_or(|wanted: &Vec<String>| wanted.contains(name))
     };
     let counters: Vec<_> = of_machine.chain(of_engine).filter(is_wanted).map(counter).collect();
-    Ok(json!([{"provider": PROVIDER, "stats": counters}]))
+    let of_cards = stats.cards.iter().map(|(name, counts)| {
+        let directions = [("sent", counts.sent), ("received", counts.received)];
+        let counters = directions.into_iter().flat_map(|(direction, of)| {
+            let all = [("packets", of.packets), ("bytes", of.bytes), ("time", of.nanos)];
+            all.map(|(what, value)| (format!("{direction}-{what}"), value))
+        });
+        let counters: Vec<_> = counters.filter(is_wanted).map(counter).collect();
+        let path = format!("/machine/peripheral/{name}");
+        json!({"provider": PROVIDER, "qom-path": path, "stats": counters})
+    });
+    let of_machine = json!({"provider": PROVIDER, "stats": counters});
+    Ok([of_machine].into_iter().chain(of_cards).collect())
 }
 
 /// Executes a line of the monitor for people.

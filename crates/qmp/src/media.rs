@@ -20,7 +20,7 @@ use crate::protocol::{Arguments, Failure, read};
 
 /// Returns the name of a drive, whatever is in it, as in query-block.
 pub(crate) fn name(drive: &DriveInfo) -> String {
-    drive.names.drive.clone().unwrap_or_else(|| place(drive.drive))
+    drive.name()
 }
 
 /// Returns the name of a drive to which nobody has given one.

@@ -172,6 +172,12 @@ impl DriveInfo {
     pub fn device(&self) -> &str {
         self.id.as_deref().unwrap_or_else(|| self.drive.device.name())
     }
+
+    /// Returns the name of the drive, or its place if it has no name.
+    pub fn name(&self) -> String {
+        let DriveId { device, unit } = self.drive;
+        self.names.drive.clone().unwrap_or_else(|| format!("{device}-{unit}"))
+    }
 }
 
 /// A request of a [`Control`] to the machine.

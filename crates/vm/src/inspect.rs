@@ -8,6 +8,7 @@ use ring3_x86::segment::sreg;
 use crate::board::Board;
 use crate::config::Config;
 use crate::machine::Vm;
+use crate::networks::CardCounts;
 
 /// Upper bound of the bytes that are read at once.
 pub const READ_MAX: usize = 16 << 20;
@@ -83,6 +84,8 @@ pub struct NicInfo {
     pub id: Option<String>,
     /// The id by which people know its network.
     pub network: Option<String>,
+    /// Counts of its packets.
+    pub counts: CardCounts,
 }
 
 impl NicInfo {
@@ -147,6 +150,7 @@ impl Vm {
             device,
             id: self.ids.get(&device).cloned(),
             network: self.networks.id(device).map(str::to_owned),
+            counts: self.networks.counts(device),
         });
         let nics = nics.collect();
         Description { config: self.config.clone(), engine: self.engine.name(), nics }

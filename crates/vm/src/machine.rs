@@ -323,6 +323,8 @@ impl Vm {
             instructions: self.cpu.instructions,
             virtual_time: self.now(),
             engine: self.engine.counters(),
+            drives: self.describe_drives().iter().map(|drive| (drive.name(), drive.counts)).collect(),
+            cards: self.describe().nics.iter().map(|nic| (nic.name().to_owned(), nic.counts)).collect(),
             ..self.stats.clone()
         }
     }
@@ -503,10 +505,12 @@ impl Vm {
         self.tell_log(&LoggedEvent::Input(&input));
         match input {
             Input::Device { device, input } => {
-                match &input {
-                    DeviceInput::Disk(answer) => self.drives.note_answer(device, answer),
-                    DeviceInput::Packet(_) => self.networks.note_packet(),
-                    _ => {}
+                let packet = match &input {
+                    DeviceInput::Packet(packet) => Some((packet.bytes.len(), Instant::now())),
+                    _ => None,
+                };
+                if let DeviceInput::Disk(answer) = &input {
+                    self.drives.note_answer(device, answer);
                 }
                 self.board.input(
                     &mut self.memory,
@@ -514,6 +518,9 @@ impl Vm {
                     device,
                     input,
                 );
+                if let Some((bytes, began)) = packet {
+                    self.networks.note_packet(device, bytes, began);
+                }
             }
             Input::Plug { device, card } => self.put_in(device, &card),
             Input::HostTime { time, picos_per_instruction } => {

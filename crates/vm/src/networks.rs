@@ -5,7 +5,9 @@
 //!
 //! [`DeviceInput::Packet`]: ring3_core::input::DeviceInput::Packet
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::time::Instant;
 
 use ring3_core::device::DeviceId;
 use ring3_core::net::Packet;
@@ -30,10 +32,45 @@ pub trait Network: Debug + Send {
     }
 }
 
+/// Packets in one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// How many there were.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long the host has worked on them, in nanoseconds: the network on those that were sent, the card on
+    /// those that were received.
+    pub nanos: u64,
+}
+
+impl PacketCounts {
+    fn note(&mut self, bytes: usize, began: Instant) {
+        self.packets += 1;
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.took(began);
+    }
+
+    fn took(&mut self, began: Instant) {
+        let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanos = self.nanos.saturating_add(nanos);
+    }
+}
+
+/// Counts of a network card since the machine was made, for observers outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CardCounts {
+    /// Packets that the guest has sent.
+    pub sent: PacketCounts,
+    /// Packets for the guest.
+    pub received: PacketCounts,
+}
+
 /// The networks of a machine, by their cards.
 #[derive(Debug, Default)]
 pub(crate) struct Networks {
     all: Vec<Attached>,
+    counts: BTreeMap<DeviceId, CardCounts>,
     /// Number of slices in which another packet is still expected.
     busy: u32,
 }
@@ -62,9 +99,15 @@ impl Networks {
         self.all.iter().find(|at| at.card == card)?.id.as_deref()
     }
 
-    /// Notes that a packet has come for a card.
-    pub(crate) fn note_packet(&mut self) {
+    /// Notes that the card `card` has been given a packet of `bytes` bytes, which it began to take at `began`.
+    pub(crate) fn note_packet(&mut self, card: DeviceId, bytes: usize, began: Instant) {
         self.busy = BUSY_SLICES;
+        self.counts.entry(card).or_default().received.note(bytes, began);
+    }
+
+    /// Returns the counts of the card `card`.
+    pub(crate) fn counts(&self, card: DeviceId) -> CardCounts {
+        self.counts.get(&card).copied().unwrap_or_default()
     }
 
     /// Returns whether packets have come or gone in the last slices. Must be called once in each slice.
@@ -77,7 +120,9 @@ impl Networks {
     pub(crate) fn send(&mut self, card: DeviceId, packet: Packet) {
         if let Some(at) = self.all.iter_mut().find(|at| at.card == card) {
             self.busy = BUSY_SLICES;
+            let (bytes, began) = (packet.bytes.len(), Instant::now());
             at.network.send(packet);
+            self.counts.entry(card).or_default().sent.note(bytes, began);
         }
     }
 
@@ -85,7 +130,11 @@ impl Networks {
     pub(crate) fn flush(&mut self) -> Vec<DeviceId> {
         let mut congested = Vec::new();
         for at in &mut self.all {
+            let began = Instant::now();
             at.network.flush();
+            if let Some(counts) = self.counts.get_mut(&at.card) {
+                counts.sent.took(began);
+            }
             if at.network.is_congested() {
                 congested.push(at.card);
             }

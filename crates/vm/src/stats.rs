@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use ring3_core::clock::Time;
 use ring3_x86::engine::Exit;
 
+use crate::drives::Counts;
+use crate::networks::CardCounts;
+
 /// One call of a device in this many is timed, and counts for all: two looks at the host's clock would take
 /// as long as a call itself. The number is prime, so that a guest's repetitions are not always met at the
 /// same place.
@@ -38,6 +41,10 @@ pub struct Stats {
     pub travel: Travel,
     /// The engine's own counters.
     pub engine: Vec<(&'static str, u64)>,
+    /// The names of the drives, and what they have done.
+    pub drives: Vec<(String, Counts)>,
+    /// The names of the network cards, and what they have done.
+    pub cards: Vec<(String, CardCounts)>,
 }
 
 /// Counters of a replay in which a debugger can go back.
@@ -138,6 +145,30 @@ impl Stats {
         self.awake_nanos().saturating_sub(elsewhere)
     }
 
+    /// Returns a line for each kind of work that drives and network cards have done.
+    fn of_parts(&self) -> impl Iterator<Item = String> {
+        let line = |name: &str, what: &str, count: u64, bytes: u64, nanos: u64| {
+            let seconds = Duration::from_nanos(nanos).as_secs_f64();
+            let bytes = if bytes > 0 { format!("{bytes} bytes, ") } else { String::new() };
+            (count > 0).then(|| format!("{count:>14} {what} {name}: {bytes}{seconds:.3} s"))
+        };
+        let of_drives = self.drives.iter().flat_map(move |(name, counts)| {
+            let Counts { reads, writes, flushes, discards, .. } = counts;
+            let kinds = [
+                ("reads by", reads),
+                ("writes by", writes),
+                ("flushes by", flushes),
+                ("discards by", discards),
+            ];
+            kinds.map(|(what, of)| line(name, what, of.done, of.bytes, of.nanos))
+        });
+        let of_cards = self.cards.iter().flat_map(move |(name, CardCounts { sent, received })| {
+            let kinds = [("packets sent by", sent), ("packets received by", received)];
+            kinds.map(|(what, of)| line(name, what, of.packets, of.bytes, of.nanos))
+        });
+        of_drives.chain(of_cards).flatten()
+    }
+
     /// Returns host time during which the guest ran, in nanoseconds.
     fn awake_nanos(&self) -> u64 {
         self.host_time.as_nanos().saturating_sub(self.asleep_nanos)
@@ -181,14 +212,10 @@ impl Display for Stats {
             ("instructions repeated after them", repeated),
         ];
         let travel = travel.iter().filter(|_| checkpoints > 0);
-        let mut lines = lines.iter().chain(travel).chain(&self.engine).peekable();
-        while let Some((name, count)) = lines.next() {
-            write!(f, "{count:>14} {name}")?;
-            if lines.peek().is_some() {
-                writeln!(f)?;
-            }
-        }
-        Ok(())
+        let lines = lines.iter().chain(travel).chain(&self.engine);
+        let lines = lines.map(|(name, count)| format!("{count:>14} {name}"));
+        let lines: Vec<_> = lines.chain(self.of_parts()).collect();
+        write!(f, "{}", lines.join("\n"))
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 mod board;
 mod boot_debian;
 mod boot_loaders;
+mod counters;
 mod disks;
 mod doctor;
 mod documents;

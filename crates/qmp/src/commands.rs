@@ -311,8 +311,11 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     let of_engine = stats
         .engine
         .iter()
-        .map(|(name, value)| (format!("engine-{}", name.replace(' ', "-")), *value));
+        .map(|(name, value)| (program_name("engine", name), *value));
     let of_machine = stats.counters().into_iter().map(|(name, value)| (name.to_owned(), value));
+    let activities = stats.activities().into_iter();
+    let activities = activities.map(|(name, nanos)| (program_name("activity", &name), nanos));
+    let of_machine = of_machine.chain(activities);
     let counter = |(name, value)| json!({"name": name, "value": value});
     let is_wanted = |(name, _): &(String, u64)| {
         wanted.as_ref().is_none_or(|wanted: &Vec<String>| wanted.contains(name))
@@ -330,6 +333,11 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
     });
     let of_machine = json!({"provider": PROVIDER, "stats": counters});
     Ok([of_machine].into_iter().chain(of_cards).collect())
+}
+
+/// Returns a counter's name for programs, after a prefix that says of what it is.
+fn program_name(prefix: &str, name: &str) -> String {
+    format!("{prefix}-{}", name.replace(' ', "-").replace(['\'', ','], ""))
 }
 
 /// Executes a line of the monitor for people.

@@ -13,6 +13,7 @@ mod quiet;
 mod single_step;
 mod state;
 mod system;
+mod times;
 mod users;
 mod virtual_8086;
 
@@ -52,6 +53,7 @@ use faults::{PageFault, Sweep};
 use leaving::{Middle, Next};
 use system::Running;
 pub(crate) use system::execute_system;
+use times::{Times, Work};
 use users::Regions;
 
 /// Instructions that the interpreter executes at a time where nothing is translated.
@@ -168,6 +170,7 @@ pub struct Translator {
     /// Whether the engine must return after an access to a device, since the machine is to look around.
     must_return: bool,
     counters: Counters,
+    times: Times,
 }
 
 impl Translator {
@@ -251,6 +254,7 @@ impl Translator {
             put_off: 0,
             must_return: false,
             counters: Counters::default(),
+            times: Times::default(),
         })
     }
 
@@ -277,7 +281,10 @@ impl Translator {
         devices: &mut Option<&mut dyn Devices>,
     ) -> io::Result<Next> {
         self.load(cpu);
-        if !self.enter_space(cpu, memory)? {
+        let began = self.times.begin(Work::Changes);
+        let has_entered = self.enter_space(cpu, memory)?;
+        self.times.end(Work::Changes, began);
+        if !has_entered {
             return Ok(Next::ToPageFault);
         }
         let mut middle = Middle::default();
@@ -314,7 +321,7 @@ impl Translator {
             allowed = running.allowed;
             self.come_back(cpu);
             let resumed_at = self.resumed_at(cpu, allowed);
-            let next = match self.next(cpu, memory, allowed, *deadline) {
+            let next = match self.timed_next(cpu, memory, allowed, *deadline) {
                 Ok(next @ (Next::Quiet { .. } | Next::DeviceRead { .. })) => {
                     match self.execute_deferred(cpu, memory, &next, deadline, devices) {
                         Next::Again(point) => {
@@ -356,6 +363,26 @@ impl Translator {
             }
             return next;
         }
+    }
+
+    /// Finds out how execution continues, like [`Translator::next`], and takes the time for it.
+    fn timed_next(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        allowed: u64,
+        deadline: u64,
+    ) -> io::Result<Next> {
+        let work = match self.context.reason {
+            reason::LINK | reason::LOOK_UP => Work::Finding,
+            reason::SIGNAL => Work::Faults,
+            _ => return self.next(cpu, memory, allowed, deadline),
+        };
+        let (began, blocks) = (self.times.begin(work), self.blocks.count());
+        let next = self.next(cpu, memory, allowed, deadline);
+        let work = if self.blocks.count() == blocks { work } else { Work::Translating };
+        self.times.end(work, began);
+        next
     }
 
     /// Returns the count of instructions after the last IRET in translated code that has set RF, if there was
@@ -406,7 +433,9 @@ impl Translator {
         let mut deadline = cpu.instructions.saturating_add(instructions);
         self.context.forget_device_reads();
         loop {
+            let began = self.times.begin(Work::Changes);
             self.keep_up(cpu, memory);
+            self.times.end(Work::Changes, began);
             if cpu.takes_interrupt() {
                 let room = devices.as_deref_mut().map(|all| all.acknowledge_interrupt(cpu));
                 let Some(Some(room)) = room else {
@@ -451,7 +480,9 @@ impl Translator {
                         Ok(Next::Done) => continue,
                         Ok(Next::Interpret(count)) => interpreted = count,
                         Ok(Next::ToPageFault) => {
+                            let began = self.times.begin(Work::Interpreting);
                             let exit = self.interpret_to_page_fault(cpu, memory, deadline);
+                            self.times.end(Work::Interpreting, began);
                             if exit != Exit::Deadline || cpu.instructions >= deadline {
                                 return exit;
                             }
@@ -478,7 +509,9 @@ impl Translator {
                 self.numeric.take(cpu, &self.blocks, &mut self.context);
             }
             let before = cpu.instructions;
+            let began = self.times.begin(Work::Interpreting);
             let exit = self.interpreter.run(cpu, memory, interpreted);
+            self.times.end(Work::Interpreting, began);
             self.counters.interpreted += cpu.instructions - before;
             if exit != Exit::Deadline || cpu.instructions >= deadline {
                 self.numeric.take(cpu, &self.blocks, &mut self.context);
@@ -509,7 +542,9 @@ impl Translator {
         if is_numeric {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
+        let began = self.times.begin(Work::Interpreting);
         let exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
+        self.times.end(Work::Interpreting, began);
         if exit.is_some() {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
@@ -569,5 +604,9 @@ impl Engine for Translator {
         ];
         counters.extend(self.interpreter.counters());
         counters
+    }
+
+    fn times(&self) -> Vec<(&'static str, u64)> {
+        self.times.all()
     }
 }

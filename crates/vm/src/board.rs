@@ -33,6 +33,7 @@ use ring3_devices::dma8237::Dma8237;
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::pci::{ConfigAddress, ConfigCycle};
 use ring3_x86::device_access::PortString;
+use ring3_x86::engine::Exit;
 use serde::{Deserialize, Serialize};
 use tracing::trace;
 
@@ -310,6 +311,23 @@ impl Board {
         }
     }
 
+    /// Returns the device that answers at `port`. Those behind CONFIG_DATA do not count.
+    pub fn port_owner(&self, port: u16) -> Option<DeviceId> {
+        self.owner_off_the_bus(port).or_else(|| self.bus.owner(port))
+    }
+
+    /// Returns the device to which the access that `exit` asks for goes.
+    pub fn accessed(&self, exit: &Exit) -> Option<DeviceId> {
+        match *exit {
+            Exit::PortRead { port, .. } | Exit::PortWrite { port, .. } => self.port_owner(port),
+            Exit::MmioRead { address, .. } | Exit::MmioWrite { address, .. } => {
+                let interrupts = self.interrupts.at_address(address).map(|(id, _)| id);
+                interrupts.or_else(|| self.bus.memory_owner(address).map(|(id, ..)| id))
+            }
+            _ => None,
+        }
+    }
+
     /// Presses the reset button: an output of the board, like a reset by the guest.
     pub fn press_reset(&mut self) {
         self.wires.outputs.push(Output::Reset);
@@ -358,16 +376,19 @@ impl Board {
         self.wires.timers.next_tick()
     }
 
-    /// Fires all timers that are due at `now`.
+    /// Fires all timers that are due at `now`. Returns the device of the last one.
     ///
     /// A timer that sets itself again for a time in the past fires in the next call, so that this call ends.
-    pub fn fire_timers(&mut self, memory: &mut Memory, now: Time) {
+    pub fn fire_timers(&mut self, memory: &mut Memory, now: Time) -> Option<DeviceId> {
+        let mut last = None;
         for _ in 0..self.wires.timers.len() {
             let Some((id, tag)) = self.wires.timers.take_due(now) else {
-                return;
+                break;
             };
             self.call(memory, now, id, |device, context| device.timer(context, tag));
+            last = Some(id);
         }
+        last
     }
 
     /// Returns the dword at `offset` of the configuration space of a PCI function, for inspection from

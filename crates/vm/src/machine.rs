@@ -323,6 +323,7 @@ impl Vm {
             instructions: self.cpu.instructions,
             virtual_time: self.now(),
             engine: self.engine.counters(),
+            engine_nanos: self.engine.times(),
             drives: self.describe_drives().iter().map(|drive| (drive.name(), drive.counts)).collect(),
             cards: self.describe().nics.iter().map(|nic| (nic.name().to_owned(), nic.counts)).collect(),
             ..self.stats.clone()

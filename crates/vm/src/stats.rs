@@ -1,9 +1,11 @@
 //! The counters of a machine, for `--stats`.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
+use ring3_core::device::DeviceId;
 use ring3_x86::engine::Exit;
 
 use crate::drives::Counts;
@@ -29,6 +31,12 @@ pub struct Stats {
     pub sleeps: u64,
     /// Host time in device models, in nanoseconds, by samples.
     pub device_nanos: u64,
+    /// The part of each device in it.
+    pub(crate) of_devices: BTreeMap<&'static str, u64>,
+    /// Host time in slices: from the moment when the guest may run until somebody must look around, in nanoseconds.
+    pub slice_nanos: u64,
+    /// Host time of the engine besides the guest's code, in nanoseconds, by kinds of work.
+    pub engine_nanos: Vec<(&'static str, u64)>,
     /// Host time in back-ends of devices, such as image files, in nanoseconds.
     pub back_end_nanos: u64,
     /// Calls of devices since the last one that was timed.
@@ -103,11 +111,22 @@ impl Stats {
         Some(Instant::now())
     }
 
-    /// Notes that the call that began at `called` has ended.
-    pub(crate) fn device_done(&mut self, called: Option<Instant>) {
+    /// Notes that the call that began at `called` has ended. `device` finds the device.
+    pub(crate) fn device_done(
+        &mut self,
+        called: Option<Instant>,
+        device: impl FnOnce() -> Option<DeviceId>,
+    ) {
         if let Some(called) = called {
-            self.device_nanos += nanos_since(called).saturating_mul(TIMED.into());
+            let nanos = nanos_since(called).saturating_mul(TIMED.into());
+            self.device_nanos += nanos;
+            *self.of_devices.entry(device().map_or("none", DeviceId::name)).or_default() += nanos;
         }
+    }
+
+    /// Notes that a slice that began at `began` has ended.
+    pub(crate) fn slice_done(&mut self, began: Instant) {
+        self.slice_nanos += nanos_since(began);
     }
 
     /// Notes that work of a back-end that began at `began` has ended.
@@ -137,6 +156,37 @@ impl Stats {
             ("exits-halt", exits.halts),
             ("exits-numeric-error", exits.numeric_errors),
         ]
+    }
+
+    /// Returns what the host's time went to, in nanoseconds. The times are those of all activities from start to
+    /// end. Some of them are found by samples, so one may be a little too large at the cost of the guest's code.
+    pub fn activities(&self) -> Vec<(String, u64)> {
+        let of_devices = self.of_devices.iter().map(|(name, nanos)| (format!("device {name}"), *nanos));
+        let of_engine = self.engine_nanos.iter().map(|(name, nanos)| ((*name).to_owned(), *nanos));
+        let in_slices: Vec<_> = of_engine.chain(of_devices).filter(|(_, nanos)| *nanos > 0).collect();
+        let others: u64 = in_slices.iter().map(|(_, nanos)| nanos).sum();
+        let outside = self.slice_nanos + self.back_end_nanos + self.asleep_nanos;
+        let mut all = vec![
+            ("the guest's code".to_owned(), self.slice_nanos.saturating_sub(others)),
+            ("files and connections".to_owned(), self.back_end_nanos),
+            ("asleep".to_owned(), self.asleep_nanos),
+            ("inputs, clocks and requests".to_owned(), self.host_time.as_nanos().saturating_sub(outside)),
+        ];
+        all.extend(in_slices);
+        all
+    }
+
+    /// Returns a line for each activity with its share, the largest first.
+    fn shares(&self) -> Vec<String> {
+        let mut all = self.activities();
+        all.retain(|(_, nanos)| *nanos > 0);
+        all.sort_by_key(|(_, nanos)| std::cmp::Reverse(*nanos));
+        let sum: u128 = all.iter().map(|(_, nanos)| u128::from(*nanos)).sum();
+        let line = |(name, nanos): &(String, u64)| {
+            let hundredths = u128::from(*nanos) * 10_000 / sum.max(1);
+            format!("{:>9}.{:02} % {name}", hundredths / 100, hundredths % 100)
+        };
+        all.iter().map(line).collect()
     }
 
     /// Returns host time in the guest's code, and in the little between it and the rest, in nanoseconds.
@@ -214,7 +264,7 @@ impl Display for Stats {
         let travel = travel.iter().filter(|_| checkpoints > 0);
         let lines = lines.iter().chain(travel).chain(&self.engine);
         let lines = lines.map(|(name, count)| format!("{count:>14} {name}"));
-        let lines: Vec<_> = lines.chain(self.of_parts()).collect();
+        let lines: Vec<_> = lines.chain(self.of_parts()).chain(self.shares()).collect();
         write!(f, "{}", lines.join("\n"))
     }
 }
@@ -232,10 +282,35 @@ mod tests {
         let mut stats = Stats::default();
         let timed = (0..10 * TIMED).filter(|_| {
             let called = stats.device_called();
-            stats.device_done(called);
+            stats.device_done(called, || Some(DeviceId::PIT));
             called.is_some()
         });
         assert_eq!(timed.count(), 10);
+        assert_eq!(stats.of_devices.get("pit"), Some(&stats.device_nanos));
+    }
+
+    #[test]
+    fn activities_add_up_to_the_whole() {
+        let stats = Stats {
+            host_time: Time::from_nanos(1000),
+            asleep_nanos: 100,
+            back_end_nanos: 50,
+            slice_nanos: 800,
+            of_devices: [("pit", 30)].into(),
+            engine_nanos: vec![("translating", 70), ("interpreting", 0)],
+            ..Stats::default()
+        };
+        let sum: u64 = stats.activities().iter().map(|(_, nanos)| nanos).sum();
+        assert_eq!(sum, 1000);
+        let shares = [
+            "70.00 % the guest's code",
+            "10.00 % asleep",
+            "7.00 % translating",
+            "5.00 % files and connections",
+            "5.00 % inputs, clocks and requests",
+            "3.00 % device pit",
+        ];
+        assert_eq!(stats.shares().iter().map(|line| line.trim()).collect::<Vec<_>>(), shares);
     }
 
     #[test]

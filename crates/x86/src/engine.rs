@@ -140,4 +140,10 @@ pub trait Engine {
 
     /// Returns the names and values of the engine's counters since it was made.
     fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Returns the host time, in nanoseconds, that each kind of the engine's work has taken besides the execution of
+    /// guest code. The times are those of samples.
+    fn times(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

@@ -8,6 +8,7 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Devices, Exit};
 
 use super::leaving::{Middle, Next};
+use super::times::Work;
 use super::{INTERPRETED_BESIDE_DATA, Translator};
 use crate::access::To;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
@@ -89,7 +90,9 @@ impl Translator {
         self.counters.interpreted += 1;
         let events = self.interpreter.events();
         let was_asked = cpu.interrupt_pin;
+        let began = self.times.begin(Work::Interpreting);
         let mut exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
+        self.times.end(Work::Interpreting, began);
         let is_access = exit.as_ref().is_some_and(Exit::is_access);
         if let (Some(access), Some(devices), true) = (&exit, devices, is_access) {
             self.note_access(number, access);

@@ -59,7 +59,7 @@ impl Accesses<'_> {
             }
             _ => unreachable!("{exit:?} is no access"),
         }
-        self.stats.device_done(called);
+        self.stats.device_done(called, || self.board.accessed(exit));
         if self.is_deterministic {
             charge_accesses(self.clock, cpu, cpu.instructions, now, 1);
             self.timer = None;

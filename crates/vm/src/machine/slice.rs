@@ -1,5 +1,7 @@
 //! A slice: the guest runs, and the board serves its exits, until somebody must look around.
 
+use std::time::Instant;
+
 use ring3_x86::engine::Exit;
 
 use crate::event_log::{EventLog, LoggedEvent};
@@ -13,7 +15,9 @@ impl Vm {
     pub(super) fn run_slice(&mut self, slice_end: u64) -> Option<Ending> {
         let checkpoint = self.event_log.as_ref().and_then(EventLog::next_checkpoint);
         let step = self.debugging.end().unwrap_or(u64::MAX);
+        let began = Instant::now();
         let ending = self.run_guest(slice_end.min(checkpoint.unwrap_or(u64::MAX)).min(step));
+        self.stats.slice_done(began);
         self.note_step();
         if checkpoint.is_some_and(|at| at <= self.cpu.instructions) {
             let checkpoint = self.checkpoint();
@@ -32,8 +36,8 @@ impl Vm {
             self.sample(now);
             if self.board.next_timer().is_some_and(|at| at <= now) {
                 let called = self.stats.device_called();
-                self.board.fire_timers(&mut self.memory, now);
-                self.stats.device_done(called);
+                let fired = self.board.fire_timers(&mut self.memory, now);
+                self.stats.device_done(called, || fired);
             }
             // A processor that waits for an interrupt gets it.
             let holds = self.debugging.holds_interrupts() && !self.cpu.is_halted();
@@ -137,7 +141,7 @@ impl Vm {
         let moved = self.cpu.move_port_string(&mut self.memory, most, |port, width, string| {
             let called = stats.device_called();
             let moved = board.move_port_string(port, width, string);
-            stats.device_done(called);
+            stats.device_done(called, || board.port_owner(port));
             moved
         });
         if moved > 0 && self.config.deterministic {

@@ -1,0 +1,87 @@
+//! The host time that the engine takes besides translated code, by samples.
+
+use std::time::Instant;
+
+/// One piece of work in this many is timed, and counts for all, as two looks at the host's clock can take as long as
+/// the work itself. The number is prime, so that a guest's repetitions are not always met at the same place.
+const TIMED: u32 = 31;
+
+/// A kind of work.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// Blocks are made.
+    Translating,
+    /// Blocks that exist are found.
+    Finding,
+    /// Faults of translated code are handled, and pages mapped.
+    Faults,
+    /// Changes of page tables, modes and memory are taken over.
+    Changes,
+    /// The interpreter executes what is not translated.
+    Interpreting,
+}
+
+/// All kinds, with their names.
+const WORK: [(Work, &str); 5] = [
+    (Work::Translating, "translating"),
+    (Work::Finding, "finding translated code"),
+    (Work::Faults, "handling faults and mapping pages"),
+    (Work::Changes, "taking over changes of page tables and modes"),
+    (Work::Interpreting, "interpreting what is not translated"),
+];
+
+/// The times of all kinds.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// Pieces of each kind since the last one that was timed.
+    untimed: [u32; WORK.len()],
+    nanos: [u64; WORK.len()],
+}
+
+impl Times {
+    /// Notes that a piece of work begins. Returns the present time if it is timed.
+    #[inline]
+    pub(super) fn begin(&mut self, work: Work) -> Option<Instant> {
+        let untimed = &mut self.untimed[work as usize];
+        *untimed += 1;
+        if *untimed < TIMED {
+            return None;
+        }
+        *untimed = 0;
+        Some(Instant::now())
+    }
+
+    /// Notes that the piece that began at `began` has ended, and what it was.
+    #[inline]
+    pub(super) fn end(&mut self, work: Work, began: Option<Instant>) {
+        if let Some(began) = began {
+            let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let all = &mut self.nanos[work as usize];
+            *all = all.saturating_add(nanos.saturating_mul(TIMED.into()));
+        }
+    }
+
+    /// Returns the names of all kinds, and their times in nanoseconds.
+    pub(super) fn all(&self) -> Vec<(&'static str, u64)> {
+        WORK.map(|(work, name)| (name, self.nanos[work as usize])).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_piece_in_many_is_timed() {
+        let mut times = Times::default();
+        let timed = (0..10 * TIMED).filter(|_| {
+            let began = times.begin(Work::Faults);
+            times.end(Work::Translating, began);
+            began.is_some()
+        });
+        assert_eq!(timed.count(), 10);
+        let all = times.all();
+        assert_eq!(all[2], ("handling faults and mapping pages", 0));
+        assert!(all[0].1 > 0, "{all:?}");
+    }
+}

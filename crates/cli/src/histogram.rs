@@ -16,7 +16,7 @@ use ring3_vm::histogram::{Group, Histogram, HotBlock, Row};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::symbols::{Symbols, SymbolsError};
+use crate::symbols::Symbols;
 
 /// The option.
 #[derive(Debug, Args)]
@@ -69,9 +69,6 @@ pub(crate) enum HistogramError {
     /// The file cannot be written.
     #[error("cannot write the histogram to {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    /// There are no symbols.
-    #[error(transparent)]
-    Symbols(#[from] SymbolsError),
 }
 
 /// A histogram that is written when the run ends.
@@ -90,14 +87,13 @@ impl HistogramArguments {
     pub(crate) fn begin(
         &self,
         vm: &mut Vm,
-        symbols: &[PathBuf],
+        symbols: &Symbols,
     ) -> Result<Option<Output>, HistogramError> {
         let Some(target) = self.histogram.clone() else { return Ok(None) };
-        let symbols = Symbols::read(symbols)?;
         let file =
             File::create(&target.path).map_err(|source| write_error(&target.path, source))?;
         vm.count_forms(true);
-        Ok(Some(Output { target, file, symbols }))
+        Ok(Some(Output { target, file, symbols: symbols.clone() }))
     }
 }
 

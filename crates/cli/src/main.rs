@@ -66,6 +66,7 @@ mod netmodel;
 mod nics;
 mod observe;
 mod output;
+mod perf_map;
 mod profile;
 mod qemu;
 mod repetition;

@@ -7,12 +7,14 @@ use ring3_vm::Vm;
 use thiserror::Error;
 
 use crate::histogram::{self, HistogramArguments, HistogramError};
+use crate::perf_map::{self, PerfMapArguments, PerfMapError};
 use crate::profile::{self, ProfileArguments, ProfileError};
+use crate::symbols::{Symbols, SymbolsError};
 
 /// The options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What the guest executes")]
-#[command(group(ArgGroup::new("observed").args(["histogram", "profile"]).multiple(true)))]
+#[command(group(ArgGroup::new("observed").args(["histogram", "profile", "perf_map"]).multiple(true)))]
 pub(crate) struct ObserveArguments {
     #[command(flatten)]
     histogram: HistogramArguments,
@@ -20,7 +22,10 @@ pub(crate) struct ObserveArguments {
     #[command(flatten)]
     profile: ProfileArguments,
 
-    /// Name the code of the guest's kernel in a histogram or a profile by the symbols in this file: its vmlinux, or
+    #[command(flatten)]
+    perf_map: PerfMapArguments,
+
+    /// Name the code of the guest's kernel by the symbols in this file: its vmlinux, or
     /// its System.map; may be given several times
     #[arg(long, value_name = "FILE", requires = "observed")]
     symbols: Vec<PathBuf>,
@@ -33,6 +38,10 @@ pub(crate) enum ObserveError {
     Histogram(#[from] HistogramError),
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    #[error(transparent)]
+    PerfMap(#[from] PerfMapError),
+    #[error(transparent)]
+    Symbols(#[from] SymbolsError),
 }
 
 /// What is written when the run ends.
@@ -40,6 +49,7 @@ pub(crate) enum ObserveError {
 pub(crate) struct Observations {
     histogram: Option<histogram::Output>,
     profile: Option<profile::Output>,
+    perf_map: Option<perf_map::Output>,
 }
 
 impl ObserveArguments {
@@ -56,9 +66,11 @@ impl ObserveArguments {
 
     /// Begins to observe `vm`, and opens the files.
     pub(crate) fn begin(&self, vm: &mut Vm) -> Result<Observations, ObserveError> {
+        let symbols = Symbols::read(&self.symbols)?;
         Ok(Observations {
-            histogram: self.histogram.begin(vm, &self.symbols)?,
-            profile: self.profile.begin(vm, &self.symbols)?,
+            histogram: self.histogram.begin(vm, &symbols)?,
+            profile: self.profile.begin(vm, &symbols)?,
+            perf_map: self.perf_map.begin(vm, symbols)?,
         })
     }
 }
@@ -68,6 +80,7 @@ impl Observations {
     pub(crate) fn finish(self, vm: &mut Vm) -> Result<(), ObserveError> {
         let histogram = self.histogram.map_or(Ok(()), |histogram| histogram.finish(vm));
         self.profile.map_or(Ok(()), |profile| profile.finish(vm))?;
+        self.perf_map.map_or(Ok(()), |perf_map| perf_map.finish(vm))?;
         Ok(histogram?)
     }
 }

@@ -14,7 +14,7 @@ use ring3_vm::Vm;
 use ring3_vm::profile::{Activity, RATE_MAX, Stack};
 use thiserror::Error;
 
-use crate::symbols::{Symbols, SymbolsError};
+use crate::symbols::Symbols;
 
 /// The options.
 #[derive(Debug, Args)]
@@ -75,9 +75,6 @@ pub(crate) enum ProfileError {
     /// The file cannot be written.
     #[error("cannot write the profile to {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    /// There are no symbols.
-    #[error(transparent)]
-    Symbols(#[from] SymbolsError),
 }
 
 /// A profile that is written when the run ends.
@@ -93,14 +90,13 @@ impl ProfileArguments {
     pub(crate) fn begin(
         &self,
         vm: &mut Vm,
-        symbols: &[PathBuf],
+        symbols: &Symbols,
     ) -> Result<Option<Output>, ProfileError> {
         let Some(target) = self.profile.clone() else { return Ok(None) };
-        let symbols = Symbols::read(symbols)?;
         let file =
             File::create(&target.path).map_err(|source| write_error(&target.path, source))?;
         vm.take_samples(self.profile_rate);
-        Ok(Some(Output { target, file, symbols }))
+        Ok(Some(Output { target, file, symbols: symbols.clone() }))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum SymbolsError {
 }
 
 /// Symbols in the order of their addresses.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Symbols(Vec<(u32, String)>);
 
 impl Symbols {

@@ -308,10 +308,7 @@ fn query_stats(machine: &Machine, arguments: Arguments) -> Result<Value, Failure
         }
     };
     let stats = machine.control.stats()?;
-    let of_engine = stats
-        .engine
-        .iter()
-        .map(|(name, value)| (program_name("engine", name), *value));
+    let of_engine = stats.engine.iter().map(|(name, value)| (program_name("engine", name), *value));
     let of_machine = stats.counters().into_iter().map(|(name, value)| (name.to_owned(), value));
     let activities = stats.activities().into_iter();
     let activities = activities.map(|(name, nanos)| (program_name("activity", &name), nanos));

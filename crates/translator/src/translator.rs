@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::debugger::Watchpoint;
-use ring3_x86::engine::{Devices, Engine, Exit};
+use ring3_x86::engine::{Devices, Engine, Exit, HostCode};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
 use thiserror::Error;
@@ -604,6 +604,14 @@ impl Engine for Translator {
         ];
         counters.extend(self.interpreter.counters());
         counters
+    }
+
+    fn reveal_code(&mut self) -> io::Result<()> {
+        self.cache.leave_file()
+    }
+
+    fn host_code(&self) -> Vec<HostCode> {
+        self.blocks.host_code(self.cache.end())
     }
 
     fn times(&self) -> Vec<(&'static str, u64)> {

@@ -324,8 +324,17 @@ impl Vm {
             virtual_time: self.now(),
             engine: self.engine.counters(),
             engine_nanos: self.engine.times(),
-            drives: self.describe_drives().iter().map(|drive| (drive.name(), drive.counts)).collect(),
-            cards: self.describe().nics.iter().map(|nic| (nic.name().to_owned(), nic.counts)).collect(),
+            drives: self
+                .describe_drives()
+                .iter()
+                .map(|drive| (drive.name(), drive.counts))
+                .collect(),
+            cards: self
+                .describe()
+                .nics
+                .iter()
+                .map(|nic| (nic.name().to_owned(), nic.counts))
+                .collect(),
             ..self.stats.clone()
         }
     }

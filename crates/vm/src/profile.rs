@@ -4,8 +4,10 @@
 //! decides when it is taken, so a run that repeats has the same samples each time, whatever the host does.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use ring3_core::clock::Time;
+pub use ring3_x86::engine::HostCode;
 use ring3_x86::segment::sreg;
 
 use crate::inspect::MemoryRange;
@@ -94,6 +96,16 @@ impl Vm {
     /// Returns the samples since [`Vm::take_samples`].
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
+    }
+
+    /// Lets profilers of the host find names for translated code. It must be called before the machine runs.
+    pub fn reveal_code(&mut self) -> io::Result<()> {
+        self.engine.reveal_code()
+    }
+
+    /// Returns the translated code that there is.
+    pub fn host_code(&self) -> Vec<HostCode> {
+        self.engine.host_code()
     }
 
     /// Takes the samples that are due at `now`.

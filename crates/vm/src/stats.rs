@@ -161,16 +161,21 @@ impl Stats {
     /// Returns what the host's time went to, in nanoseconds. The times are those of all activities from start to
     /// end. Some of them are found by samples, so one may be a little too large at the cost of the guest's code.
     pub fn activities(&self) -> Vec<(String, u64)> {
-        let of_devices = self.of_devices.iter().map(|(name, nanos)| (format!("device {name}"), *nanos));
+        let of_devices =
+            self.of_devices.iter().map(|(name, nanos)| (format!("device {name}"), *nanos));
         let of_engine = self.engine_nanos.iter().map(|(name, nanos)| ((*name).to_owned(), *nanos));
-        let in_slices: Vec<_> = of_engine.chain(of_devices).filter(|(_, nanos)| *nanos > 0).collect();
+        let in_slices: Vec<_> =
+            of_engine.chain(of_devices).filter(|(_, nanos)| *nanos > 0).collect();
         let others: u64 = in_slices.iter().map(|(_, nanos)| nanos).sum();
         let outside = self.slice_nanos + self.back_end_nanos + self.asleep_nanos;
         let mut all = vec![
             ("the guest's code".to_owned(), self.slice_nanos.saturating_sub(others)),
             ("files and connections".to_owned(), self.back_end_nanos),
             ("asleep".to_owned(), self.asleep_nanos),
-            ("inputs, clocks and requests".to_owned(), self.host_time.as_nanos().saturating_sub(outside)),
+            (
+                "inputs, clocks and requests".to_owned(),
+                self.host_time.as_nanos().saturating_sub(outside),
+            ),
         ];
         all.extend(in_slices);
         all

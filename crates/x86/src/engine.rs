@@ -1,5 +1,7 @@
 //! The interface of engines, which execute guest instructions.
 
+use std::io;
+
 use ring3_core::device::Width;
 use ring3_core::memory::Memory;
 
@@ -114,6 +116,19 @@ pub trait Devices {
     fn peek_port(&self, port: u16) -> Option<u8>;
 }
 
+/// Code that an engine has made for the host's processor from guest code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostCode {
+    /// Its address in this process.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u32,
+    /// The linear address of the guest code.
+    pub linear: u32,
+    /// Whether that is code of users.
+    pub is_user: bool,
+}
+
 /// An engine, which executes guest instructions.
 pub trait Engine {
     /// A short name, as the user gives it.
@@ -140,6 +155,16 @@ pub trait Engine {
 
     /// Returns the names and values of the engine's counters since it was made.
     fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Lets profilers of the host find names for the code that the engine makes.
+    fn reveal_code(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns the code that the engine has made and not dropped.
+    fn host_code(&self) -> Vec<HostCode> {
+        Vec::new()
+    }
 
     /// Returns the host time, in nanoseconds, that each kind of the engine's work has taken besides the execution of
     /// guest code. The times are those of samples.

@@ -113,6 +113,40 @@ fn tern_has_the_same_profile_on_both_engines() {
     assert!(samples(&folded, "idle") > 900, "{folded}");
 }
 
+/// perf finds the names of translated code, where the host lets it take samples.
+#[test]
+fn perf_names_translated_code() {
+    if !ring3().arg("doctor").output().unwrap().status.success() {
+        return ring3_skipped::host("this host does not allow the translator");
+    }
+    let directory = Directory::new();
+    // Long enough for many samples of the host.
+    let code = NESTED.iter().position(|byte| *byte == 0xb9).unwrap();
+    let mut longer = NESTED.to_vec();
+    longer[code + 1..code + 5].copy_from_slice(&300_000_000_u32.to_le_bytes());
+    directory.file("kernel", &kernel(&longer));
+    directory.file("System.map", SYMBOLS);
+    let mut perf = Command::new("perf");
+    perf.args(["record", "--event", "cpu-clock:u", "--output", "perf.data", "--"]);
+    perf.arg(env!("CARGO_BIN_EXE_ring3"));
+    perf.args(["run", "--kernel", "kernel", "--serial", "none", "--perf-map"]);
+    perf.args(["--symbols", "System.map"]).current_dir(directory.path("."));
+    let Ok(recorded) = perf.output() else {
+        return ring3_skipped::package("perf is missing: install linux-perf");
+    };
+    let message = String::from_utf8_lossy(&recorded.stderr);
+    if !recorded.status.success() || !directory.path("perf.data").exists() {
+        return ring3_skipped::host(format_args!("perf takes no samples here: {message}"));
+    }
+    let mut report = Command::new("perf");
+    report.args(["report", "--stdio", "--input", "perf.data"]).current_dir(directory.path("."));
+    let shown = String::from_utf8(output(&mut report)).unwrap();
+    if shown.contains("no samples") {
+        return ring3_skipped::host("perf takes no samples here");
+    }
+    assert!(shown.contains("guest:supervisor:inner+0x8"), "{shown}\n{message}");
+}
+
 /// Debian's kernel keeps frame pointers, and tells its symbols to root.
 #[test]
 fn debian_shows_what_its_kernel_does() {

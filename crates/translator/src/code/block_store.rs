@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use ring3_core::memory::PAGE_SHIFT;
+use ring3_x86::engine::HostCode;
 
 use crate::code::block::{Block, Second, Site};
 use crate::map::{Map, Set};
@@ -222,6 +223,20 @@ impl BlockStore {
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         *self = BlockStore::default();
+    }
+
+    /// Returns where the code of each block is, up to address `end` in the last one, also of those that were dropped one
+    /// by one.
+    pub(crate) fn host_code(&self, end: u32) -> Vec<HostCode> {
+        let start = |block: &Block| block.entry.min(block.linked_entry).min(block.checked_entry);
+        let ends = self.all.iter().skip(1).map(start).chain([end]);
+        let code = |(block, end): (&Block, u32)| HostCode {
+            start: start(block).into(),
+            len: end.saturating_sub(start(block)),
+            linear: block.linear,
+            is_user: block.is_user,
+        };
+        self.all.iter().zip(ends).map(code).collect()
     }
 
     /// Returns the number of blocks that were made since everything was dropped.

@@ -43,6 +43,22 @@ impl CodeCache {
         Ok(CodeCache { writable, executable, used: 0, _watch: watch })
     }
 
+    /// Moves the code from a file to shared memory without one, at the same addresses: of code in files, profilers of
+    /// the host look for the names there.
+    pub(crate) fn leave_file(&mut self) -> io::Result<()> {
+        let code = self.writable[..self.used].to_vec();
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let (start, protection) = (self.writable.as_mut_ptr(), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: the call replaces the mapping that `writable` owns, into which there are no references.
+        let mapped = unsafe { libc::mmap(start.cast(), SIZE, protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        self.writable[..code.len()].copy_from_slice(&code);
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        self.executable.map_again(0, SIZE, protection, &mut self.writable)
+    }
+
     /// Returns the address of the first byte.
     pub(crate) fn start(&self) -> u32 {
         self.executable.address() as u32

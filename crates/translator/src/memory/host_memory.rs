@@ -215,6 +215,30 @@ impl Range {
         self.map(offset, len, protection, flags, -1, 0)
     }
 
+    /// Maps the shared memory of `len` bytes at `from` a second time, at `offset`.
+    pub(crate) fn map_again(
+        &self,
+        offset: usize,
+        len: usize,
+        protection: c_int,
+        from: &mut [u8],
+    ) -> io::Result<()> {
+        if !self.contains(offset, len) || from.len() != len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (there, flags) = (self.at(offset).cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        // SAFETY: an old length of 0 lets `from` be mapped where it is, too (mremap(2)), and the call only replaces
+        // mappings in this range, into which there are no references.
+        let start = unsafe { libc::mremap(from.as_mut_ptr().cast(), 0, len, flags, there) };
+        check(start)?;
+        // SAFETY: the bytes are in this range.
+        if unsafe { libc::mprotect(there, len, protection) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
     /// Forbids the host to use large pages for the `len` bytes at `offset`: such pages may take memory even
     /// if they contain only zeros.
     pub(crate) fn keep_small_pages(&self, offset: usize, len: usize) -> io::Result<()> {

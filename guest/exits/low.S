@@ -153,6 +153,7 @@ in_protected:
 row_16 real, int, 1000000, "", "int 0x60"
 row_16 real, far_call, 1000000, "", ".byte 0x9a; .word far_16 - low_begin, segment_16"
 row_16 real, far_jump, 1000000, "", ".byte 0xea; .word 1f - low_begin, segment_16; 1:"
+row_16 real, far_jumps_away, 500000, "", ".byte 0xea; .word 1f - low_begin + 16, segment_16 - 1; 1: .byte 0xea; .word 2f - low_begin, segment_16; 2:"
 row_16 real, far_return, 1000000, "", "push cs; push offset (1f - low_begin); retf; 1:"
 row_16 real, iret, 1000000, "", "pushf; push cs; push offset (1f - low_begin); iret; 1:"
 row_16 real, load_ds, 2000000, "mov dx, segment_16", "mov ds, dx"

@@ -364,8 +364,10 @@ pub(crate) struct Context {
     set_window: u64,
     /// The value that was read of a device register or a port.
     pub(crate) device_value: u32,
-    /// The error code of the page fault that translated code is about to raise.
+    /// The error code of the exception that translated code is about to raise, if the engine has found it.
     pub(crate) error_code: u32,
+    /// The selector that an instruction is about to load, which has been refused before.
+    pub(crate) selector: u32,
     /// The linear address of a device register whose value is not known.
     pub(crate) device_address: u32,
     /// The address of the routine that reads a device register.
@@ -391,6 +393,8 @@ pub(crate) struct Context {
     pub(crate) no_returns: u64,
     /// The linear address of the interrupt vectors of real mode.
     pub(crate) real_vectors: u32,
+    /// The address of the routine that checks a code segment whose entry is known.
+    far_check: u64,
     /// The addresses of the routines that find the code segment of a far transfer, without a descriptor and
     /// by one.
     far_find: u64,
@@ -583,6 +587,7 @@ impl Context {
             set_window: 0,
             device_value: 0,
             error_code: 0,
+            selector: 0,
             device_address: 0,
             read_device: routines::devices::read_device as *const () as u64,
             access_device: routines::devices::access_device as *const () as u64,
@@ -597,6 +602,7 @@ impl Context {
             no_returns: 0,
             real_vectors: 0,
             far_find: routines::far::far_find as *const () as u64,
+            far_check: routines::far::far_check as *const () as u64,
             far_find_descriptor: routines::far::far_find_descriptor as *const () as u64,
             far_find_vector: routines::ask_interpreter as *const () as u64,
             far_find_return: routines::ask_interpreter as *const () as u64,

@@ -155,6 +155,8 @@ pub struct Translator {
     device_reads: Set<u32>,
     /// The linear addresses of numeric instructions that have met pending exceptions.
     numeric_errors: Set<u32>,
+    /// The linear addresses of loads of segment registers that have raised exceptions again and again.
+    refused_loads: Set<u32>,
     changing: Changing,
     /// The slots for direct branches of supervisor code, and of user code.
     branch_slots: [BranchSlots; 2],
@@ -245,6 +247,7 @@ impl Translator {
             device_pages: DevicePages::default(),
             device_reads: Set::default(),
             numeric_errors: Set::default(),
+            refused_loads: Set::default(),
             changing: Changing::default(),
             branch_slots: Default::default(),
             descriptors: Descriptors::new(),
@@ -460,13 +463,16 @@ impl Translator {
                             if cpu.instructions < deadline =>
                         {
                             let by_user = cpu.is_user();
+                            let events = self.interpreter.events();
                             if let Some(exit) = self.execute_op(cpu, memory, number, is_numeric) {
                                 return exit;
                             }
                             if transfers {
                                 self.note_transfer(cpu, memory, by_user);
                             }
-                            if let Some(register) = loads {
+                            if loads.is_some() && self.interpreter.events() != events {
+                                self.note_refused_load(by_user);
+                            } else if let Some(register) = loads {
                                 let Translator { descriptors, limits, context, .. } = self;
                                 descriptors.note(cpu, memory, limits, register, context);
                             }

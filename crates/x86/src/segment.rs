@@ -5,7 +5,7 @@ use ring3_core::memory::Memory;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::Cpu;
-use crate::exception::{Fault, Stopped, vector};
+use crate::exception::{Fault, Stop, Stopped, vector};
 
 /// Segment registers by their number in instructions.
 pub mod sreg {
@@ -330,19 +330,45 @@ impl Cpu {
         Ok(())
     }
 
+    /// Returns the error code of the #GP that a load of segment register `register` other than CS with
+    /// `selector` raises in protected mode. Returns None if it raises another exception, or none.
+    pub fn refused_load(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        selector: u16,
+    ) -> Option<u32> {
+        self.allowed_descriptor(memory, register, Selector(selector)).err()?;
+        match *self.stop() {
+            Stop::Fault(Fault { vector: vector::GP, error_code, .. }) => error_code,
+            _ => None,
+        }
+    }
+
     fn checked_data_segment(
         &mut self,
         memory: &mut Memory,
         register: u8,
         selector: Selector,
     ) -> Result<Segment, Stopped> {
+        match self.allowed_descriptor(memory, register, selector)? {
+            Some(descriptor) => {
+                Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
+            }
+            None => Ok(Segment::null(selector.0)),
+        }
+    }
+
+    /// Returns the descriptor by which `register` may be loaded, or None for a null selector.
+    fn allowed_descriptor(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        selector: Selector,
+    ) -> Result<Option<Descriptor>, Stopped> {
         let is_stack = register == sreg::SS;
         if selector.is_null() {
-            return if is_stack {
-                Err(self.general_protection(0))
-            } else {
-                Ok(Segment::null(selector.0))
-            };
+            return if is_stack { Err(self.general_protection(0)) } else { Ok(None) };
         }
         let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
         let attributes = descriptor.attributes();
@@ -361,7 +387,7 @@ impl Cpu {
             let vector = if is_stack { vector::SS } else { vector::NP };
             return Err(self.fault(Fault::with_code(vector, selector.error_code())));
         }
-        Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
+        Ok(Some(descriptor))
     }
 }
 

@@ -232,6 +232,8 @@ pub(crate) struct DeferredOp {
     /// The kind of the instruction, if it is a system instruction that is executed while translated code
     /// waits.
     pub(crate) system: Option<System>,
+    /// The number of the segment register that it loads by a descriptor, if it does.
+    pub(crate) loads: Option<u8>,
     /// Bytes of the instruction.
     pub(crate) len: u8,
 }
@@ -393,6 +395,43 @@ impl BlockBuilder<'_> {
         }
     }
 
+    /// Translates a load of a segment register, in flat code, that has raised exceptions again and again. The
+    /// engine looks whether it is refused while translated code waits, and then translated code raises #GP.
+    /// Returns false for all other instructions. The caller then throws away what was written.
+    fn loads_after_check(&mut self, instruction: &Instruction, source: &Source) -> bool {
+        let linear = self.mode.linear(instruction.ip32());
+        if self.mode.segmented.is_some()
+            || !source.refused_loads.contains(&linear)
+            || source.for_user.contains(&linear)
+        {
+            return false;
+        }
+        self.emitter.settle_stack();
+        self.begin_site(instruction);
+        self.end_count();
+        if !segments::load_selector(&mut self.emitter, instruction) {
+            return false;
+        }
+        let number = self.defer(instruction, source);
+        if let Some(site) = self.sites.last_mut() {
+            site.deferred = Some(number);
+        }
+        let selector = MemoryOperand::with_base_displ(Register::R14, at::SELECTOR.into());
+        self.emitter.store(selector, Register::R8D);
+        self.emitter.load_number(Register::R8D, number);
+        self.emitter.call(at::ACCESS_DEVICE);
+        // The routine skips the jump if the load is refused.
+        let allowed = self.emitter.unaligned_jump();
+        let error = exceptions::refused_load(self.mode.is_user);
+        let info = info::TRANSFERS | number << info::OP_SHIFT;
+        let eip = instruction.ip32();
+        transfers::raise(&mut self.emitter, eip, self.mode.is_user, &error, info);
+        self.emitter.land(allowed);
+        let is_translated = segments::translate(&mut self.emitter, instruction, self.mode.is_user);
+        self.begin_count();
+        is_translated
+    }
+
     /// Translates an instruction that reads a device register whose value is mostly known. Returns false for
     /// all other instructions, and then writes nothing.
     fn reads_device(&mut self, instruction: &Instruction, source: &Source) -> bool {
@@ -445,8 +484,10 @@ impl BlockBuilder<'_> {
             instruction.mnemonic(),
             Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Iret | Mnemonic::Iretd
         );
+        let loads = self.loads(instruction);
         let len = instruction.len() as u8;
-        self.deferred.push(DeferredOp { op, access, reads_register, loads_flags, system, len });
+        let deferred = DeferredOp { op, access, reads_register, loads_flags, system, loads, len };
+        self.deferred.push(deferred);
         source.next_op + self.deferred.len() as u32 - 1
     }
 

@@ -37,14 +37,8 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.load_word(to, selector(instruction.op1_register()));
         }
         Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 if loads(instruction).is_some() => {
-            if instruction.op1_kind() == OpKind::Register {
-                let from = copy::rename(instruction.op1_register().full_register32());
-                emitter.copy(Register::R8D, from);
-                let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
-                emitter.instruction(word);
-            } else {
-                let Some(from) = copy::address(emitter, instruction) else { return false };
-                emitter.load_word(Register::R8D, from);
+            if !load_selector(emitter, instruction) {
+                return false;
             }
             load(emitter, instruction.op0_register(), is_user);
         }
@@ -66,6 +60,24 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             emitter.load(copy::rename(instruction.op0_register()), field);
         }
         _ => return false,
+    }
+    true
+}
+
+/// Loads R8D with the selector that `instruction` loads into a segment register. Returns false if it is not a
+/// MOV, or if translated code cannot access its operand; the caller then throws away what was written.
+pub(crate) fn load_selector(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    if instruction.mnemonic() != Mnemonic::Mov {
+        return false;
+    }
+    if instruction.op1_kind() == OpKind::Register {
+        let from = copy::rename(instruction.op1_register().full_register32());
+        emitter.copy(Register::R8D, from);
+        let word = Instruction::with2(Code::Movzx_r32_rm16, Register::R8D, Register::R8W);
+        emitter.instruction(word);
+    } else {
+        let Some(from) = copy::address(emitter, instruction) else { return false };
+        emitter.load_word(Register::R8D, from);
     }
     true
 }

@@ -11,31 +11,35 @@ use crate::context::{Context, FAR_BITS, FAR_MODES, FarMode, Transfer, View};
 use crate::descriptors::{CALL, KNOWN_DESCRIPTORS, KnownDescriptor};
 use crate::routines::descriptors::DESCRIPTOR_NUMBER_SHIFT;
 
-/// Loads R10 with the address of the [`FarMode`] of the selector in R9D, from those at `modes`. Leaves the
-/// instruction to the interpreter if the segment is not known, or if numeric registers are in use. Keeps RCX
-/// in R8, and changes no flags. Uses the labels 2 to 4.
+/// Leaves the instruction to the interpreter unless the [`FarMode`] at R10 is that of the selector in R9D, or
+/// if numeric registers are in use. Keeps RCX in R8, and changes no flags. Uses the labels 2 to 4.
 ///
-/// Operands: `bits`, `size_shift`, the offsets `modes`, `numeric_is_live` and `selector`, and
-/// `ask_interpreter`.
+/// Operands: the offsets `numeric_is_live` and `selector`, and `ask_interpreter`.
+macro_rules! check_far_mode {
+    () => {
+        "mov r8, rcx
+        mov ecx, [r14 + {numeric_is_live}]
+        jrcxz 2f
+        jmp 3f
+        2:
+        mov ecx, [r10 + {selector}]
+        not ecx
+        lea ecx, [rcx + r9 + 1]
+        jrcxz 4f
+        3:
+        mov rcx, r8
+        jmp {ask_interpreter}
+        4:"
+    };
+}
+
+/// Loads R10 with the address of the [`FarMode`] of the selector in R9D, from those at `modes`, and
+/// [checks](check_far_mode) it.
+///
+/// Operands: `bits`, `size_shift`, the offset `modes`, and those of [`check_far_mode`].
 macro_rules! find_far_mode {
     () => {
-        concat!(
-            locate_far_mode!(),
-            "
-            mov r8, rcx
-            mov ecx, [r14 + {numeric_is_live}]
-            jrcxz 2f
-            jmp 3f
-            2:
-            mov ecx, [r10 + {selector}]
-            not ecx
-            lea ecx, [rcx + r9 + 1]
-            jrcxz 4f
-            3:
-            mov rcx, r8
-            jmp {ask_interpreter}
-            4:",
-        )
+        concat!(locate_far_mode!(), "\n", check_far_mode!())
     };
 }
 
@@ -51,6 +55,20 @@ pub(crate) unsafe extern "sysv64" fn far_find() {
         bits = const FAR_BITS,
         size_shift = const size_of::<FarMode>().ilog2(),
         modes = const offset_of!(Context, far_modes),
+        numeric_is_live = const offset_of!(Context, numeric_is_live),
+        selector = const offset_of!(FarMode, selector),
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Leaves the instruction to the interpreter as [`far_find`] does, but with the address of the [`FarMode`] in
+/// R10 already. Uses R8.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn far_check() {
+    naked_asm!(
+        check_far_mode!(),
+        "mov rcx, r8",
+        "ret",
         numeric_is_live = const offset_of!(Context, numeric_is_live),
         selector = const offset_of!(FarMode, selector),
         ask_interpreter = sym ask_interpreter,

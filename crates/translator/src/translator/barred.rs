@@ -92,6 +92,19 @@ impl Translator {
         looks
     }
 
+    /// Notes that the interpreter has executed the load of a segment register at EIP, in code of users
+    /// (`by_user`) or of the supervisor, and that it has raised an exception. After several of them, makes
+    /// translated code look whether the load is refused.
+    pub(super) fn note_refused_load(&mut self, by_user: bool) {
+        let linear = self.linear_of_instruction();
+        if self.note_leaving() && self.refused_loads.insert(linear) {
+            let place = self.spaces.get(by_user).and_then(|space| space.fetched(linear));
+            if let Some(place) = place {
+                self.drop_page((place >> PAGE_SHIFT) as u32);
+            }
+        }
+    }
+
     /// Leaves the instruction at EIP to the interpreter from now on, if the interpreter has often executed it
     /// after signals. `written` is the page with code that the instruction writes to, if it does.
     pub(super) fn bar_if_often(

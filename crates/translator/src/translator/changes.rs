@@ -218,6 +218,7 @@ impl Translator {
         self.signals.clear();
         self.device_reads.clear();
         self.numeric_errors.clear();
+        self.refused_loads.clear();
         self.ops.clear();
         self.branch_slots.iter_mut().for_each(BranchSlots::clear);
         self.changing.clear();

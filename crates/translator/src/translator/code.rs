@@ -103,6 +103,7 @@ impl Translator {
             for_user: &self.for_user,
             device_reads: &self.device_reads,
             numeric_errors: &self.numeric_errors,
+            refused_loads: &self.refused_loads,
             next_op: self.ops.len() as u32,
             known_code: &|linear| {
                 if !self.breakpoints.is_empty() {

@@ -64,7 +64,9 @@ impl Translator {
     ) -> u32 {
         // What is known of the instruction is read where it is, and the exit is made in one place: to move
         // them takes as long as a short access.
-        let Some(access) = &self.ops[number].access else { return outcome::STOPPED };
+        let Some(access) = &self.ops[number].access else {
+            return self.look_at_load(cpu, memory, number);
+        };
         let Some(to) = access.to(&self.context.gpr) else { return outcome::STOPPED };
         let width = access.width;
         if let To::Port(port) = to
@@ -143,6 +145,26 @@ impl Translator {
         self.context.resumed = 0;
         self.load_time(cpu, *allowed);
         outcome::DONE
+    }
+
+    /// Returns whether the load of a segment register with index `number` is refused, as an [`outcome`].
+    fn look_at_load(&mut self, cpu: &mut Cpu, memory: &mut Memory, number: usize) -> u32 {
+        let Some(register) = self.ops[number].loads else { return outcome::STOPPED };
+        if !self.has_stayed() {
+            self.come_back(cpu);
+        }
+        let refused = cpu.refused_load(memory, register, self.context.selector as u16);
+        // The read of the descriptor may have set an accessed bit beside code.
+        if memory.has_stale_code() || memory.has_marked_code() {
+            return outcome::STOPPED;
+        }
+        match refused {
+            Some(code) => {
+                self.context.error_code = code;
+                outcome::FAULTS
+            }
+            None => outcome::DONE,
+        }
     }
 
     /// Returns the outcome of `access`, which goes to no known page of a device but to `linear`.

@@ -53,6 +53,8 @@ mod paging;
 mod pair;
 #[path = "../engines/ports.rs"]
 mod ports;
+#[path = "../engines/refused_loads.rs"]
+mod refused_loads;
 #[path = "../engines/repeats.rs"]
 mod repeats;
 #[path = "../engines/single_steps.rs"]

@@ -47,6 +47,7 @@ mod page_faults;
 mod paging;
 mod pair;
 mod ports;
+mod refused_loads;
 mod repeats;
 mod single_steps;
 mod software_interrupts;

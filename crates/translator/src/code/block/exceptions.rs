@@ -1,6 +1,6 @@
 //! Exceptions for which translated code enters the handler as INT n does: those that an instruction of flat code
 //! raises whenever it is executed, #MF ([`numeric_errors`](super::numeric_errors)), #GP of accesses to ports,
-//! and #PF of instructions that raise it again and again.
+//! and #PF, or #GP of loads of segment registers, of instructions that raise it again and again.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 use ring3_x86::exception::vector;
@@ -42,6 +42,11 @@ pub(super) fn numeric_error(is_user: bool) -> Raised {
 /// Returns the exception of user code that accesses a port which it may not use.
 pub(super) fn refused_port() -> Raised {
     Raised::new(vector::GP, ErrorCode::Zero, true)
+}
+
+/// Returns #GP in code of users or of the supervisor that loads a segment register.
+pub(super) fn refused_load(is_user: bool) -> Raised {
+    Raised::new(vector::GP, ErrorCode::Found, is_user)
 }
 
 /// Returns #PF in code of users or of the supervisor.

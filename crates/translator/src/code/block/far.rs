@@ -12,7 +12,7 @@ use super::{BlockBuilder, virtual_8086};
 use crate::code::emitter::Emitter;
 use crate::code::flags;
 use crate::code::segments::selector;
-use crate::context::at;
+use crate::context::{FarMode, at};
 use crate::mode::{Loading, Mode, Segmented};
 use crate::segmented::{
     Access, access, field, load_offset, load_stack_above, release, sized, store_above, touch,
@@ -77,7 +77,7 @@ fn keep(emitter: &mut Emitter, to: u32) {
     }
 }
 
-/// Loads R10 with the address of the [`FarMode`](crate::context::FarMode) of the selector in the context's
+/// Loads R10 with the address of the [`FarMode`] of the selector in the context's
 /// `far_selector`. `routine` is the field of the context with the address of the routine that finds it.
 fn find(emitter: &mut Emitter, routine: u32) {
     emitter.load_word(Register::R9D, field(at::FAR_SELECTOR));
@@ -99,7 +99,7 @@ fn find_again(emitter: &mut Emitter) {
     emitter.load_field(Register::R10, at::FAR_FOUND);
 }
 
-/// Goes on at the offset in the context's `far_offset`, in the [`FarMode`](crate::context::FarMode) at R10.
+/// Goes on at the offset in the context's `far_offset`, in the [`FarMode`] at R10.
 fn go(emitter: &mut Emitter) {
     emitter.load(Register::R8D, field(at::FAR_OFFSET));
     emitter.jump_through(at::FAR_GO);
@@ -118,6 +118,19 @@ fn check_limit(emitter: &mut Emitter, segmented: &Segmented, size: u32) {
     }
 }
 
+/// Returns the selector and the offset to which `transfer` leads if it is a jump of real mode or virtual-8086
+/// mode to a constant address. There all code segments have the same limit, which the offset is not beyond.
+fn constant_target(transfer: &Instruction, segmented: &Segmented) -> Option<(u16, u32)> {
+    let offset = match transfer.code() {
+        Code::Jmp_ptr1616 => transfer.far_branch16().into(),
+        Code::Jmp_ptr1632 => transfer.far_branch32(),
+        _ => return None,
+    };
+    let has_descriptor = segmented.loading == Loading::Protected;
+    let selector = transfer.far_branch_selector();
+    (!has_descriptor && offset <= segmented.limit).then_some((selector, offset))
+}
+
 /// Loads R10D with `size` bytes from memory.
 fn load(emitter: &mut Emitter, from: MemoryOperand, size: u32) {
     if size == WORD {
@@ -129,10 +142,18 @@ fn load(emitter: &mut Emitter, from: MemoryOperand, size: u32) {
 
 impl BlockBuilder<'_> {
     /// Translates `transfer`, which ends a block.
-    pub(super) fn far(&mut self, transfer: &Instruction, segmented: &Segmented) {
+    pub(super) fn far(
+        &mut self,
+        transfer: &Instruction,
+        segmented: &Segmented,
+        entry_of: &impl Fn(u32) -> Option<u32>,
+    ) {
         let size = size(transfer);
         if virtual_8086::is_translated(transfer, segmented) {
             return self.call_monitor(transfer, segmented);
+        }
+        if let Some(target) = constant_target(transfer, segmented) {
+            return self.jump_to(target, segmented, entry_of);
         }
         let routine = find_routine(segmented);
         match transfer.code() {
@@ -167,6 +188,35 @@ impl BlockBuilder<'_> {
                 }
                 go(&mut self.emitter);
             }
+        }
+    }
+
+    /// Translates a far jump to `target`, its [constant target](constant_target).
+    fn jump_to(
+        &mut self,
+        target: (u16, u32),
+        segmented: &Segmented,
+        entry_of: &impl Fn(u32) -> Option<u32>,
+    ) {
+        let (new, offset) = target;
+        // While CS has this selector, the jump is like a near one if the segment has the same base, too.
+        let is_near = (segmented.base == u32::from(new) << 4).then(|| {
+            self.emitter.load_word(Register::R9D, selector(Register::CS));
+            self.emitter.add(Register::R9D, Register::R9, -i32::from(new));
+            self.emitter.jump_if_zero()
+        });
+        let entry = FarMode::place(new) * size_of::<FarMode>();
+        let emitter = &mut self.emitter;
+        emitter.load_number(Register::R9D, new.into());
+        let entry =
+            MemoryOperand::with_base_displ(Register::R14, i64::from(at::FAR_MODES) + entry as i64);
+        emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R10, entry));
+        emitter.call(at::FAR_CHECK);
+        emitter.load_number(Register::R8D, offset);
+        emitter.jump_through(at::FAR_GO);
+        if let Some(is_near) = is_near {
+            self.emitter.land(is_near);
+            self.go_to(offset, entry_of);
         }
     }
 

@@ -202,6 +202,7 @@ fn translated(guest: &[u8], mode: Mode) -> (Vec<u8>, Vec<usize>) {
         for_user: &none,
         device_reads: &none,
         numeric_errors: &none,
+        refused_loads: &none,
         next_op: 0,
         known_code: &|_| None,
         changing: None,

@@ -49,7 +49,7 @@ impl BlockBuilder<'_> {
         entry_of: &impl Fn(u32) -> Option<u32>,
     ) {
         if far::is_translated(branch, &self.mode, segmented) {
-            return self.far(branch, segmented);
+            return self.far(branch, segmented, entry_of);
         }
         let size = size(branch);
         let next = branch.next_ip32();

@@ -55,6 +55,8 @@ pub(crate) struct Source<'a> {
     pub(crate) device_reads: &'a Set<u32>,
     /// The linear addresses of numeric instructions that have met pending exceptions.
     pub(crate) numeric_errors: &'a Set<u32>,
+    /// The linear addresses of loads of segment registers that have raised exceptions again and again.
+    pub(crate) refused_loads: &'a Set<u32>,
     /// The index that the next instruction which a block leaves to the interpreter gets in
     /// [`Translator`](crate::Translator)'s list of them.
     pub(crate) next_op: u32,

@@ -1,5 +1,6 @@
 //! Measures the benchmark suite in guests and on the host.
 
+use super::clocks::Clocks;
 use super::data::{Data, Log};
 use super::extent::Extent;
 use super::guest::Guests;
@@ -41,17 +42,22 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let mut data = Data::default();
     let mut rows = Vec::new();
     let mut starts = Vec::new();
+    let mut clocks = Clocks::default();
     for benchmark in &chosen {
         let runs = turns::measure_one(extent, benchmark, &native, &mut systems)?;
         let row = runs.row(benchmark, |runs| Series::of_work(runs, benchmark.count));
         show(&layout.line(&row))?;
         rows.push(row);
+        clocks.note(&benchmark.name, runs.frequencies());
         let measurements = runs.measurements(benchmark, &columns);
         log.add(&measurements)?;
         data.extend(measurements);
         starts.push(runs.row(benchmark, Series::of_starts));
     }
     show_summary(layout.as_ref(), &rows, &starts)?;
+    for line in clocks.lines(&columns) {
+        show(&line)?;
+    }
     if arguments.paper {
         show_paper(&columns, &rows)?;
     }

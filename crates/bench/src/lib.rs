@@ -27,6 +27,7 @@ mod bochs;
 mod boot;
 pub mod chart;
 mod children;
+mod clocks;
 mod comparison;
 mod cpu;
 mod data;

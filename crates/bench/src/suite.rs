@@ -34,6 +34,8 @@ pub(super) struct Outcome {
     pub(super) checksum: u32,
     /// Processor time in seconds, as counted by the system in which the benchmark ran.
     pub(super) time: f64,
+    /// The frequency in MHz of the time-stamp counter by the clock of that system, while the benchmark ran.
+    pub(super) frequency: f64,
 }
 
 /// The suite on the host itself.
@@ -124,8 +126,8 @@ fn parse_benchmark(line: &str) -> Option<Benchmark> {
     Some(Benchmark { name: name.into(), group: group.into(), count: count.parse().ok()?, needs })
 }
 
-/// Finds the results of benchmark `name` in `text`: a line that begins with its name, its checksum and
-/// microseconds of processor time.
+/// Finds the results of benchmark `name` in `text`: a line that begins with its name, its checksum, microseconds
+/// of processor time, cycles of the time-stamp counter, and microseconds by the clock.
 pub(super) fn outcome(text: &str, name: &str) -> Option<Outcome> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -133,7 +135,9 @@ pub(super) fn outcome(text: &str, name: &str) -> Option<Outcome> {
             return None;
         }
         let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
-        Some(Outcome { checksum, time: words.next()?.parse::<f64>().ok()? / 1e6 })
+        let mut number = || words.next()?.parse::<f64>().ok();
+        let (time, cycles, clock) = (number()? / 1e6, number()?, number()?);
+        Some(Outcome { checksum, time, frequency: cycles / clock })
     })
 }
 
@@ -156,8 +160,9 @@ mod tests {
 
     #[test]
     fn outcomes_are_found_among_other_things() {
-        let text = "\u{1b}[6nsuite loop 5\r\nloop 0000beef 1500 3000000 1750\r\n";
-        assert_eq!(outcome(text, "loop"), Some(Outcome { checksum: 0xbeef, time: 0.0015 }));
+        let text = "\u{1b}[6nsuite loop 5\r\nloop 0000beef 1500 3500000 1750\r\n";
+        let found = Outcome { checksum: 0xbeef, time: 0.0015, frequency: 2000.0 };
+        assert_eq!(outcome(text, "loop"), Some(found));
         assert_eq!(outcome("Illegal instruction\r\n", "loop"), None);
         assert_eq!(outcome(text, "hash"), None);
     }

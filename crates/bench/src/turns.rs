@@ -8,7 +8,7 @@ use super::data::{HOST, Measurement, NATIVE};
 use super::extent::Extent;
 use super::guest::{Guest, Guests};
 use super::peer::{Kind, Peer};
-use super::statistics::{Run, Series};
+use super::statistics::{Figure, Run, Series};
 use super::suite::{self, Benchmark, Native};
 use super::table::{Column, Row};
 use super::{BenchError, Settings};
@@ -51,14 +51,14 @@ pub(super) struct System {
 }
 
 impl System {
-    /// Runs `benchmark`, and returns the processor time that it took on the host, in seconds. Its checksum
-    /// must be `expected`, if that is known.
+    /// Runs `benchmark`, and returns what it prints, but with the processor time that it took on the host. Its
+    /// checksum must be `expected`, if that is known.
     fn run(
         &mut self,
         benchmark: &Benchmark,
         count: u32,
         expected: Option<u32>,
-    ) -> Result<f64, BenchError> {
+    ) -> Result<suite::Outcome, BenchError> {
         let (time, text) =
             self.peer.work(&suite::guest_command(self.column.guest, benchmark, count))?;
         let name = || benchmark.name.clone();
@@ -68,7 +68,7 @@ impl System {
             let found = outcome.checksum;
             return Err(BenchError::Differs(name(), found, self.column.kind.name(), expected));
         }
-        Ok(time)
+        Ok(suite::Outcome { time, ..outcome })
     }
 }
 
@@ -76,6 +76,9 @@ impl System {
 pub(super) struct Runs {
     native: Vec<Run>,
     systems: Vec<Vec<Run>>,
+    /// The frequencies of time-stamp counters in MHz in the runs that did some work, on the host and then in each
+    /// system.
+    frequencies: Vec<Vec<f64>>,
 }
 
 impl Runs {
@@ -87,6 +90,13 @@ impl Runs {
             native: series(&self.native),
             times: self.systems.iter().map(|runs| series(runs)).collect(),
         }
+    }
+
+    /// Returns the median frequency of the time-stamp counter in MHz on the host, if the benchmark runs there, and
+    /// then in each system.
+    pub(super) fn frequencies(&self) -> Vec<Option<f64>> {
+        let median = |all: &Vec<f64>| Some(Figure::of(all.iter().copied())?.median);
+        self.frequencies.iter().map(median).collect()
     }
 
     /// Returns all runs, for the file of raw data.
@@ -123,7 +133,11 @@ pub(super) fn measure_one(
     native: &Native,
     systems: &mut [System],
 ) -> Result<Runs, BenchError> {
-    let mut runs = Runs { native: Vec::new(), systems: vec![Vec::new(); systems.len()] };
+    let mut runs = Runs {
+        native: Vec::new(),
+        systems: vec![Vec::new(); systems.len()],
+        frequencies: vec![Vec::new(); systems.len() + 1],
+    };
     let idle = checksum(benchmark, native, 0)?;
     let on_host = extent.count(benchmark, None, |count| {
         Ok(native.run(benchmark, count)?.map(|outcome| outcome.time))
@@ -131,22 +145,29 @@ pub(super) fn measure_one(
     let mut counts = Vec::new();
     for system in systems.iter_mut() {
         let kind = system.column.kind;
-        let count = extent
-            .count(benchmark, Some(kind), |count| system.run(benchmark, count, None).map(Some))?;
+        let count = extent.count(benchmark, Some(kind), |count| {
+            Ok(Some(system.run(benchmark, count, None)?.time))
+        })?;
         counts.push((count, checksum(benchmark, native, count)?));
     }
     let places = systems.len() as u32 + 1;
     let began = Instant::now();
     for turn in (0..).take_while(|turn| extent.goes_on(*turn, places, began.elapsed())) {
+        let Runs { native: on_native, systems: in_systems, frequencies } = &mut runs;
+        let mut note = |to: &mut Vec<Run>, place: usize, count, outcome: suite::Outcome| {
+            to.push(Run { turn, count, seconds: outcome.time });
+            if count > 0 {
+                frequencies[place].push(outcome.frequency);
+            }
+        };
         for count in [on_host, 0] {
-            let outcome = native.run(benchmark, count)?;
-            let run = |outcome: suite::Outcome| Run { turn, count, seconds: outcome.time };
-            runs.native.extend(outcome.map(run));
+            if let Some(outcome) = native.run(benchmark, count)? {
+                note(on_native, 0, count, outcome);
+            }
         }
-        for ((system, runs), work) in systems.iter_mut().zip(&mut runs.systems).zip(&counts) {
-            for (count, expected) in [*work, (0, idle)] {
-                let seconds = system.run(benchmark, count, Some(expected))?;
-                runs.push(Run { turn, count, seconds });
+        for (place, (system, runs)) in (1..).zip(systems.iter_mut().zip(in_systems)) {
+            for (count, expected) in [counts[place - 1], (0, idle)] {
+                note(runs, place, count, system.run(benchmark, count, Some(expected))?);
             }
         }
     }

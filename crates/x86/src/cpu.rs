@@ -34,6 +34,7 @@ use crate::observer::MemoryAccess;
 use crate::segment::{Attributes, Segment, TableRegister, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
+use crate::system_calls::SystemCalls;
 use crate::table::Unlinked;
 use crate::tlb::Tlb;
 use crate::undefined::Vendor;
@@ -319,6 +320,8 @@ pub struct Cpu {
     invalidations: Invalidations,
     /// What the debugger outside has set.
     pub(crate) debugger: Debugger,
+    /// Who is told of system calls. Like an observer, this is no state.
+    pub(crate) system_calls: SystemCalls,
     /// Number of page walks.
     pub(crate) page_walks: u64,
     /// Whether an observer wants to know of memory accesses.
@@ -404,6 +407,7 @@ impl Cpu {
             jumps: Jumps::default(),
             invalidations: Invalidations::everything(),
             debugger: Debugger::default(),
+            system_calls: SystemCalls::default(),
             page_walks: 0,
             notes_accesses: false,
             accesses: Vec::new(),

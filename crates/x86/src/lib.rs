@@ -13,7 +13,8 @@
 //!   [`machine_check`] hold registers that software reads and writes without an effect.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]. The [`interpreter`] is
 //!   the first engine and the specification of all others. An [`observer`] sees the instructions that it
-//!   executes. [`histogram`] counts them, and [`guest_tools`] are functions that the guest calls by CPUID.
+//!   executes. [`histogram`] counts them, [`system_calls`] tells of those that call a system, and
+//!   [`guest_tools`] are functions that the guest calls by CPUID.
 //!
 //! An instruction either completes or leaves the state as it was. Page faults, device accesses (which leave
 //! the engine and restart the instruction with the answer) and code that modifies itself all rest on this one
@@ -64,6 +65,7 @@ pub mod segment;
 pub mod softfloat;
 pub mod sse;
 pub mod sse_float;
+pub mod system_calls;
 pub mod table;
 mod task;
 pub mod tlb;

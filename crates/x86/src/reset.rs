@@ -17,6 +17,7 @@ impl Cpu {
         fresh.address_mask = self.address_mask;
         fresh.instructions = self.instructions;
         fresh.debugger = mem::take(&mut self.debugger);
+        fresh.system_calls = mem::take(&mut self.system_calls);
         fresh.page_walks = self.page_walks;
         fresh.set_fetch_generation(self.fetch_generation + 1);
         *self = fresh;

@@ -30,7 +30,10 @@ impl Translator {
         let is_flat = mode::is_flat(self.modes.current().0);
         let is_ready = is_flat && self.spaces.is_ready_for_user();
         self.context.awaited = self.page_fault_awaited(cpu).map_or(u64::MAX, u64::from);
+        // The interpreter tells of system calls.
+        let is_untold = !cpu.tells_system_calls();
         let fast_calls = is_ready
+            && is_untold
             && cpu.has_fast_calls()
             && !cpu.interrupt_pin
             && [false, true].into_iter().all(|is_user| {
@@ -57,10 +60,11 @@ impl Translator {
         self.context.allow_transfers(&AllowedTransfers {
             fast_calls,
             interrupts_within: is_flat,
-            interrupts_inward: is_ready,
+            interrupts_inward: is_ready && is_untold,
             returns_within,
             returns_outward: returns_within
                 && is_ready
+                && is_untold
                 && data.into_iter().all(|register| is_told_by_selector(cpu.segment(register))),
         });
     }

@@ -158,6 +158,7 @@ impl Cpu {
         cpu.attention.set(Attention::SS_LOADED, state.ss_loaded);
         cpu.note_debug_conditions(state.debug_conditions);
         cpu.debugger = self.debugger.at_another_moment();
+        cpu.system_calls = self.system_calls.clone();
         cpu.translation_changed();
         *self = cpu;
         Ok(())

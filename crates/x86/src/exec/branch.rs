@@ -11,6 +11,7 @@ use crate::exec::{Done, Flat, Mem, Place, Quick, Reg, Segmented};
 use crate::flags::Status;
 use crate::interrupt::{Event, Source};
 use crate::segment::sreg;
+use crate::system_calls::{self, Gate};
 use crate::table::{
     Exec, Rows, Way, branches, finish, go_or_link, go_to, linked, near, next_block, plain, rm_wide,
     wide_branches,
@@ -362,7 +363,10 @@ fn far_return<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 }
 
 fn interrupt_return<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    cpu.interrupt_return(memory, W::BITS == 32)
+    let is_awaited = cpu.begin_system_return()?;
+    cpu.interrupt_return(memory, W::BITS == 32)?;
+    cpu.end_system_return(memory, is_awaited);
+    Ok(())
 }
 
 fn loop_if<W: Word, Count: Word, C: Condition>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
@@ -401,7 +405,13 @@ fn software_interrupt(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     if cpu.in_virtual_8086_mode() && cpu.iopl() < 3 {
         return Err(cpu.general_protection(0));
     }
-    interrupt(cpu, memory, vector, Source::Software)
+    if vector != system_calls::VECTOR {
+        return interrupt(cpu, memory, vector, Source::Software);
+    }
+    let caller = cpu.begin_system_call(Gate::Interrupt)?;
+    interrupt(cpu, memory, vector, Source::Software)?;
+    cpu.end_system_call(memory, caller);
+    Ok(())
 }
 
 fn breakpoint(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {

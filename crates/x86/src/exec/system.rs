@@ -13,6 +13,7 @@ use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::Eflags;
 use crate::guest_tools;
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
+use crate::system_calls::Gate;
 use crate::table::{Rows, ending, exec, plain, rm, rm_wide};
 use crate::word::Word;
 
@@ -498,19 +499,23 @@ impl Cpu {
     }
 }
 
-fn sysenter(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+fn sysenter(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     if !cpu.has_fast_calls() {
         return Err(cpu.general_protection(0));
     }
+    let caller = cpu.begin_system_call(Gate::FastCall)?;
     cpu.sysenter();
+    cpu.end_system_call(memory, caller);
     Ok(())
 }
 
-fn sysexit(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+fn sysexit(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     if !cpu.has_fast_calls() {
         return Err(cpu.general_protection(0));
     }
     cpu.require_cpl0()?;
+    let is_awaited = cpu.begin_system_return()?;
     cpu.sysexit();
+    cpu.end_system_return(memory, is_awaited);
     Ok(())
 }

@@ -21,6 +21,7 @@ mod pae;
 mod paging;
 mod segments;
 mod stepping;
+mod system_calls;
 mod tables;
 mod tasks;
 mod translation;

@@ -1,8 +1,4 @@
-//! A file with copies of packets, in the format that tcpdump and Wireshark read (draft-ietf-opsawg-pcap),
-//! with times in nanoseconds.
-//!
-//! No crate is used: the format is two headers, and the crate that reads and writes all its variants is
-//! larger than this file.
+//! A file with copies of packets, in the format that tcpdump and Wireshark read.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,20 +6,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ring3_core::net::{PACKET_MAX, Packet};
+use ring3_core::net::Packet;
 use ring3_hostnet::CaptureFilter;
 use ring3_vm::networks::Network;
 use tracing::warn;
 
 use crate::card::Card;
 use crate::error::NetError;
-
-/// The magic number of files with times in nanoseconds.
-const MAGIC: u32 = 0xa1b2_3c4d;
-/// The version, 2.4.
-const VERSION: [u16; 2] = [2, 4];
-/// The link type Ethernet.
-const LINK_TYPE: u32 = 1;
+use crate::pcap;
 
 /// A file of packets.
 #[derive(Debug)]
@@ -40,7 +30,7 @@ impl Capture {
         let filter = filter.map(CaptureFilter::new).transpose()?;
         let fails = |source| NetError::Capture { path: path.to_owned(), source };
         let mut file = File::create(path).map_err(fails)?;
-        file.write_all(&file_header()).map_err(fails)?;
+        file.write_all(&pcap::file_header()).map_err(fails)?;
         Ok(Capture { file: Mutex::new(Some(file)), filter })
     }
 
@@ -50,26 +40,13 @@ impl Capture {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let length = packet.bytes.len() as u32;
-        let fields = [now.as_secs() as u32, now.subsec_nanos(), length, length];
-        let mut record = Vec::with_capacity(16 + packet.bytes.len());
-        record.extend_from_slice(fields.map(u32::to_le_bytes).as_flattened());
-        record.extend_from_slice(&packet.bytes);
+        let record = pcap::record(now.as_secs() as u32, now.subsec_nanos(), &packet.bytes);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.as_mut().map_or(Ok(()), |file| file.write_all(&record)) {
             *file = None;
             warn!("no more packets can be written to the capture file: {error}");
         }
     }
-}
-
-fn file_header() -> [u8; 24] {
-    let [major, minor] = VERSION.map(u32::from);
-    // The next two fields say that times are UTC, and that all their digits are certain.
-    let fields = [MAGIC, minor << 16 | major, 0, 0, PACKET_MAX as u32, LINK_TYPE];
-    let mut header = [0; 24];
-    header.copy_from_slice(fields.map(u32::to_le_bytes).as_flattened());
-    header
 }
 
 /// A network that also writes the packets it is sent to a capture.

@@ -8,7 +8,8 @@
 //! * [`nat`]: a NAT that needs no rights, in a process of its own;
 //! * [`tap`]: an interface of the host;
 //! * [`switch`]: a switch between machines, in a process of its own;
-//! * [`capture`]: copies of all packets in a file, which each kind of network can have.
+//! * [`capture`]: copies of all packets in a file, which each kind of network can have; [`pcap`] is its format,
+//!   and [`mod@describe`] shows packets as text.
 //!
 //! Internally, `message` is the format of packets in a stream, `outgoing` is the queue of packets that a card
 //! has sent, and `short_cuts` are a machine's ways to other machines of a switch besides its connection.
@@ -35,11 +36,13 @@
 
 pub mod capture;
 mod card;
+pub mod describe;
 pub mod dgram;
 mod error;
 mod message;
 pub mod nat;
 mod outgoing;
+pub mod pcap;
 mod program;
 mod short_cuts;
 pub mod stream;

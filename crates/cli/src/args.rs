@@ -13,11 +13,14 @@ use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
 use crate::board::BoardArguments;
+use crate::capture::CaptureArguments;
 use crate::diff_log::DiffLogArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
 use crate::drives::DriveArguments;
+use crate::dump::DumpArguments;
 use crate::img::ImgArguments;
+use crate::inspect::InspectArguments;
 use crate::log::LogFilter;
 use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
@@ -29,6 +32,7 @@ use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::snapshot::SnapshotArguments;
 use crate::switch::SwitchArguments;
+use crate::trace::TraceArguments;
 use crate::vblock::VblockArguments;
 
 /// Runs PC operating systems in ordinary unprivileged processes
@@ -66,6 +70,15 @@ pub(crate) enum Command {
     /// Save running machines in files, and show, check and delete such files; "ring3 img snapshot" is for disk
     /// images alone
     Snapshot(SnapshotArguments),
+
+    /// Write the memory and the registers of a running machine into an ELF core, which gdb and crash open
+    Dump(DumpArguments),
+
+    /// Show what is in a running machine: processor, devices with all registers, queues, timers and drives
+    Inspect(InspectArguments),
+
+    /// Show packets as text: those that the cards of a running machine send and receive, or those in a file
+    Capture(CaptureArguments),
 
     /// Show where two event logs begin to differ; the exit status is 5 if they do
     DiffLog(DiffLogArguments),
@@ -205,6 +218,9 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) observed: ObserveArguments,
+
+    #[command(flatten)]
+    pub(crate) trace: TraceArguments,
 
     /// The target of a serial port: stdio, null, none (no port at all), file:PATH for output only, unix:PATH
     /// (a socket to create, for one client after another), or pty (a pseudoterminal, whose name is shown).
@@ -526,6 +542,12 @@ impl RunArguments {
         }
         if self.observed.has_profile() && repetition.verify {
             return conflict("--verify executes everything twice: leave it or --profile out");
+        }
+        if self.gdb.is_some() && repetition.replay.is_some() && self.trace.trace.is_some() {
+            return conflict(
+                "a debugger repeats parts of a replay several times, which no --trace can show: \
+                leave it or --gdb out",
+            );
         }
         if self.qmp == Some(QmpTarget::Stdio) && taken {
             return conflict(

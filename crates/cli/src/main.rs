@@ -30,12 +30,16 @@
 //! * [`debug_console`]: the back-end of the port for the firmware's messages;
 //! * [`output`]: files and standard output as targets of bytes from the guest;
 //! * [`repetition`]: recordings and event logs;
+//! * [`trace`]: what the guest does, as text;
 //! * [`replay`]: runs that are repeated from their recordings;
 //! * [`diff_log`]: `ring3 diff-log`;
 //! * [`rtc`]: the time of its real-time clock;
 //! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
-//! * [`snapshot`]: `ring3 snapshot`;
+//! * [`snapshot`], [`dump`]: `ring3 snapshot` and `ring3 dump`;
+//! * [`inspect`]: `ring3 inspect`;
+//! * [`capture`]: `ring3 capture`;
+//! * [`machine_socket`]: commands to machines that run;
 //! * [`signals`]: signals that end the program;
 //! * [`status`]: the program's exit statuses;
 //! * [`log`]: log messages.
@@ -48,6 +52,7 @@
 mod args;
 mod board;
 mod boot;
+mod capture;
 mod characters;
 mod data_directories;
 mod debug_console;
@@ -55,11 +60,14 @@ mod diff_log;
 mod display;
 mod doctor;
 mod drives;
+mod dump;
 mod histogram;
 mod identity;
 mod img;
+mod inspect;
 mod limits;
 mod log;
+mod machine_socket;
 mod mistakes;
 mod nat;
 mod netmodel;
@@ -81,6 +89,7 @@ mod snapshot;
 mod status;
 mod switch;
 mod symbols;
+mod trace;
 mod vblock;
 
 use std::env;
@@ -178,6 +187,15 @@ fn work() -> Work {
             .map_err(|error| error.to_string())
             .and_then(|()| snapshot::run(&arguments).map_err(|error| error.to_string()))
             .map(|()| Status::Ended),
+        Command::Dump(arguments) => {
+            dump::run(&arguments).map(|()| Status::Ended).map_err(|error| error.to_string())
+        }
+        Command::Inspect(arguments) => {
+            inspect::run(&arguments).map(|()| Status::Ended).map_err(|error| error.to_string())
+        }
+        Command::Capture(arguments) => {
+            capture::run(&arguments).map(|()| Status::Ended).map_err(|error| error.to_string())
+        }
         Command::DiffLog(arguments) => diff_log::run(&arguments).map_err(|error| error.to_string()),
         Command::Completions(arguments) => shipped::completions(&arguments)
             .map(|()| Status::Ended)

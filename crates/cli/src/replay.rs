@@ -33,6 +33,7 @@ pub(crate) fn replay(
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
+    arguments.trace.begin(&mut vm)?;
     // A machine that is repeated takes no inputs from outside.
     let (nobody, _) = door();
     let (characters, mut terminals) = (Characters::default(), Terminals::default());

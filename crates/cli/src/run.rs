@@ -46,6 +46,7 @@ use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
 use crate::signals::Signals;
 use crate::status::Status;
+use crate::trace::TraceError;
 
 /// The reasons why a run does not start, or ends early. Each message says what to do about it, or names the
 /// file or facility that failed.
@@ -127,6 +128,8 @@ pub(crate) enum RunError {
     Snapshot(#[from] OpenError),
     #[error(transparent)]
     Observe(#[from] ObserveError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     #[error("cannot continue the machine in {path}: {source}", path = .path.display())]
     Restore { path: PathBuf, source: VmError },
     #[error(
@@ -212,6 +215,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
     }
+    arguments.trace.begin(&mut vm)?;
     let (sender, mut door) = door();
     *signals = Signals::end(sender.control()).map_err(RunError::Signals)?;
     if arguments.paused {

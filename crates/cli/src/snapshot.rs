@@ -1,7 +1,6 @@
 //! `ring3 snapshot`: saves running machines in files, loads them again, and shows, checks and deletes such files.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -9,6 +8,8 @@ use ring3_snapshot::{OpenError, Snapshot};
 use ring3_vm::drives::KeptDisk;
 use serde_json::{Value, json};
 use thiserror::Error;
+
+use crate::machine_socket::{self, AskError};
 
 /// The options of `ring3 snapshot`.
 #[derive(Debug, Args)]
@@ -66,14 +67,8 @@ enum Action {
 /// The reasons why `ring3 snapshot` fails.
 #[derive(Debug, Error)]
 pub(crate) enum SnapshotError {
-    #[error(
-        "cannot reach a machine at {socket}: {source}; it must run with --qmp unix:{socket}", socket = .socket.display()
-    )]
-    Connect { socket: PathBuf, source: io::Error },
-    #[error("the machine at {socket} does not answer as expected: {what}", socket = .socket.display())]
-    Answer { socket: PathBuf, what: String },
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Machine(#[from] AskError),
     #[error(transparent)]
     File(#[from] OpenError),
     #[error("cannot write to standard output: {0}")]
@@ -104,32 +99,8 @@ fn ask(
     file: &Path,
     mut arguments: Value,
 ) -> Result<(), SnapshotError> {
-    let connect = |source| SnapshotError::Connect { socket: socket.to_owned(), source };
-    // The machine may have another working directory.
-    arguments["file"] = json!(std::path::absolute(file).map_err(connect)?);
-    let mut stream = UnixStream::connect(socket).map_err(connect)?;
-    let mut lines = BufReader::new(stream.try_clone().map_err(connect)?).lines();
-    for command in [
-        json!({"execute": "qmp_capabilities", "id": 0}),
-        json!({"execute": command, "arguments": arguments, "id": 1}),
-    ] {
-        writeln!(stream, "{command}").map_err(connect)?;
-        loop {
-            let line = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
-            let line = line.map_err(connect)?;
-            let answer: Value = serde_json::from_str(&line).map_err(|error| {
-                SnapshotError::Answer { socket: socket.to_owned(), what: error.to_string() }
-            })?;
-            // Greetings and events have no id.
-            if answer.get("id") != command.get("id") {
-                continue;
-            }
-            if let Some(reason) = answer["error"]["desc"].as_str() {
-                return Err(SnapshotError::Refused(reason.to_owned()));
-            }
-            break;
-        }
-    }
+    arguments["file"] = json!(machine_socket::absolute(file)?);
+    machine_socket::ask(socket, command, &arguments)?;
     Ok(())
 }
 

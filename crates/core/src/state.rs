@@ -68,6 +68,11 @@ impl SavedState {
         self.version
     }
 
+    /// Returns the body, for those who show it.
+    pub fn body(&self) -> &ciborium::Value {
+        &self.body
+    }
+
     /// Returns the body, if it belongs to `name` and its version is at most `known`.
     pub fn load<T: DeserializeOwned>(
         &self,

@@ -14,12 +14,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::debuggers::Debuggers;
+use crate::dumps::Dumps;
+use crate::news::News;
 use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
-use crate::{block_stats, cards, limits, media, monitor, nodes, probe, qom, schema, snapshots};
+use crate::{
+    block_stats, capture, cards, dumps, inspect, limits, media, monitor, nodes, probe, qom, schema,
+    snapshots,
+};
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
 type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
@@ -45,6 +50,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("device-list-properties", qom::device_properties),
     ("device_add", cards::add),
     ("device_del", cards::remove),
+    ("dump-guest-memory", dumps::dump),
     ("eject", media::eject),
     ("human-monitor-command", human_monitor_command),
     ("inject-nmi", |machine, arguments| {
@@ -78,6 +84,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("query-cpu-model-expansion", probe::expand_processor),
     ("query-cpus-fast", query_processors),
     ("query-current-machine", probe::current_machine),
+    ("query-dump", dumps::query),
+    ("query-dump-guest-memory-capability", dumps::capability),
     ("query-events", probe::events),
     ("query-fdsets", probe::no_list),
     ("query-hotpluggable-cpus", probe::pluggable_processors),
@@ -143,6 +151,8 @@ const COMMANDS: &[(&str, Handler)] = &[
         machine.control.reset();
         done()
     }),
+    ("x-ring3-capture", capture::capture),
+    ("x-ring3-inspect", inspect::inspect),
 ];
 
 /// The command that negotiates capabilities; see the session.
@@ -185,11 +195,13 @@ pub(crate) struct Machine {
     asked: Asked,
     nodes: Mutex<Nodes>,
     debuggers: Arc<Debuggers>,
+    dumps: Arc<Dumps>,
+    news: News,
 }
 
 impl Machine {
-    /// Makes the machine behind `control`.
-    pub(crate) fn new(control: Control, facts: Facts) -> io::Result<Machine> {
+    /// Makes the machine behind `control`. Events that commands cause later go to `news`.
+    pub(crate) fn new(control: Control, facts: Facts, news: News) -> io::Result<Machine> {
         Ok(Machine {
             typist: Typist::new(control.clone())?,
             control,
@@ -198,6 +210,8 @@ impl Machine {
             asked: Asked::default(),
             nodes: Mutex::default(),
             debuggers: Arc::default(),
+            dumps: Arc::default(),
+            news,
         })
     }
 
@@ -231,6 +245,16 @@ impl Machine {
     /// Returns the thread that types.
     pub(crate) fn typist(&self) -> &Typist {
         &self.typist
+    }
+
+    /// Returns the dump that was last begun.
+    pub(crate) fn dumps(&self) -> &Arc<Dumps> {
+        &self.dumps
+    }
+
+    /// Returns where events go that a command causes later.
+    pub(crate) fn news(&self) -> News {
+        self.news.clone()
     }
 
     /// Returns the events that clients have asked for.

@@ -18,7 +18,10 @@
 //! * `cards`: puts disks into slots, and takes them out;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files;
-//! * `snapshots`: saved machines in files;
+//! * `snapshots`, `dumps`: saved machines in files, and memory for debuggers;
+//! * `capture`: copies of packets;
+//! * `inspect`: the whole machine as a tree;
+//! * `news`: events that commands cause later;
 //! * `probe`, `schema`, `qom`, `devices`: the queries by which tools find out what they talk to;
 //! * `monitor`: the same for people, by lines of text.
 //!
@@ -38,14 +41,18 @@
 #![forbid(unsafe_code)]
 
 mod block_stats;
+mod capture;
 mod cards;
 mod commands;
 mod debuggers;
 mod devices;
+mod dumps;
 mod framing;
+mod inspect;
 mod limits;
 mod media;
 mod monitor;
+mod news;
 mod nodes;
 mod pointer;
 mod probe;

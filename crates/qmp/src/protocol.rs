@@ -134,8 +134,16 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 7] =
-    ["BLOCK_IO_ERROR", "DEVICE_DELETED", "POWERDOWN", "RESET", "RESUME", "SHUTDOWN", "STOP"];
+pub(crate) const EVENTS: [&str; 8] = [
+    "BLOCK_IO_ERROR",
+    "DEVICE_DELETED",
+    "DUMP_COMPLETED",
+    "POWERDOWN",
+    "RESET",
+    "RESUME",
+    "SHUTDOWN",
+    "STOP",
+];
 
 /// The events that a client of this server has asked for; other events have other causes.
 #[derive(Debug, Default)]
@@ -193,6 +201,11 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
         Event::Ended(Ending::NothingToBoot) => ("SHUTDOWN", ended(true, "guest-shutdown")),
         Event::Failed(_) => ("SHUTDOWN", ended(false, "host-error")),
     };
+    news(name, data)
+}
+
+/// Makes the message about the event `name`, which happens now.
+pub(crate) fn news(name: &str, data: Option<Value>) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut message = json!({
         "event": name,

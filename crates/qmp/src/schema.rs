@@ -125,6 +125,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::commands::names;
+    use crate::news::News;
     use crate::protocol::EVENTS;
 
     fn by_name() -> BTreeMap<String, Value> {
@@ -218,10 +219,12 @@ pub(crate) mod tests {
         let (sender, _door) = ring3_vm::door();
         let screen = Some("127.0.0.1:5901".to_owned());
         let facts = crate::Facts { screen, ..crate::Facts::default() };
-        let machine = Machine::new(sender.control(), facts).unwrap();
+        let machine = Machine::new(sender.control(), facts, News::default()).unwrap();
         for name in [
             "query-target",
             "query-machines",
+            "query-dump",
+            "query-dump-guest-memory-capability",
             "query-events",
             "query-commands",
             "query-cpu-definitions",

@@ -32,6 +32,7 @@ use crate::commands::{Facts, Machine};
 use crate::debuggers::Debuggers;
 use crate::framing::Framer;
 use crate::monitor;
+use crate::news::News;
 use crate::protocol;
 use crate::session::{self, Session};
 
@@ -72,7 +73,8 @@ impl Server {
     /// Makes a server for the machine behind `control`, without clients.
     pub fn new(control: &Control, facts: Facts) -> io::Result<Server> {
         let (stop, stopped) = UnixStream::pair()?;
-        let machine = Machine::new(control.clone(), facts)?;
+        let (news, heard) = News::new();
+        let machine = Machine::new(control.clone(), facts, news)?;
         let clients =
             Arc::new(Clients { machine, state: Mutex::default(), turn: Mutex::default() });
         let debuggers = clients.machine.debuggers().clone();
@@ -80,6 +82,14 @@ impl Server {
         debuggers.set_monitor(Arc::new(move |line: &str| {
             executing.upgrade().map_or_else(String::new, |clients| clients.execute(line))
         }));
+        let listening = Arc::downgrade(&clients);
+        thread::Builder::new().name("qmp news".into()).spawn(move || {
+            // The machine with the other end of this channel belongs to the clients.
+            for message in heard {
+                let Some(clients) = listening.upgrade() else { return };
+                clients.tell(&message);
+            }
+        })?;
         let events = control.subscribe();
         let (telling, told) = mpsc::channel();
         let teller = clients;

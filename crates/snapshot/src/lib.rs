@@ -1,4 +1,4 @@
-//! Saved machines in files.
+//! Machines in files: saved ones, which continue later, and dumps for debuggers.
 //!
 //! [`save`] keeps a machine that runs, or is paused, in a file: processor, devices and time, the contents of
 //! memory, and for each drive where the contents of its disk at that moment are. [`Snapshot`] reads such a
@@ -6,6 +6,8 @@
 //!
 //! * [`mod@format`] is the layout of the file;
 //! * `writer` keeps a moment of a machine, `reader` reads it by its `parts`;
+//! * `dump` writes the memory and the registers of a machine into an ELF core ([`dump()`]), whose layout is in
+//!   `elf_core`;
 //! * `drives` opens the disks again, `loader` lets a machine that runs go on as the one in a file ([`load`]).
 //!
 //! # Disks
@@ -24,6 +26,8 @@
 #![forbid(unsafe_code)]
 
 mod drives;
+mod dump;
+mod elf_core;
 mod error;
 pub mod format;
 mod loader;
@@ -34,6 +38,7 @@ mod tests;
 mod writer;
 
 pub use drives::{RestoreDriveError, attach_drives};
+pub use dump::{DumpError, DumpOptions, Progress, dump};
 pub use error::{OpenError, SaveError};
 pub use format::SavedDrive;
 pub use loader::{LoadFileError, load};

@@ -44,10 +44,12 @@ use crate::door::Sender;
 use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
-use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
+use crate::inspect::{Description, Looker, MemoryRange, PciFunction, Processor};
 pub use crate::machine::loading::{LoadError, Loader, Running};
-use crate::machine::{Ending, SavedMachine};
+use crate::machine::{Ending, SavedMachine, Vm};
 use crate::stats::Stats;
+use crate::taps::Tap;
+use crate::tree::Tree;
 
 /// Upper bound of the events that wait for a subscriber; later ones are lost to it.
 const EVENTS_WAITING: usize = 256;
@@ -262,6 +264,12 @@ pub enum Request {
     PciFunctions(Reply<Vec<PciFunction>>),
     /// Describe the parts of the machine.
     Describe(Reply<Box<Description>>),
+    /// Show the packets of network cards from now on.
+    Tap(Tap, Reply<()>),
+    /// Return the whole machine as a tree.
+    Tree(Reply<Box<Tree>>),
+    /// Show the machine as it is at this moment.
+    Look(Looker, Reply<()>),
     /// Return whether drives have answered all requests.
     AreDrivesIdle(Reply<bool>),
     /// Show the machine as it is at this moment, to be kept.
@@ -480,6 +488,26 @@ impl Control {
     /// Describes the parts of the machine.
     pub fn describe(&self) -> Result<Description, Ended> {
         self.ask(Request::Describe).map(|description| *description)
+    }
+
+    /// Returns the whole machine, with all its registers, as it is at this moment.
+    pub fn tree(&self) -> Result<Tree, Ended> {
+        self.ask(Request::Tree).map(|tree| *tree)
+    }
+
+    /// Shows the machine as it is at this moment to `look`, for which it stands still, and returns what `look`
+    /// returns.
+    pub fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Vm) -> T + Send + 'static,
+    ) -> Result<T, Ended> {
+        let (sender, seen) = mpsc::sync_channel(1);
+        let looker = Looker::new(move |vm| {
+            // There is room for the only result.
+            let _ = sender.try_send(look(vm));
+        });
+        self.ask(|reply| Request::Look(looker, reply))?;
+        seen.recv().map_err(|_| Ended)
     }
 
     /// Passes the machine as it is at this moment to `keeper`, for which it stands still. While drives work,

@@ -276,7 +276,7 @@ impl Debugging {
 
 impl Vm {
     /// Returns the registers.
-    pub(crate) fn registers(&self) -> Registers {
+    pub fn registers(&self) -> Registers {
         Registers::of(&self.cpu)
     }
 

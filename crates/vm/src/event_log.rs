@@ -167,7 +167,7 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 /// A time in seconds.
-struct Seconds(Time);
+pub(crate) struct Seconds(pub(crate) Time);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -8,9 +8,11 @@
 //! * [`control`] is the handle by which front-ends see the screen, pause the machine and learn what happens
 //!   to it;
 //! * [`debug`] is the machine as a debugger sees it;
-//! * [`inspect`] describes the machine's state for readers outside;
+//! * [`inspect`] describes the machine's state for readers outside, and [`tree`] shows all of it;
 //! * [`Vm::verify`] and [`Vm::verify_replay`] compare two engines, and return a [`Difference`];
 //! * [`event_log`] reports the events of a run, and [`recording`] is a file from which a run is repeated;
+//! * [`taps`] copies packets for those who look on;
+//! * [`system_calls`] shows the calls of the guest's programs;
 //! * [`pace`] keeps virtual time close to the host's;
 //! * [`firmware`] finds SeaBIOS and describes the machine to it;
 //! * [`screenshot`] writes the display's picture to a file;
@@ -77,6 +79,9 @@ pub mod screenshot;
 mod set_up;
 mod smbios;
 mod stats;
+pub mod system_calls;
+pub mod taps;
+pub mod tree;
 
 /// The histogram of executed instructions.
 pub mod histogram {
@@ -100,3 +105,4 @@ pub use machine::{Console, Ending, Identity, ReplayOptions, Report, SavedMachine
 pub use ring3_x86::cpuid::Model;
 pub use ring3_x86::guest_tools::GuestTools;
 pub use stats::Stats;
+pub use system_calls::SystemCallTrace;

@@ -57,6 +57,8 @@ use crate::profile::Profile;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::smbios;
 use crate::stats::Stats;
+use crate::system_calls::SystemCallTrace;
+use crate::taps::Taps;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
 
 use deterministic::PICOS_PER_INSTRUCTION;
@@ -105,6 +107,9 @@ pub enum VmError {
     /// The event log cannot be written.
     #[error("cannot write the event log: {0}")]
     EventLog(#[source] io::Error),
+    /// The trace of system calls cannot be written.
+    #[error("cannot write the trace of system calls: {0}")]
+    SystemCalls(#[source] io::Error),
     /// The inputs cannot be recorded, or no more of them can be read for a replay.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -185,6 +190,7 @@ pub struct Vm {
     video: Option<VideoParts>,
     drives: Drives,
     pub(crate) networks: Networks,
+    pub(crate) taps: Taps,
     /// The ids by which people know the cards.
     pub(crate) ids: BTreeMap<DeviceId, String>,
     /// The cards that were removed while their drives still had work.
@@ -207,6 +213,8 @@ pub struct Vm {
     event_log: Option<EventLog>,
     /// Samples of what it executes, if they are taken.
     pub(crate) profile: Option<Box<Profile>>,
+    /// The trace of system calls.
+    pub(crate) system_calls: Option<SystemCallTrace>,
 }
 
 impl fmt::Debug for Vm {
@@ -287,6 +295,7 @@ impl Vm {
             video,
             drives: Drives::default(),
             networks: Networks::default(),
+            taps: Taps::default(),
             ids: BTreeMap::new(),
             leaving: Vec::new(),
             clock,
@@ -300,6 +309,7 @@ impl Vm {
             recorder: None,
             event_log: None,
             profile: None,
+            system_calls: None,
             config,
             software,
         };
@@ -463,11 +473,14 @@ impl Vm {
         }
     }
 
-    /// Returns an error if the event log or the recording could not be written, or if a replay has left its
+    /// Returns an error if the event log, the trace or the recording could not be written, or if a replay has left its
     /// recording in the middle of a slice.
     fn check_files(&mut self) -> Result<(), VmError> {
         if let Some(error) = self.event_log.as_mut().and_then(EventLog::take_error) {
             return Err(VmError::EventLog(error));
+        }
+        if let Some(error) = self.system_calls.as_ref().and_then(SystemCallTrace::take_error) {
+            return Err(VmError::SystemCalls(error));
         }
         if let Some(error) = self.recorder.as_mut().and_then(RecordingWriter::take_error) {
             return Err(error.into());
@@ -482,6 +495,9 @@ impl Vm {
         self.tell_log(&LoggedEvent::End(ending));
         if let Some(mut log) = self.event_log.take() {
             log.finish().map_err(VmError::EventLog)?;
+        }
+        if let Some(trace) = self.system_calls.take() {
+            trace.finish().map_err(VmError::SystemCalls)?;
         }
         if let Some(recorder) = self.recorder.take() {
             recorder.finish()?;
@@ -519,6 +535,9 @@ impl Vm {
                     DeviceInput::Packet(packet) => Some((packet.bytes.len(), Instant::now())),
                     _ => None,
                 };
+                if let DeviceInput::Packet(packet) = &input {
+                    self.taps.show(time, device, false, packet);
+                }
                 if let DeviceInput::Disk(answer) = &input {
                     self.drives.note_answer(device, answer);
                 }
@@ -580,12 +599,14 @@ impl Vm {
                     ending = ending.or(self.listen_to_firmware(byte));
                 }
                 Output::Disk { drive, request } => self.ask_drive(drive, request)?,
-                Output::Packet { device, packet } if self.replay.is_none() => {
-                    self.networks.send(device, packet);
-                    sent = true;
+                Output::Packet { device, packet } => {
+                    self.taps.show(self.now(), device, true, &packet);
+                    // In a replay packets need not be sent again.
+                    if self.replay.is_none() {
+                        self.networks.send(device, packet);
+                        sent = true;
+                    }
                 }
-                // In a replay packets need not be sent again.
-                Output::Packet { .. } => {}
                 Output::Eject { slot } => self.take_out(slot),
                 Output::Exit(status) => {
                     info!("the guest has ended the run with status {status}");

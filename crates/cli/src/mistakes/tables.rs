@@ -171,7 +171,8 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     (&["verbose", "vv", "loglevel", "log-level"], "give --log info, or --log debug"),
     (&["quiet", "q", "silent"], "give --log error, or --log off"),
     (&["D", "logfile", "log_file", "o", "output"], "give --log-file FILE"),
-    (&["trace", "dfilter", "strace"], "give --event-log FILE, or --log trace"),
+    (&["dfilter"], "give --event-log FILE, or --log trace"),
+    (&["strace"], "give --trace syscalls"),
     (&["icount", "reproducible", "rr"], "give --deterministic, or --record FILE and --replay FILE"),
     (
         &["loadvm", "savevm", "incoming", "resume", "save", "migrate", "load"],

@@ -20,7 +20,7 @@ pub(crate) struct Debugged {
 }
 
 /// Returns the folder with Tern's kernel and its names and lines, which the first test builds.
-fn kernel_with_names() -> PathBuf {
+pub(crate) fn kernel_with_names() -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let build = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tern-with-names");
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest");

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{info, memory, qmp};
 use crate::commands::Machine;
+use crate::inspect;
 use crate::protocol::Failure;
 use crate::typist::Step;
 
@@ -97,6 +98,12 @@ const COMMANDS: &[Command] = &[
         let [id] = exactly(arguments)?;
         quiet(machine, "blockdev-del", json!({"node-name": id}))
     }),
+    command(
+        "dump-guest-memory",
+        "[-p] [-d] file [begin length]",
+        "write memory and registers into an ELF core, with -p at linear addresses",
+        dump,
+    ),
     command("eject", "[-f] device", "take the medium out of a drive", |machine, arguments| {
         let (force, device) = match arguments {
             ["-f", device] => (true, device),
@@ -114,6 +121,13 @@ const COMMANDS: &[Command] = &[
     command("gva2gpa", "address", "translate an address of the code that runs", memory::translate),
     command("help|?", "[command]", "this list", |_, arguments| Ok(help(arguments))),
     command("info", "subject", "tell of the machine", info::execute),
+    command("inspect", "[path]", "show the registers of the machine", |machine, arguments| {
+        match arguments {
+            [] => inspect::shown(machine, ""),
+            [path] => inspect::shown(machine, path),
+            _ => Err(usage("inspect [path]")),
+        }
+    }),
     command("loadvm", "filename", "go on as a saved machine", |machine, arguments| {
         let [file] = exactly(arguments)?;
         quiet(machine, "snapshot-load", json!({"file": file}))
@@ -227,6 +241,33 @@ fn help(arguments: &[&str]) -> String {
 /// Executes a command of QMP that returns nothing.
 fn quiet(machine: &Machine, name: &str, arguments: Value) -> Result<String, Failure> {
     qmp(machine, name, arguments).map(|_| String::new())
+}
+
+/// Executes `dump-guest-memory`.
+fn dump(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
+    let (options, rest): (Vec<_>, Vec<_>) =
+        arguments.iter().partition(|word| word.starts_with('-'));
+    let is_known = options.iter().all(|option| ["-p", "-d"].contains(*option));
+    let (file, range) = match rest[..] {
+        [file] if is_known => (file, None),
+        [file, begin, length] if is_known => {
+            (file, memory::number(begin).zip(memory::number(length)))
+        }
+        _ => return Err(usage("dump-guest-memory [-p] [-d] file [begin length]")),
+    };
+    if range.is_none() && rest.len() > 1 {
+        return Err(Failure::generic("begin and length are numbers"));
+    }
+    let mut wanted = json!({
+        "protocol": format!("file:{file}"),
+        "paging": options.contains(&&"-p"),
+        "detach": options.contains(&&"-d"),
+    });
+    if let Some((begin, length)) = range {
+        wanted["begin"] = json!(begin);
+        wanted["length"] = json!(length);
+    }
+    quiet(machine, "dump-guest-memory", wanted)
 }
 
 fn missing(why: &str) -> Result<String, Failure> {

@@ -27,7 +27,7 @@ impl Vm {
     }
 
     /// Saves the processor, which contains what the guest has measured.
-    pub(super) fn save_processor(&mut self) -> SavedState {
+    pub(crate) fn save_processor(&mut self) -> SavedState {
         self.engine.complete_counts(&mut self.cpu);
         self.cpu.save()
     }

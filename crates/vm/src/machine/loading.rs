@@ -139,7 +139,7 @@ impl Control {
 impl Vm {
     /// Lets the machine that `loader` makes take the place of this one. Returns whether it does.
     pub(super) fn load(&mut self, door: &mut Door, loader: Loader) -> Result<bool, LoadError> {
-        if self.is_logged() {
+        if self.is_logged() || self.system_calls.is_some() {
             return Err(LoadError::Logged);
         }
         if self.drives.are_waiting() {
@@ -155,6 +155,7 @@ impl Vm {
         new.config.stays_when_off = self.config.stays_when_off;
         new.config.ends_when_stuck = self.config.ends_when_stuck;
         new.networks = mem::take(&mut self.networks);
+        new.taps = mem::take(&mut self.taps);
         let of_nics = self.ids.iter().filter(|(card, _)| DeviceId::NIC.contains(card));
         new.ids.extend(of_nics.map(|(card, id)| (*card, id.clone())));
         new.drives.inherit(&self.drives);

@@ -209,6 +209,15 @@ impl Vm {
                 Request::GoesBack(reply) => reply.answer(self.goes_back()),
                 Request::PciFunctions(reply) => reply.answer(self.pci_functions()),
                 Request::Describe(reply) => reply.answer(Box::new(self.describe())),
+                Request::Tap(tap, reply) => {
+                    self.taps.add(tap);
+                    reply.answer(());
+                }
+                Request::Tree(reply) => reply.answer(Box::new(self.tree())),
+                Request::Look(looker, reply) => {
+                    looker.look(self);
+                    reply.answer(());
+                }
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
                 Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
                 Request::Load(loader, reply) => {
@@ -226,7 +235,7 @@ impl Vm {
     }
 
     /// Describes the drives.
-    pub(super) fn describe_drives(&self) -> Vec<DriveInfo> {
+    pub(crate) fn describe_drives(&self) -> Vec<DriveInfo> {
         let mut drives = self.drives.describe(&self.config);
         for drive in &mut drives {
             drive.locked = self.board.holds_medium(drive.drive);

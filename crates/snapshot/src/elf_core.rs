@@ -1,0 +1,232 @@
+//! The layout of an ELF core file with the memory and the registers of a machine (System V ABI, Intel386
+//! supplement, and QEMU's `dump/dump.c`): headers, program headers, notes, and then memory.
+//!
+//! Two kinds of readers take it. To `crash`, the physical address of a segment counts, to a debugger the
+//! virtual one: without paging both are the same, and with it the virtual address is the linear one.
+
+use std::ops::Range;
+
+use ring3_vm::debug::Registers;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::segment::{Segment, TableRegister, sreg};
+
+/// Sizes of the ELF header, a program header and a section header.
+const EHDR_LEN: u64 = 52;
+const PHDR_LEN: u64 = 32;
+const SHDR_LEN: u64 = 40;
+
+/// The number of program headers that says that the real one is in `sh_info` of section header 0.
+const PN_XNUM: u16 = 0xffff;
+
+const ET_CORE: u16 = 4;
+const EM_386: u16 = 3;
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PF_RWX: u32 = 7;
+
+/// Types of notes named CORE: the general registers, and those of the x87.
+const NT_PRSTATUS: u32 = 1;
+const NT_FPREGSET: u32 = 2;
+
+/// Memory begins at a multiple of this in the file.
+const ALIGNMENT: u64 = 4096;
+
+/// A segment of the file: memory at consecutive addresses of both kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// The address for debuggers.
+    pub(crate) linear: u64,
+    /// The guest-physical address.
+    pub(crate) physical: u64,
+    /// Number of bytes.
+    pub(crate) len: u64,
+}
+
+/// The file, apart from the contents of memory.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// What stands before memory.
+    pub(crate) start: Vec<u8>,
+    /// For each range of guest-physical memory, its offset in the file.
+    pub(crate) offsets: Vec<u64>,
+    /// The size of the whole file.
+    pub(crate) len: u64,
+}
+
+impl Layout {
+    /// Makes the layout of a file with the memory in `ranges`, in ascending order, of which `loads` are
+    /// visible, and with `notes`.
+    pub(crate) fn new(ranges: &[Range<u64>], loads: &[Load], notes: &[u8]) -> Layout {
+        let headers = loads.len() as u64 + 1;
+        let is_long = headers >= PN_XNUM.into();
+        let sections_at = EHDR_LEN + headers * PHDR_LEN;
+        let notes_at = sections_at + if is_long { SHDR_LEN } else { 0 };
+        let mut end = notes_at + notes.len() as u64;
+        let offsets: Vec<u64> = ranges
+            .iter()
+            .map(|range| {
+                let at = end.next_multiple_of(ALIGNMENT);
+                end = at + (range.end - range.start);
+                at
+            })
+            .collect();
+        let mut start = Vec::new();
+        start.extend([0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        put16(&mut start, &[ET_CORE, EM_386]);
+        let sections = if is_long { sections_at as u32 } else { 0 };
+        put32(&mut start, &[1, 0, EHDR_LEN as u32, sections, 0]);
+        let count = if is_long { PN_XNUM } else { headers as u16 };
+        let section_count = u16::from(is_long);
+        put16(&mut start, &[EHDR_LEN as u16, PHDR_LEN as u16, count]);
+        put16(&mut start, &[SHDR_LEN as u16, section_count, 0]);
+        let len = notes.len() as u32;
+        put32(&mut start, &[PT_NOTE, notes_at as u32, 0, 0, len, len, 0, 0]);
+        for Load { linear, physical, len } in loads {
+            let number = ranges.partition_point(|range| range.end <= *physical);
+            let offset = offsets[number] + (physical - ranges[number].start);
+            let (linear, physical, len) = (*linear as u32, *physical as u32, *len as u32);
+            put32(&mut start, &[PT_LOAD, offset as u32, linear, physical, len, len, PF_RWX, 0]);
+        }
+        if is_long {
+            put32(&mut start, &[0, 0, 0, 0, 0, 0, 0, headers as u32, 0, 0]);
+        }
+        start.extend(notes);
+        Layout { start, offsets, len: end }
+    }
+}
+
+/// Makes the notes with the registers of a processor, as Linux and QEMU lay them out.
+pub(crate) fn notes(cpu: &Cpu, registers: &Registers) -> Vec<u8> {
+    let mut notes = Vec::new();
+    note(&mut notes, b"CORE\0", NT_PRSTATUS, &process_status(registers));
+    note(&mut notes, b"CORE\0", NT_FPREGSET, &x87(registers));
+    note(&mut notes, b"QEMU\0", 0, &qemu_state(cpu, registers));
+    notes
+}
+
+fn note(to: &mut Vec<u8>, name: &[u8], kind: u32, body: &[u8]) {
+    put32(to, &[name.len() as u32, body.len() as u32, kind]);
+    for part in [name, body] {
+        to.extend(part);
+        to.resize(to.len().next_multiple_of(4), 0);
+    }
+}
+
+/// Makes `struct elf_prstatus`: signal and process, of which there is number 1, and the registers.
+fn process_status(registers: &Registers) -> Vec<u8> {
+    let Registers { general: [eax, ecx, edx, ebx, esp, ebp, esi, edi], .. } = *registers;
+    let [es, cs, ss, ds, fs, gs] = registers.selectors.map(u32::from);
+    let mut status = vec![0; 72];
+    status[24..28].copy_from_slice(&1_u32.to_le_bytes());
+    put32(&mut status, &[ebx, ecx, edx, esi, edi, ebp, eax, ds, es, fs, gs]);
+    // There is no system call in which the process waits.
+    put32(&mut status, &[u32::MAX, registers.eip, cs, registers.eflags, esp, ss]);
+    // Whether the registers of the x87 are there, too.
+    put32(&mut status, &[1]);
+    status
+}
+
+/// Makes `struct user_i387_struct`, the image that FNSAVE stores.
+fn x87(registers: &Registers) -> Vec<u8> {
+    let mut image = Vec::new();
+    put32(&mut image, &registers.environment);
+    registers.st.iter().for_each(|st| image.extend(st));
+    image
+}
+
+/// Makes QEMU's `QEMUCPUState`, version 1, with the registers that no process has.
+fn qemu_state(cpu: &Cpu, registers: &Registers) -> Vec<u8> {
+    let Registers { general: [eax, ecx, edx, ebx, esp, ebp, esi, edi], .. } = *registers;
+    let mut body = Vec::new();
+    let low = [eax, ebx, ecx, edx, esi, edi, esp, ebp].map(u64::from);
+    put64(&mut body, &low);
+    put64(&mut body, &[0; 8]);
+    put64(&mut body, &[registers.eip.into(), registers.eflags.into()]);
+    for register in [sreg::CS, sreg::DS, sreg::ES, sreg::FS, sreg::GS, sreg::SS] {
+        put_segment(&mut body, cpu.segment(register));
+    }
+    put_segment(&mut body, &cpu.ldtr);
+    put_segment(&mut body, &cpu.tr);
+    put_table(&mut body, cpu.gdtr);
+    put_table(&mut body, cpu.idtr);
+    let [cr0, cr2, cr3, cr4] = registers.control.map(u64::from);
+    put64(&mut body, &[cr0, 0, cr2, cr3, cr4, 0]);
+    let mut state = Vec::new();
+    put32(&mut state, &[1, body.len() as u32 + 8]);
+    state.extend(body);
+    state
+}
+
+/// Writes a segment with its attributes where a descriptor has them.
+fn put_segment(to: &mut Vec<u8>, segment: &Segment) {
+    let attributes = u32::from(segment.attributes.0) << 8;
+    put32(to, &[segment.selector.into(), segment.limit, attributes, 0]);
+    put64(to, &[segment.base]);
+}
+
+fn put_table(to: &mut Vec<u8>, table: TableRegister) {
+    put32(to, &[0, table.limit.into(), 0, 0]);
+    put64(to, &[table.base]);
+}
+
+fn put16(to: &mut Vec<u8>, values: &[u16]) {
+    to.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+fn put32(to: &mut Vec<u8>, values: &[u32]) {
+    to.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+fn put64(to: &mut Vec<u8>, values: &[u64]) {
+    to.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dword(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_segment_shows_its_part_of_memory() {
+        let ranges = [0..0xa_0000, 0x10_0000..0x20_0000];
+        let loads = [
+            Load { linear: 0xc000_1000, physical: 0x1000, len: 0x2000 },
+            Load { linear: 0xc010_4000, physical: 0x10_4000, len: 0x1000 },
+        ];
+        let layout = Layout::new(&ranges, &loads, &[7; 12]);
+        assert_eq!(layout.offsets, [0x1000, 0xa_1000]);
+        assert_eq!(layout.len, 0x1a_1000);
+        assert_eq!(layout.start.len(), 52 + 3 * 32 + 12);
+        let of = |number: usize| 52 + 32 * number;
+        assert_eq!(dword(&layout.start, of(0)), PT_NOTE);
+        assert_eq!(dword(&layout.start, of(0) + 4), 52 + 3 * 32);
+        let second = |field: usize| dword(&layout.start, of(2) + 4 * field);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(second),
+            [PT_LOAD, 0xa_5000, 0xc010_4000, 0x10_4000, 0x1000, 0x1000]
+        );
+    }
+
+    #[test]
+    fn more_segments_than_the_header_can_count_are_in_a_section_header() {
+        let ranges = [0..0x1000_0000, 0x1000_0000..0x4000_0000];
+        let load = |page: u64| Load { linear: page << 13, physical: page << 12, len: 0x1000 };
+        let loads: Vec<_> = (0..70_000).map(load).collect();
+        let layout = Layout::new(&ranges, &loads, &[]);
+        assert_eq!(&layout.start[44..46], PN_XNUM.to_le_bytes());
+        let sections = dword(&layout.start, 32) as usize;
+        assert_eq!(dword(&layout.start, sections + 28), 70_001);
+        assert_eq!(layout.offsets[0], (sections as u64 + SHDR_LEN).next_multiple_of(4096));
+    }
+
+    #[test]
+    fn notes_have_the_lengths_that_readers_expect() {
+        let notes = notes(&Cpu::new(), &Registers::default());
+        // The headers with their names take 20 bytes each.
+        assert_eq!(notes.len(), 20 + 144 + 20 + 108 + 20 + 440);
+        assert_eq!(dword(&notes, 4), 144);
+    }
+}

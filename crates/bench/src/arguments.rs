@@ -27,6 +27,9 @@ pub(crate) enum What {
     Restore(RestoreArguments),
     /// Go back with a debugger in the middle of a recorded boot of Linux
     Back(BackArguments),
+    /// Do the same work in machines whose runs are recorded, wholly or as to their last seconds, and in one whose run
+    /// is not
+    Record(RecordArguments),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
@@ -113,6 +116,13 @@ pub(crate) struct RestoreArguments {
 /// The arguments of `ring3 bench back`.
 #[derive(Debug, Args)]
 pub(crate) struct BackArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// The arguments of `ring3 bench record`.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -379,6 +389,7 @@ impl What {
             What::Idle(arguments) => (&arguments.settings, &None),
             What::Restore(arguments) => (&arguments.settings, &None),
             What::Back(arguments) => (&arguments.settings, &None),
+            What::Record(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
             What::Recompile(arguments) => (&arguments.settings, &None),

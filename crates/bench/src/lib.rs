@@ -7,8 +7,8 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `idle`, `restore`, `back`, `work`, `cpu`, `system`, `recompile`, `exits`,
-//!   `hz`, `ticks`, `hal`, `disk` and `net`: a module for each subcommand;
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `back`, `record`, `work`, `cpu`, `system`, `recompile`,
+//!   `exits`, `hz`, `ticks`, `hal`, `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
 //! * `driver`: scripts in any guests; `server`: the other end of the suite's network benchmarks;
@@ -46,6 +46,7 @@ mod paper;
 mod peer;
 mod plot;
 mod recompile;
+mod record;
 mod restore;
 mod server;
 mod statistics;
@@ -179,6 +180,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Idle(arguments) => idle::measure(arguments),
         What::Restore(arguments) => restore::measure(arguments),
         What::Back(arguments) => back::measure(arguments),
+        What::Record(arguments) => record::measure(arguments),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::System(arguments) => system::measure(arguments),

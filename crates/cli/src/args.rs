@@ -21,6 +21,7 @@ use crate::drives::DriveArguments;
 use crate::dump::DumpArguments;
 use crate::img::ImgArguments;
 use crate::inspect::InspectArguments;
+use crate::last::LastProperties;
 use crate::log::LogFilter;
 use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
@@ -128,8 +129,9 @@ Exit status:
      Ctrl-A x was pressed
   1  an error on the host: a file cannot be read or written, is not a kernel, ...
   2  the command line is wrong, or gives the machine nothing to boot
-  3  the processor has stopped: a triple fault with --no-reboot; a report is
-     on standard error
+  3  the processor has stopped (a triple fault with --no-reboot), or the guest's
+     system has failed (a panic with --on-panic end); a report is on standard
+     error
   4  nothing will ever happen again, and nobody can act on the machine
      (no terminal, no display and no tool): the guest has halted with
      interrupts disabled, or the firmware has found nothing to boot
@@ -182,7 +184,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
-        "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools", "generation_id"])]
+        "replay", "debug_exit", "hpet", "on_panic", "fw_cfg", "test_device", "guest_tools", "generation_id"])]
     pub(crate) restore: Option<PathBuf>,
 
     /// With --restore: continue as a machine of its own, beside others from the same file: its network cards
@@ -315,11 +317,17 @@ pub(crate) struct RepetitionArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(crate) record: Option<PathBuf>,
 
+    /// Keep the last seconds of the run in memory, and write them as a recording when the guest's system fails
+    /// (a panic or a triple fault), at signal SIGUSR2, or when a tool asks by QMP: a time as 30s, 2m or 1h, and
+    /// ,file=FILE (by default ring3-PID.recording) and ,inputs=SIZE for the most inputs to keep (256M)
+    #[arg(long, value_name = "TIME[,PROPERTIES]", conflicts_with_all = ["record", "replay", "verify"])]
+    pub(crate) record_last: Option<LastProperties>,
+
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
-        "deterministic", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools"])]
+        "deterministic", "debug_exit", "hpet", "on_panic", "fw_cfg", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
 
     /// With --replay: stop after this number of instructions, and print the registers; with --gdb, let the
@@ -564,7 +572,8 @@ impl RunArguments {
         if cards < nics && nics > 1 {
             return conflict("--nic none is for a machine without network cards: give it alone");
         }
-        let is_kept = repetition.record.is_some() || repetition.verify;
+        let is_kept =
+            repetition.record.is_some() || repetition.record_last.is_some() || repetition.verify;
         if cards > 0 && repetition.deterministic && !is_kept {
             return conflict(
                 "a network's packets come at times that nothing determines: with --deterministic, \

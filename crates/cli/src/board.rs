@@ -31,6 +31,11 @@ pub(crate) struct BoardArguments {
     #[arg(long, value_name = "auto|off|GUID", default_value = "auto")]
     pub(crate) generation_id: GenerationId,
 
+    /// Add the device by which the guest's system says that it has failed (QEMU's pvpanic), and say what
+    /// happens then: continue (the guest may reset the machine), pause, or end
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) on_panic: Option<OnPanic>,
+
     /// Pass a file to the guest by fw_cfg: name=NAME,file=FILE or name=NAME,string=TEXT, with names that
     /// begin with opt/ by custom. Linux shows it in /sys/firmware/qemu_fw_cfg/by_name; may be given several
     /// times
@@ -40,6 +45,17 @@ pub(crate) struct BoardArguments {
     /// Add the device that kvm-unit-tests use (QEMU's pc-testdev)
     #[arg(long)]
     pub(crate) test_device: bool,
+}
+
+/// A value of `--on-panic`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnPanic {
+    /// The machine goes on.
+    Continue,
+    /// The machine stands still until a tool resumes it.
+    Pause,
+    /// The run ends.
+    End,
 }
 
 /// A value of `--guest-tools`.
@@ -133,6 +149,13 @@ impl BoardArguments {
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
         config.test_device = self.test_device;
+        config.on_panic = self.on_panic.map(|action| match action {
+            OnPanic::Continue => ring3_vm::OnPanic::Continue,
+            // Nothing ends by itself if it is to stand still at the end.
+            OnPanic::End if config.stays_when_off => ring3_vm::OnPanic::Pause,
+            OnPanic::Pause => ring3_vm::OnPanic::Pause,
+            OnPanic::End => ring3_vm::OnPanic::End,
+        });
         config.guest_tools = GuestTools {
             host_time: self.guest_tools.contains(&GuestTool::HostTime),
             histogram: self.guest_tools.contains(&GuestTool::Histogram),

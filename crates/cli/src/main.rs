@@ -65,6 +65,7 @@ mod histogram;
 mod identity;
 mod img;
 mod inspect;
+mod last;
 mod limits;
 mod log;
 mod machine_socket;

@@ -137,6 +137,9 @@ struct Translation {
     hubs: Vec<network::HubPort>,
     /// The numbers of the sets of descriptors.
     fd_sets: Vec<u32>,
+    /// Whether the guest can say that its system has failed, and what happens then.
+    has_pvpanic: bool,
+    on_panic: Option<machine::PanicAction>,
 }
 
 /// Runs `ring3 qemu` with these arguments; the first one may be the name of one of QEMU's programs.
@@ -316,6 +319,7 @@ impl Translation {
                 "ring3 executes the guest's instructions itself, without KVM or the like",
             );
         }
+        machine::finish_panic(&mut self);
         self.choose_firmware();
         let run = &mut self.run;
         let default_model = if self.is_64_bit { "qemu64" } else { "qemu32" };

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ring3_vm::recording::Recording;
-use ring3_vm::{ReplayOptions, Verified, Vm, door};
+use ring3_vm::{ReplayOptions, Verified, Vm, VmError, door};
 
 use crate::args::RunArguments;
 use crate::characters::Characters;
@@ -25,10 +25,18 @@ pub(crate) fn replay(
     signals: &mut Signals,
 ) -> Result<Option<Verified>, RunError> {
     let repetition = &arguments.repetition;
-    let recording = repetition::open(path)?;
-    let (config, software) = (recording.config().clone(), recording.software().clone());
-    let mut vm = Vm::with_engine(config, software, engine(arguments))
-        .map_err(|error| explain(error, path.to_owned()))?;
+    let mut recording = repetition::open(path)?;
+    let made = recording.machine(engine(arguments));
+    let mut vm = made.map_err(|error| match error {
+        source @ (VmError::Recording(_) | VmError::Restore(_)) => {
+            RunError::Replay { path: path.to_owned(), source }
+        }
+        error => explain(error, path.to_owned()),
+    })?;
+    let begin = vm.stats().instructions;
+    if let Some(to) = repetition.to.filter(|to| *to < begin) {
+        return Err(RunError::BeginsAfter { path: path.to_owned(), to, begin });
+    }
     let observations = arguments.observed.begin(&mut vm)?;
     if let Some(log) = repetition.event_log()? {
         vm.log_events(log);
@@ -75,7 +83,7 @@ fn debug(
     recording: Recording,
     output: &mut Outputs,
     signals: &mut Signals,
-) -> Result<Result<Verified, ring3_vm::VmError>, RunError> {
+) -> Result<Result<Verified, VmError>, RunError> {
     let repetition = &arguments.repetition;
     let options = ReplayOptions {
         stop_at: repetition.to.unwrap_or(0),

@@ -18,8 +18,8 @@ use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
 use ring3_vm::linux::{self, LinuxError};
 use ring3_vm::multiboot::{self, MultibootError};
 use ring3_vm::{
-    Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, Software, Verified,
-    Vm, VmError, door,
+    Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, OnPanic, Software,
+    Verified, Vm, VmError, door,
 };
 use thiserror::Error;
 use tracing::{info, warn};
@@ -44,7 +44,7 @@ use crate::replay;
 use crate::rtc::RtcBase;
 use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::status::Status;
 use crate::trace::TraceError;
 
@@ -122,6 +122,8 @@ pub(crate) enum RunError {
     Replay { path: PathBuf, source: VmError },
     #[error("cannot go to instruction {to} of {path}: the run ends after {ended}", path = .path.display())]
     EndedBefore { path: PathBuf, to: u64, ended: u64 },
+    #[error("cannot go to instruction {to} of {path}: the recording begins after {begin}", path = .path.display())]
+    BeginsAfter { path: PathBuf, to: u64, begin: u64 },
     #[error("cannot print the registers: {0}")]
     Print(#[source] io::Error),
     #[error(transparent)]
@@ -173,6 +175,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     };
     match ending {
         Ending::PowerOff | Ending::Quit | Ending::Reset => Ok(Status::Ended),
+        Ending::Panicked => {
+            let _ = writeln!(Stderr, "ring3: the guest's system has failed (panic)");
+            Ok(arguments.qemu.status_of_panic.unwrap_or(Status::Stopped))
+        }
         Ending::Exit(status) => {
             if Status::OF_OTHERS.contains(&status) {
                 let _ = writeln!(
@@ -209,6 +215,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         Some(path) => restore(arguments, path)?,
         None => new_machine(arguments)?,
     };
+    if let Some(last) = &repetition.record_last {
+        vm.keep_last(last.options(), Box::new(last.archive()?));
+    }
     let observations = arguments.observed.begin(&mut vm)?;
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
@@ -218,6 +227,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     arguments.trace.begin(&mut vm)?;
     let (sender, mut door) = door();
     *signals = Signals::end(sender.control()).map_err(RunError::Signals)?;
+    if repetition.record_last.is_some() {
+        signals::write_last(sender.control()).map_err(RunError::Signals)?;
+    }
     if arguments.paused {
         door.pause();
     }
@@ -370,6 +382,10 @@ fn config(
     let first = arguments.nics.describe(&mut config, has_firmware)?;
     drives.describe(&arguments.drives, first, &mut config);
     arguments.board.describe(&mut config)?;
+    if arguments.repetition.record_last.is_some() {
+        // Without the device the guest could not say that it has failed.
+        config.on_panic.get_or_insert(OnPanic::Continue);
+    }
     let wants_network = arguments.drives.boot.has_letter('n');
     if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
         warn!("no network card has a boot ROM: add --nic, and install ipxe-qemu");

@@ -51,6 +51,15 @@ impl Width {
     }
 }
 
+/// The ways in which a guest says that its system has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestFailure {
+    /// The system does nothing more (a kernel panic).
+    Panic,
+    /// Another kernel takes over, to write down what has happened.
+    CrashLoaded,
+}
+
 /// A message from a device to the world outside the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
@@ -79,6 +88,8 @@ pub enum Output {
     },
     /// The guest ends the run with this status.
     Exit(u8),
+    /// The guest says that its system has failed.
+    Failed(GuestFailure),
     /// The guest has released the card in a PCI slot, which is then removed.
     Eject {
         /// PCI device number, 0 to 31.

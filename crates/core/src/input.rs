@@ -131,6 +131,9 @@ pub enum Input {
     Reset,
     /// A person has pressed the NMI button, which servers have.
     Nmi,
+    /// The machine was kept as it is here, for a recording that may begin here. What the processor remembers of
+    /// page tables is forgotten, as a machine that begins here has no memory of them.
+    Checkpoint,
     /// A person ends the run.
     Quit,
 }

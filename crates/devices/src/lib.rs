@@ -68,6 +68,7 @@ pub mod pic;
 pub mod piix3;
 pub mod pit;
 pub mod port92;
+pub mod pvpanic;
 pub mod rtc;
 pub mod test_device;
 pub mod uart16550;

@@ -129,6 +129,7 @@ const COMMANDS: &[(&str, Handler)] = &[
         machine.control.quit();
         done()
     }),
+    ("record-save", snapshots::save_last),
     ("screendump", screendump),
     ("send-key", send_key),
     ("set_link", set_link),
@@ -285,6 +286,7 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
         Status::Running => "running",
         Status::Paused => "paused",
         Status::Stopped => "io-error",
+        Status::Panicked => "guest-panicked",
         Status::Off | Status::Ended => "shutdown",
     };
     Ok(json!({"running": status == Status::Running, "status": name}))

@@ -94,6 +94,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("isa-debugcon", "isa-device", CONSOLE, false),
     device("isa-debug-exit", "isa-device", EXIT, false),
     device("pc-testdev", "isa-device", &[], false),
+    device("pvpanic", "isa-device", &[("ioport", "uint16"), ("events", "uint8")], false),
     device("vmgenid", "device", GENERATION, false),
     device("VGA", "pci-device", &[("addr", "int32")], false),
     device("i440FX", "pci-device", &[], false),

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ring3_core::device::DeviceId;
+use ring3_core::device::{DeviceId, GuestFailure};
 use ring3_core::disk::DiskError;
-use ring3_vm::Ending;
 use ring3_vm::control::{Ended, Event};
 use ring3_vm::drives::{Action, DriveFailure};
+use ring3_vm::{Ending, OnPanic};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -134,10 +134,12 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 8] = [
+pub(crate) const EVENTS: [&str; 10] = [
     "BLOCK_IO_ERROR",
     "DEVICE_DELETED",
     "DUMP_COMPLETED",
+    "GUEST_CRASHLOADED",
+    "GUEST_PANICKED",
     "POWERDOWN",
     "RESET",
     "RESUME",
@@ -172,6 +174,18 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
         Event::Paused => ("STOP", None),
         Event::Resumed => ("RESUME", None),
         Event::PowerButton => ("POWERDOWN", None),
+        Event::GuestFailed(failure, action) => {
+            let name = match failure {
+                GuestFailure::Panic => "GUEST_PANICKED",
+                GuestFailure::CrashLoaded => "GUEST_CRASHLOADED",
+            };
+            let action = match action {
+                OnPanic::Continue => "run",
+                OnPanic::Pause => "pause",
+                OnPanic::End => "poweroff",
+            };
+            (name, Some(json!({"action": action})))
+        }
         Event::CardGone { device, id } => {
             ("DEVICE_DELETED", Some(card_gone(*device, id.as_deref())))
         }
@@ -195,9 +209,9 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             ("SHUTDOWN", ended(false, "host-qmp-system-reset"))
         }
         Event::Ended(Ending::Reset) => ("SHUTDOWN", ended(true, "guest-reset")),
-        Event::Ended(Ending::Stopped(_) | Ending::Stuck(_) | Ending::For64Bits) => {
-            ("SHUTDOWN", ended(true, "guest-panic"))
-        }
+        Event::Ended(
+            Ending::Panicked | Ending::Stopped(_) | Ending::Stuck(_) | Ending::For64Bits,
+        ) => ("SHUTDOWN", ended(true, "guest-panic")),
         Event::Ended(Ending::NothingToBoot) => ("SHUTDOWN", ended(true, "guest-shutdown")),
         Event::Failed(_) => ("SHUTDOWN", ended(false, "host-error")),
     };

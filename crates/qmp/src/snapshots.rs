@@ -1,4 +1,5 @@
-//! Machines in files: the commands `snapshot-save`, `snapshot-load` and `snapshot-delete`.
+//! Machines in files: the commands `snapshot-save`, `snapshot-load` and `snapshot-delete`; and `record-save`, for the
+//! last seconds of a run.
 //!
 //! QEMU keeps machines in a qcow2 image and names them by tags; here each is a file, which [`ring3_snapshot`]
 //! describes. So the commands take a file, and are answered when they are done, not by a job.
@@ -6,6 +7,7 @@
 use std::path::PathBuf;
 
 use ring3_snapshot::{SaveOptions, Saved, Snapshot};
+use ring3_vm::control::KeptLast;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,6 +27,25 @@ pub(crate) fn save(machine: &Machine, arguments: Arguments) -> Result<Value, Fai
     let saved = ring3_snapshot::save(&machine.control, &file, SaveOptions { compress });
     let Saved { memory, file } = saved.map_err(|error| Failure::generic(error.to_string()))?;
     Ok(json!({"memory-bytes": memory, "file-bytes": file}))
+}
+
+/// Writes the last seconds of the run as a recording.
+pub(crate) fn save_last(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct SaveLast {
+        file: Option<PathBuf>,
+    }
+    let SaveLast { file } = read(arguments)?;
+    let kept = machine.control.keep_last(file);
+    let KeptLast { file, time, instructions: (first, last) } =
+        kept.map_err(|error| Failure::generic(error.to_string()))?;
+    Ok(json!({
+        "file": file,
+        "nanoseconds": u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        "first-instruction": first,
+        "last-instruction": last,
+    }))
 }
 
 /// Lets the machine go on as the one in a file.

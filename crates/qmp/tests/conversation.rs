@@ -157,6 +157,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::Keep(..)
+                | Request::KeepLast(..)
                 | Request::Load(..)
                 | Request::Registers(_)
                 | Request::Look(..)

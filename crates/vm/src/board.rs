@@ -463,6 +463,7 @@ impl Board {
                         | Output::Reset
                         | Output::ProcessorReset
                         | Output::Exit(_)
+                        | Output::Failed(_)
                         | Output::Eject { .. }
                         | Output::Disk { .. }
                         | Output::Packet { .. }

@@ -76,6 +76,9 @@ pub struct Config {
     pub generation: Option<[u8; 16]>,
     /// Whether there is the device of kvm-unit-tests ([`ring3_devices::test_device`]).
     pub test_device: bool,
+    /// What the machine does when the guest says that its system has failed
+    /// ([`ring3_devices::pvpanic`]); None for no device by which it could say so.
+    pub on_panic: Option<OnPanic>,
     /// Files that the guest finds in fw_cfg besides those of the machine.
     pub fw_cfg_files: Vec<FwCfgFile>,
     /// The port at which a write ends the run, for tests that run in the guest; None for no such port.
@@ -125,6 +128,7 @@ impl Default for Config {
             hpet: true,
             generation: None,
             test_device: false,
+            on_panic: None,
             fw_cfg_files: Vec::new(),
             debug_exit_port: None,
             reboots: true,
@@ -132,6 +136,17 @@ impl Default for Config {
             ends_when_stuck: false,
         }
     }
+}
+
+/// What a machine does when the guest says that its system has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnPanic {
+    /// It goes on: the guest may reset it.
+    Continue,
+    /// It stands still until somebody outside lets it go on.
+    Pause,
+    /// The run ends.
+    End,
 }
 
 /// A file in fw_cfg.

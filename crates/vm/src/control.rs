@@ -31,7 +31,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring3_core::device::DeviceId;
+use ring3_core::device::{DeviceId, GuestFailure};
 use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
@@ -39,12 +39,14 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::cards::{NewDisk, PlugError, UnplugError};
+use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
 use crate::door::Sender;
 use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
 use crate::inspect::{Description, Looker, MemoryRange, PciFunction, Processor};
+pub use crate::machine::flight::{KeepLastError, KeptLast};
 pub use crate::machine::loading::{LoadError, Loader, Running};
 use crate::machine::{Ending, SavedMachine, Vm};
 use crate::stats::Stats;
@@ -100,6 +102,9 @@ pub enum Status {
     /// It waits as in [`Status::Paused`], because the host could not execute a request of a drive.
     /// When it continues, the request is tried again.
     Stopped,
+    /// It waits as in [`Status::Paused`], because the guest's system has failed
+    /// ([`OnPanic::Pause`](crate::OnPanic::Pause)).
+    Panicked,
     /// The guest has switched it off. It waits until it is reset and then told to continue.
     Off,
     /// It has ended.
@@ -122,6 +127,8 @@ pub enum Event {
     },
     /// The power button was pressed.
     PowerButton,
+    /// The guest has said that its system has failed, and the machine does this.
+    GuestFailed(GuestFailure, OnPanic),
     /// The guest has given up a card, which was removed.
     CardGone {
         /// The device that it was.
@@ -272,6 +279,8 @@ pub enum Request {
     Look(Looker, Reply<()>),
     /// Return whether drives have answered all requests.
     AreDrivesIdle(Reply<bool>),
+    /// Write the last seconds of the run to this file, or to the usual one.
+    KeepLast(Option<PathBuf>, Reply<Result<KeptLast, KeepLastError>>),
     /// Show the machine as it is at this moment, to be kept.
     Keep(Keeper, Reply<Result<(), KeepError>>),
     /// Go on as another machine.
@@ -508,6 +517,12 @@ impl Control {
         });
         self.ask(|reply| Request::Look(looker, reply))?;
         seen.recv().map_err(|_| Ended)
+    }
+
+    /// Writes the last seconds of the run as a recording, if they are kept ([`Vm::keep_last`](crate::Vm::keep_last)):
+    /// to `file`, or to the usual one.
+    pub fn keep_last(&self, file: Option<PathBuf>) -> Result<KeptLast, KeepLastError> {
+        self.ask(|reply| Request::KeepLast(file, reply))?
     }
 
     /// Passes the machine as it is at this moment to `keeper`, for which it stands still. While drives work,

@@ -140,6 +140,7 @@ impl Waiting {
             | Input::HostTime { .. }
             | Input::HostClocks(_)
             | Input::Plug { .. }
+            | Input::Checkpoint
             | Input::Nmi => return false,
         }
         true
@@ -155,6 +156,7 @@ fn device_of(input: &Input) -> Option<DeviceId> {
         | Input::Plug { .. }
         | Input::Reset
         | Input::Nmi
+        | Input::Checkpoint
         | Input::Quit => None,
     }
 }
@@ -355,9 +357,17 @@ impl Door {
         }
     }
 
-    /// Does the same as [`Door::pause`] because of a drive, also to a machine that is paused.
-    pub fn stop(&mut self) {
-        self.stand_still(Status::Stopped);
+    /// Does the same as [`Door::pause`] for the reason that `status` gives, also to a machine that is paused.
+    pub fn stop(&mut self, status: Status) {
+        self.stand_still(status);
+    }
+
+    /// Tells the subscribers that `event` has happened, for which the machine stands still as in [`Door::stop`].
+    pub fn stop_at(&mut self, event: &Event, status: Status) {
+        // The status must change first: a subscriber may ask for it at once.
+        self.shared.lock().status = status;
+        self.tell(event);
+        self.stop(status);
     }
 
     fn stand_still(&mut self, status: Status) {

@@ -466,6 +466,13 @@ impl Drives {
         self.all.iter().any(|at| !at.waiting.is_empty())
     }
 
+    /// Returns the requests that are not answered yet, by device and tag.
+    pub(crate) fn asked(&self) -> Vec<(DeviceId, u64)> {
+        let of_drive =
+            |at: &Attached| at.waiting.iter().map(|asked| (at.id.device, asked.tag)).collect();
+        self.all.iter().flat_map(|at| -> Vec<_> { of_drive(at) }).collect()
+    }
+
     /// Passes a request to a drive. Returns the answer, if there is one at once.
     pub(crate) fn ask(&mut self, id: DriveId, request: DiskRequest) -> Option<DiskAnswer> {
         let tag = request.tag;

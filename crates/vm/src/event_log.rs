@@ -93,6 +93,7 @@ impl Display for LoggedEvent<'_> {
             }
             LoggedEvent::Input(Input::Reset) => f.write_str("input reset"),
             LoggedEvent::Input(Input::Nmi) => f.write_str("input nmi"),
+            LoggedEvent::Input(Input::Checkpoint) => f.write_str("input checkpoint"),
             LoggedEvent::Input(Input::Quit) => f.write_str("input quit"),
             LoggedEvent::Interrupt(vector) => write!(f, "interrupt {vector:#04x}"),
             LoggedEvent::Nmi => f.write_str("nmi"),
@@ -109,6 +110,7 @@ impl Display for LoggedEvent<'_> {
                     Ending::Quit => f.write_str("ended from outside"),
                     Ending::Exit(status) => write!(f, "the guest's status {status}"),
                     Ending::Reset => f.write_str("the guest has asked for a reset"),
+                    Ending::Panicked => f.write_str("the guest's system has failed"),
                     Ending::Stopped(report) => f.write_str(report.reason()),
                     Ending::Stuck(_) | Ending::For64Bits => {
                         f.write_str("the guest has halted for good")

@@ -91,7 +91,7 @@ pub mod histogram {
 }
 
 pub use config::{
-    BootDevice, Config, DisketteDrive, FwCfgFile, Kernel, Module, Nic, NicModel, Software,
+    BootDevice, Config, DisketteDrive, FwCfgFile, Kernel, Module, Nic, NicModel, OnPanic, Software,
     VirtioDisk, VirtioNic,
 };
 pub use control::Control;
@@ -100,6 +100,7 @@ pub use door::{Door, Fetched, Sender, Source, door};
 pub use engines::{EngineChoice, EngineError, EngineMaker};
 pub use event_log::EventLog;
 pub use file_bytes::FileBytes;
+pub use machine::flight::{Archive, Kept, LastOptions, Occasion};
 pub use machine::verify::{Engines, Verified};
 pub use machine::{Console, Ending, Identity, ReplayOptions, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;

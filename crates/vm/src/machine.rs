@@ -5,6 +5,7 @@ pub(crate) mod back;
 mod cards;
 mod checkpoints;
 mod deterministic;
+pub(crate) mod flight;
 mod giving_up;
 mod guest_tools;
 pub(crate) mod loading;
@@ -23,7 +24,7 @@ use std::time::Instant;
 
 use ring3_core::bus::PortConflict;
 use ring3_core::clock::{Clock, Time};
-use ring3_core::device::{DeviceId, Output};
+use ring3_core::device::{DeviceId, GuestFailure, Output};
 use ring3_core::disk::{DiskRequest, DriveId};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, HostClocks, Input, StampedInput};
@@ -62,6 +63,7 @@ use crate::taps::Taps;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
 
 use deterministic::PICOS_PER_INSTRUCTION;
+use flight::Flight;
 use giving_up::GivingUp;
 use replay::Replay;
 
@@ -145,6 +147,8 @@ pub enum Ending {
     Exit(u8),
     /// The guest has asked for a reset, and [`Config::reboots`] says that this ends the run.
     Reset,
+    /// The guest has said that its system has failed, and [`Config::on_panic`] says that this ends the run.
+    Panicked,
     /// The processor cannot continue.
     Stopped(Report),
     /// The guest has halted with interrupts disabled, and [`Config::ends_when_stuck`] says that this ends the
@@ -200,6 +204,8 @@ pub struct Vm {
     /// Whether the guest has switched it off, and that does not end the run.
     is_off: bool,
     giving_up: GivingUp,
+    /// What the guest has said of its system's failure, until it is told outside.
+    failure: Option<GuestFailure>,
     pub(crate) debugging: Debugging,
     /// A run that is being repeated: its inputs, including the answers of the drives.
     replay: Option<Replay>,
@@ -209,6 +215,10 @@ pub struct Vm {
     recording: Option<Vec<StampedInput>>,
     /// The file of inputs, if they are kept in a file.
     recorder: Option<RecordingWriter>,
+    /// The last seconds of the run, if they are kept.
+    flight: Option<Flight>,
+    /// Requests to drives that were made before, and whose answers a replay brings; by device and tag.
+    asked: Vec<(DeviceId, u64)>,
     /// The event log.
     event_log: Option<EventLog>,
     /// Samples of what it executes, if they are taken.
@@ -302,11 +312,14 @@ impl Vm {
             stats: Stats::default(),
             is_off: false,
             giving_up: GivingUp::default(),
+            failure: None,
             debugging: Debugging::default(),
             replay: None,
             goes_back: false,
             recording: None,
             recorder: None,
+            flight: None,
+            asked: Vec::new(),
             event_log: None,
             profile: None,
             system_calls: None,
@@ -332,6 +345,7 @@ impl Vm {
         Stats {
             instructions: self.cpu.instructions,
             virtual_time: self.now(),
+            kept: self.kept_last(),
             engine: self.engine.counters(),
             engine_nanos: self.engine.times(),
             drives: self
@@ -443,7 +457,7 @@ impl Vm {
 
     /// Returns whether inputs are kept, so that the run can be repeated from them.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.recording.is_some() || self.recorder.is_some()
+        self.recording.is_some() || self.recorder.is_some() || self.flight.is_some()
     }
 
     /// Returns whether the run is recorded or its events are logged.
@@ -519,13 +533,16 @@ impl Vm {
     /// Accepts an input. Everything that is not determined passes here.
     fn take_input(&mut self, input: Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
-        if self.recording.is_some() || self.recorder.is_some() {
+        if self.is_recorded() {
             let stamped = StampedInput { instructions, time, input: input.clone() };
             if let Some(recorder) = &mut self.recorder {
                 recorder.write(&stamped);
             }
             if let Some(recording) = &mut self.recording {
-                recording.push(stamped);
+                recording.push(stamped.clone());
+            }
+            if let Some(flight) = &mut self.flight {
+                flight.note(stamped);
             }
         }
         self.tell_log(&LoggedEvent::Input(&input));
@@ -562,6 +579,7 @@ impl Vm {
             }
             Input::Reset => self.board.press_reset(),
             Input::Nmi => self.board.press_nmi(),
+            Input::Checkpoint => self.cpu.translation_changed(),
             Input::Quit => return Some(Ending::Quit),
         }
         None
@@ -612,6 +630,7 @@ impl Vm {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
                 }
+                Output::Failed(failure) => ending = self.hear_of(failure).or(ending),
                 Output::PowerOff => {
                     info!("the guest has switched the machine off");
                     if self.config.stays_when_off {

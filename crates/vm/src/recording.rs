@@ -1,22 +1,33 @@
-//! A run in a file: the machine as it was switched on, and all inputs with the points at which they came in.
+//! A run in a file: the machine at the beginning, and all inputs with the points at which they came in.
 //!
-//! The file is a sequence of CBOR items (RFC 8742): a header with [`FORMAT`], the version, the [`Config`] and
-//! the [`Software`]; the inputs; and a mark for the end, without which the run was cut off. So it contains
-//! everything that a replay needs, including the kernel and the data that were read from disks.
+//! The file is a sequence of CBOR items (RFC 8742): a header with [`FORMAT`], the version and the machine; the
+//! inputs; and a mark for the end, without which the run was cut off. So it contains everything that a replay
+//! needs, including the kernel and the data that were read from disks.
+//!
+//! In version 1 the machine is a [`Config`] and the [`Software`] with which it is switched on. In version 2 it is
+//! a [`SavedMachine`] in the middle of a run, and the contents of its memory come before the inputs.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufWriter, Read, Seek, SeekFrom, Write};
 
 use ring3_core::input::StampedInput;
+use ring3_core::memory::MemoryCopy;
 use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteBuf, Bytes};
 use thiserror::Error;
 
 use crate::config::{Config, Software};
+use crate::engines::EngineMaker;
+use crate::machine::{SavedMachine, Vm, VmError};
 
 /// The first field of the header.
 pub const FORMAT: &str = "ring3 recording";
-/// The version that is written, and the newest that is read.
-pub const VERSION: u32 = 1;
+/// The newest version.
+pub const VERSION: u32 = 2;
+/// The version of recordings that begin when the machine is switched on.
+const FROM_POWER_ON: u32 = 1;
+/// Upper bound of the bytes of a part of memory.
+const PART_MAX: usize = 1 << 20;
 
 /// The reasons why a run cannot be recorded, or not be repeated from its recording.
 #[derive(Debug, Error)]
@@ -49,8 +60,8 @@ struct Header<M> {
     machine: M,
 }
 
-/// The machine, by value or by reference.
-#[derive(Serialize, Deserialize)]
+/// A machine that is switched on, by value or by reference.
+#[derive(Debug, Serialize, Deserialize)]
 struct Machine<C, S> {
     config: C,
     software: S,
@@ -58,9 +69,22 @@ struct Machine<C, S> {
 
 /// The items that follow the header.
 #[derive(Serialize, Deserialize)]
-enum Item<I> {
+enum Item<I, B> {
     Input(I),
     End,
+    /// Bytes of memory from this place on.
+    Memory(u64, B),
+    /// Memory is complete, and the run begins.
+    Begin,
+}
+
+/// The machine at the beginning of a recording.
+#[derive(Debug)]
+enum Beginning {
+    /// It is switched on.
+    PowerOn(Box<Machine<Config, Software>>),
+    /// It goes on, with the contents of memory that follow.
+    Moment(Box<SavedMachine>),
 }
 
 /// Writes a recording.
@@ -84,11 +108,39 @@ impl RecordingWriter {
         software: &Software,
     ) -> Result<RecordingWriter, RecordingError> {
         let mut writer = RecordingWriter { out: BufWriter::new(Box::new(out)), error: None };
-        let machine = Machine { config, software };
-        writer.item(&Header { format: FORMAT.to_owned(), version: VERSION, machine });
-        match writer.error.take() {
-            Some(error) => Err(RecordingError::Write(error)),
-            None => Ok(writer),
+        writer.header(FROM_POWER_ON, Machine { config, software });
+        writer.take_error().map_or(Ok(writer), Err)
+    }
+
+    /// Returns a recording of a machine that goes on from `machine`, with these contents of memory.
+    pub(crate) fn of_moment(
+        out: Box<dyn Write>,
+        machine: &SavedMachine,
+        memory: &MemoryCopy,
+    ) -> Result<RecordingWriter, RecordingError> {
+        let mut writer = RecordingWriter { out: BufWriter::new(out), error: None };
+        writer.header(VERSION, machine);
+        let (mut start, mut part) = (0, Vec::with_capacity(PART_MAX));
+        for (place, page) in memory.pages() {
+            if place != start + part.len() as u64 || part.len() + page.len() > PART_MAX {
+                writer.memory(start, &part);
+                part.clear();
+                start = place;
+            }
+            part.extend_from_slice(page);
+        }
+        writer.memory(start, &part);
+        writer.item(&Item::<StampedInput, ByteBuf>::Begin);
+        writer.take_error().map_or(Ok(writer), Err)
+    }
+
+    fn header(&mut self, version: u32, machine: impl Serialize) {
+        self.item(&Header { format: FORMAT.to_owned(), version, machine });
+    }
+
+    fn memory(&mut self, start: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.item(&Item::<StampedInput, &Bytes>::Memory(start, Bytes::new(bytes)));
         }
     }
 
@@ -105,7 +157,7 @@ impl RecordingWriter {
 
     /// Adds an input. [`RecordingWriter::take_error`] returns an error.
     pub(crate) fn write(&mut self, input: &StampedInput) {
-        self.item(&Item::Input(input));
+        self.item(&Item::<_, ByteBuf>::Input(input));
     }
 
     /// Takes the error.
@@ -115,7 +167,7 @@ impl RecordingWriter {
 
     /// Notes that the run has ended.
     pub(crate) fn finish(mut self) -> Result<(), RecordingError> {
-        self.item(&Item::<StampedInput>::End);
+        self.item(&Item::<StampedInput, ByteBuf>::End);
         match self.error.take() {
             Some(error) => Err(RecordingError::Write(error)),
             None => self.out.flush().map_err(RecordingError::Write),
@@ -153,14 +205,13 @@ impl Read for Counted {
 /// off it returns [`RecordingError::CutOff`].
 pub struct Recording {
     source: Counted,
-    config: Config,
-    software: Software,
+    beginning: Beginning,
     ended: bool,
 }
 
 impl Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recording").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Recording").field("beginning", &self.beginning).finish_non_exhaustive()
     }
 }
 
@@ -181,20 +232,65 @@ impl Recording {
         if header.version > VERSION {
             return Err(RecordingError::TooNew(header.version));
         }
-        let machine = header.machine.deserialized();
-        let Machine { config, software } =
-            machine.map_err(|error| RecordingError::Damaged(error.to_string()))?;
-        Ok(Recording { source, config, software, ended: false })
+        let beginning = if header.version == FROM_POWER_ON {
+            header.machine.deserialized().map(Box::new).map(Beginning::PowerOn)
+        } else {
+            header.machine.deserialized().map(Box::new).map(Beginning::Moment)
+        };
+        let beginning = beginning.map_err(|error| RecordingError::Damaged(error.to_string()))?;
+        Ok(Recording { source, beginning, ended: false })
     }
 
     /// Returns the configuration of the machine.
     pub fn config(&self) -> &Config {
-        &self.config
+        match &self.beginning {
+            Beginning::PowerOn(machine) => &machine.config,
+            Beginning::Moment(machine) => machine.config(),
+        }
     }
 
-    /// Returns the software with which it was switched on.
+    /// Returns the software with which it starts when it is switched on.
     pub fn software(&self) -> &Software {
-        &self.software
+        match &self.beginning {
+            Beginning::PowerOn(machine) => &machine.software,
+            Beginning::Moment(machine) => machine.software(),
+        }
+    }
+
+    /// Makes the machine as it was at the beginning, to be run by `engine`. This must come before the first input
+    /// is read.
+    pub fn machine(&mut self, engine: impl EngineMaker) -> Result<Vm, VmError> {
+        let mut vm = match &self.beginning {
+            Beginning::PowerOn(machine) => {
+                let Machine { config, software } = &**machine;
+                return Vm::with_engine(config.clone(), software.clone(), engine);
+            }
+            Beginning::Moment(machine) => Vm::restore(machine, engine)?,
+        };
+        vm.fill_memory(|memory| self.fill(memory))?;
+        Ok(vm)
+    }
+
+    /// Fills `memory`, which is all zero, with its contents at the beginning.
+    fn fill(&mut self, memory: &mut [u8]) -> Result<(), RecordingError> {
+        loop {
+            match self.item()? {
+                Item::Memory(start, bytes) => {
+                    let start = usize::try_from(start).ok();
+                    let range =
+                        start.and_then(|start| Some(start..start.checked_add(bytes.len())?));
+                    let there = range.and_then(|range| memory.get_mut(range));
+                    let there = there.ok_or_else(|| {
+                        RecordingError::Damaged("it has contents where no memory is".to_owned())
+                    })?;
+                    there.copy_from_slice(&bytes);
+                }
+                Item::Begin => return Ok(()),
+                Item::Input(_) | Item::End => {
+                    return Err(RecordingError::Damaged("it has no memory".to_owned()));
+                }
+            }
+        }
     }
 
     /// Returns the place in the file of the next input.
@@ -208,7 +304,7 @@ impl Recording {
         self.source.go_to(position).map_err(RecordingError::Read)
     }
 
-    fn item(&mut self) -> Result<Item<StampedInput>, RecordingError> {
+    fn item(&mut self) -> Result<Item<StampedInput, ByteBuf>, RecordingError> {
         if self.source.source.fill_buf().map_err(RecordingError::Read)?.is_empty() {
             return Err(RecordingError::CutOff);
         }
@@ -234,6 +330,10 @@ impl Iterator for Recording {
         match item {
             Ok(Item::Input(input)) => Some(Ok(input)),
             Ok(Item::End) => None,
+            Ok(Item::Memory(..) | Item::Begin) => {
+                let reason = "it has memory in the middle of the run".to_owned();
+                Some(Err(RecordingError::Damaged(reason)))
+            }
             Err(error) => Some(Err(error)),
         }
     }
@@ -342,7 +442,8 @@ mod tests {
             read(&bytes).unwrap_err()
         };
         assert!(matches!(header("other", 1), RecordingError::NotARecording));
-        assert!(matches!(header(FORMAT, 2), RecordingError::TooNew(2)));
+        assert!(matches!(header(FORMAT, 2), RecordingError::Damaged(_)));
+        assert!(matches!(header(FORMAT, 3), RecordingError::TooNew(3)));
         assert!(matches!(header(FORMAT, 1), RecordingError::Damaged(_)));
     }
 }

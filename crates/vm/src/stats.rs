@@ -9,6 +9,7 @@ use ring3_core::device::DeviceId;
 use ring3_x86::engine::Exit;
 
 use crate::drives::Counts;
+use crate::machine::flight::Kept;
 use crate::networks::CardCounts;
 
 /// One call of a device in this many is timed, and counts for all: two looks at the host's clock would take
@@ -47,6 +48,8 @@ pub struct Stats {
     pub exits: Exits,
     /// What a replay for a debugger does to go back.
     pub travel: Travel,
+    /// The memory that the last seconds of the run take, if they are kept.
+    pub kept: Option<Kept>,
     /// The engine's own counters.
     pub engine: Vec<(&'static str, u64)>,
     /// The names of the drives, and what they have done.
@@ -267,7 +270,16 @@ impl Display for Stats {
             ("instructions repeated after them", repeated),
         ];
         let travel = travel.iter().filter(|_| checkpoints > 0);
-        let lines = lines.iter().chain(travel).chain(&self.engine);
+        let kept = self.kept.map(|kept| {
+            [
+                ("checkpoints for the last seconds", kept.taken),
+                ("checkpoints kept", kept.checkpoints),
+                ("bytes of memory kept in them", kept.memory_bytes),
+                ("bytes of inputs kept", kept.input_bytes),
+                ("bytes of inputs kept at most", kept.most_input_bytes),
+            ]
+        });
+        let lines = lines.iter().chain(travel).chain(kept.iter().flatten()).chain(&self.engine);
         let lines = lines.map(|(name, count)| format!("{count:>14} {name}"));
         let lines: Vec<_> = lines.chain(self.of_parts()).chain(self.shares()).collect();
         write!(f, "{}", lines.join("\n"))

@@ -4,7 +4,9 @@ use crate::args::{self, Vga};
 use crate::board::{BadProperties, GenerationId};
 
 use super::properties::unknown;
-use super::{Properties, Reason, Translation, characters, drives, network, reason, served, set};
+use super::{
+    Properties, Reason, Translation, characters, drives, machine, network, reason, served, set,
+};
 
 /// What happens to a device. The function for a known device gets the driver's name and the properties.
 #[derive(Clone, Copy)]
@@ -78,6 +80,7 @@ pub(super) const DEVICES: &[Device] = &[
     taken("pc-testdev", "ISA", "devices for tests of virtual machines", |all, _, _| {
         set(&mut all.run.board.test_device, true)
     }),
+    taken("pvpanic", "ISA", "port by which a failed system says so", machine::pvpanic),
     taken("vmgenid", "", "VM generation ID", generation_id),
     taken("VGA", "PCI", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     taken("isa-vga", "ISA", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
@@ -95,7 +98,7 @@ pub(super) const DEVICES: &[Device] = &[
     warned("virtio-keyboard*", "the keyboard is on PS/2"),
     warned("virtio-mouse*", "the mouse is on PS/2"),
     warned("virtio-tablet*", "the mouse is on PS/2"),
-    warned("pvpanic*", "panics of the guest are not reported"),
+    warned("pvpanic-pci", "give -device pvpanic, by which panics of the guest are reported"),
     warned("vmcoreinfo", "memory is not dumped"),
     warned("isa-parallel", "there is no parallel port"),
     warned("vmport", "the guest does not see VMware's interface"),

@@ -3,7 +3,9 @@
 use ring3_gdb::{BadPlace, Place};
 
 use crate::args::{Engine, MemorySize, RepetitionArguments};
+use crate::board::OnPanic;
 use crate::rtc::RtcBase;
+use crate::status::Status;
 
 use super::properties::{switch, unknown};
 use super::{Properties, Reason, Translation, reason, set};
@@ -232,9 +234,60 @@ pub(super) fn action(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("reboot", "reset") => set(&mut all.run.no_reboot, false),
         ("shutdown", "pause") => set(&mut all.run.no_shutdown, true),
         ("shutdown", "poweroff") => set(&mut all.run.no_shutdown, false),
-        ("panic" | "watchdog", _) => Ok(()),
+        ("panic", action) => set(&mut all.on_panic, Some(panic_action(action)?)),
+        ("watchdog", _) => Ok(()),
         _ => unknown(key, "reboot=reset|shutdown, shutdown=poweroff|pause, panic and watchdog"),
     })
+}
+
+/// What QEMU does when the guest says that its system has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PanicAction {
+    None,
+    Pause,
+    Shutdown,
+    ExitFailure,
+}
+
+fn panic_action(name: &str) -> Result<PanicAction, Reason> {
+    Ok(match name {
+        "none" => PanicAction::None,
+        "pause" => PanicAction::Pause,
+        "shutdown" => PanicAction::Shutdown,
+        "exit-failure" => PanicAction::ExitFailure,
+        _ => return reason("panic must be none, pause, shutdown or exit-failure"),
+    })
+}
+
+/// `-device pvpanic`.
+pub(super) fn pvpanic(
+    all: &mut Translation,
+    _: &str,
+    properties: &mut Properties,
+) -> Result<(), Reason> {
+    properties.for_each(|key, value| match key {
+        "ioport" if !matches!(value, "0x505" | "1285") => {
+            reason("the port is 0x505: leave ioport out")
+        }
+        "ioport" | "events" | "id" => Ok(()),
+        _ => unknown(key, "ioport and events"),
+    })?;
+    set(&mut all.has_pvpanic, true)
+}
+
+/// Decides what happens when the guest's system fails, which depends on several options.
+pub(super) fn finish_panic(all: &mut Translation) {
+    if !all.has_pvpanic {
+        return;
+    }
+    let action = all.on_panic.unwrap_or(PanicAction::Shutdown);
+    all.run.board.on_panic = Some(match action {
+        PanicAction::None => OnPanic::Continue,
+        PanicAction::Pause => OnPanic::Pause,
+        PanicAction::Shutdown | PanicAction::ExitFailure => OnPanic::End,
+    });
+    let is_failure = action == PanicAction::ExitFailure;
+    all.run.qemu.status_of_panic = Some(if is_failure { Status::HostError } else { Status::Ended });
 }
 
 /// `-overcommit`.

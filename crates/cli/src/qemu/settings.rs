@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::status::Status;
+
 /// The settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QemuSettings {
@@ -22,6 +24,8 @@ pub(crate) struct QemuSettings {
     pub(crate) monitors: Vec<Monitor>,
     /// Whether one of them is there only because of `-nographic`, on standard input and output.
     pub(crate) has_implied_monitor: bool,
+    /// The exit status, if the guest's system fails and that ends the run; None for the one of `ring3 run`.
+    pub(crate) status_of_panic: Option<Status>,
 }
 
 /// A character device: a stream of bytes to and from a place on the host.

@@ -7,6 +7,7 @@ use ring3_vm::{NicModel, VirtioNic};
 use super::settings::{Address, Mode, Monitor, Place, SocketPlace};
 use super::*;
 use crate::args::Engine;
+use crate::board::OnPanic;
 use crate::drives::{BootOptions, DriveProperties, Interface};
 use crate::nics::CardProperties;
 use crate::nics::backend::Behind;
@@ -160,6 +161,22 @@ fn a_test_kernel_that_exits() {
     assert_eq!(names, ["opt/a", "c"]);
     assert!(!self::run("-machine pc,hpet=off").board.hpet);
     assert!(self::run("-machine pc,hpet=on").board.hpet);
+}
+
+#[test]
+fn panics_have_the_device_and_the_action() {
+    let panic = |arguments: &str| {
+        let run = run(arguments);
+        (run.board.on_panic, run.qemu.status_of_panic)
+    };
+    assert_eq!(panic("-action panic=pause"), (None, None));
+    let end = (Some(OnPanic::End), Some(Status::Ended));
+    assert_eq!(panic("-device pvpanic"), end);
+    assert_eq!(panic("-device pvpanic,ioport=0x505,events=1 -action panic=shutdown"), end);
+    let failure = (Some(OnPanic::End), Some(Status::HostError));
+    assert_eq!(panic("-action panic=exit-failure -device pvpanic"), failure);
+    assert_eq!(panic("-device pvpanic -action panic=none").0, Some(OnPanic::Continue));
+    assert_eq!(panic("-device pvpanic -action reboot=reset,panic=pause").0, Some(OnPanic::Pause));
 }
 
 #[test]
@@ -323,6 +340,8 @@ fn unsupported_options_are_refused_by_name() {
         ("-device e1000e", "there is no such network card"),
         ("-device nothing", "there is no such device"),
         ("-device isa-debug-exit,iobase=x", "an I/O port"),
+        ("-device pvpanic,ioport=0x506", "0x505"),
+        ("-action panic=weep", "exit-failure"),
         ("-name a,b=c", "no property b"),
         ("-uuid 1-2", "a UUID looks like"),
         ("-rtc base=tomorrow", "base=utc"),

@@ -9,7 +9,7 @@ use crate::support::{Directory, ring3, system_program, wait_until};
 use crate::tern::has_tern;
 
 /// Starts the replay of `recording` that waits for a debugger at the socket `gdb` of `directory`.
-fn replay(directory: &Directory, engine: &str, more: &[&str]) -> Child {
+pub(crate) fn replay(directory: &Directory, engine: &str, more: &[&str]) -> Child {
     let mut replay = ring3();
     replay.args(["run", "--serial", "null", "--stats", "--engine", engine, "--replay"]);
     replay.arg(directory.path("recording")).args(more);
@@ -22,7 +22,7 @@ fn replay(directory: &Directory, engine: &str, more: &[&str]) -> Child {
 
 /// Returns the number before `name` in the counters that a run has printed.
 #[track_caller]
-fn counter(stats: &str, name: &str) -> u64 {
+pub(crate) fn counter(stats: &str, name: &str) -> u64 {
     let line = stats.lines().find(|line| line.ends_with(name));
     let number = line.and_then(|line| line.split_whitespace().next());
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name}: {stats}"))
@@ -173,7 +173,7 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
 }
 
 /// Executes the commands of a script in gdb, without a file, and returns what it says.
-fn gdb(directory: &Directory, script: &[&str]) -> String {
+pub(crate) fn gdb(directory: &Directory, script: &[&str]) -> String {
     let mut gdb: Command = system_program("gdb");
     gdb.args(["-nx", "-batch", "-ex", "set pagination off", "-ex", "set architecture i386", "-ex"]);
     gdb.arg(format!("target remote {}", directory.path("gdb").display()));

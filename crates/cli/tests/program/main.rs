@@ -16,6 +16,7 @@ mod encrypted;
 mod errors;
 mod firmware;
 mod first_mistakes;
+mod flight;
 mod for_64_bits;
 mod full_disk;
 mod gdb;

@@ -47,6 +47,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "fw_cfg",
     "pci_hotplug",
     "vmgenid",
+    "pvpanic",
     "virtio-blk0",
     "virtio-blk1",
     "virtio-blk2",
@@ -72,7 +73,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 50;
+    pub const COUNT: usize = 51;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -112,6 +113,8 @@ impl DeviceId {
     pub const PCI_HOTPLUG: DeviceId = DeviceId::known("pci_hotplug");
     /// The VM generation ID.
     pub const VMGENID: DeviceId = DeviceId::known("vmgenid");
+    /// The port by which the guest says that its system has failed.
+    pub const PVPANIC: DeviceId = DeviceId::known("pvpanic");
     /// The virtio disks.
     pub const VIRTIO_BLK: [DeviceId; 16] = DeviceId::row("virtio-blk0");
     /// The I/O APIC.

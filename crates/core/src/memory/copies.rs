@@ -30,6 +30,37 @@ impl MemoryCopy {
         let pages = groups.flat_map(|group| group.iter().flatten());
         pages.filter(|page| Arc::strong_count(page) == 1).count() as u64 * PAGE_SIZE
     }
+
+    /// Returns the bytes of contents that `other` does not share.
+    pub fn bytes_beside(&self, other: &MemoryCopy) -> u64 {
+        let mut pages = 0;
+        for (number, group) in self.groups.iter().enumerate() {
+            let beside = other.groups.get(number);
+            if beside.is_some_and(|beside| Arc::ptr_eq(group, beside)) {
+                continue;
+            }
+            let beside = |index: usize| beside?.get(index)?.as_ref();
+            let is_own = |(index, page): (usize, &Option<Arc<[u8; PAGE]>>)| {
+                let page = page.as_ref()?;
+                let shares = beside(index).is_some_and(|other| Arc::ptr_eq(page, other));
+                (!shares).then_some(())
+            };
+            pages += group.iter().enumerate().filter_map(is_own).count() as u64;
+        }
+        pages * PAGE_SIZE
+    }
+
+    /// Returns the bytes of contents, with those that other copies share.
+    pub fn bytes(&self) -> u64 {
+        self.pages().count() as u64 * PAGE_SIZE
+    }
+
+    /// Returns the pages that are not all zero, each with the place of its first byte.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, &[u8; PAGE])> {
+        let all = self.groups.iter().flat_map(|group| group.iter());
+        let places = (0..).step_by(PAGE);
+        places.zip(all).filter_map(|(place, page)| Some((place, &**page.as_ref()?)))
+    }
 }
 
 /// Returns the bytes of a page.
@@ -131,8 +162,12 @@ mod tests {
         assert_eq!((first.bytes_alone(), second.bytes_alone()), (0x2000, 0x2000));
         let third = memory.copy(Some(&second));
         assert_eq!((second.bytes_alone(), third.bytes_alone()), (0, 0));
+        let beside = [second.bytes_beside(&first), third.bytes_beside(&second)];
+        assert_eq!((beside, first.bytes(), second.bytes()), ([0x2000, 0], 0x4000, 0x4000));
         drop((first, second));
         assert_eq!(third.bytes_alone(), 0x4000);
+        let pages: Vec<_> = third.pages().map(|(place, page)| (place, page[0])).collect();
+        assert_eq!(pages, [(0x1000, 1), (0x2000, 2), (0x4000, 1), (0x8000, 3)]);
     }
 
     #[test]

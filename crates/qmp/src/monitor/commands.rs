@@ -157,6 +157,16 @@ const COMMANDS: &[Command] = &[
     ),
     command("print|p", "/format expression", "compute", memory::print),
     command("quit|q", "", "end the machine", |machine, _| quiet(machine, "quit", json!({}))),
+    command(
+        "record_save",
+        "[filename]",
+        "write the last seconds of the run as a recording",
+        |machine, arguments| match arguments {
+            [] => quiet(machine, "record-save", json!({})),
+            [file] => quiet(machine, "record-save", json!({"file": file})),
+            _ => Err(usage("record_save [filename]")),
+        },
+    ),
     command("savevm", "filename", "save the machine in a file", |machine, arguments| {
         let [file] = exactly(arguments)?;
         quiet(machine, "snapshot-save", json!({"file": file}))

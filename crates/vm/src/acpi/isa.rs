@@ -8,6 +8,7 @@ use acpi_tables::aml::{BufferData, Device, EISAName, Name, Path};
 use ring3_devices::debug_ports::DEBUG_CONSOLE_PORT;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::hpet;
+use ring3_devices::pvpanic;
 use ring3_devices::uart16550::{COM_PORTS, ComPort};
 
 use super::dsdt::{Encoded, encoded};
@@ -36,6 +37,9 @@ pub(super) fn devices(config: &Config) -> Vec<Encoded> {
         let resources = Resources::new().memory(hpet::ADDRESS as u32, hpet::SIZE as u32);
         all.push(device("HPET", "PNP0103", resources));
     }
+    if config.on_panic.is_some() {
+        all.push(pvpanic());
+    }
     if config.diskettes.iter().any(Option::is_some) {
         all.push(diskette_controller(config.diskettes.map(|drive| drive.map(|drive| drive.kind))));
     }
@@ -58,6 +62,16 @@ fn fw_cfg() -> Encoded {
     let status = Name::new(Path::new("_STA"), &HIDDEN);
     let resources = Resources::new().ports(0x510, 12).named();
     encoded(&Device::new(Path::new("FWCF"), vec![&hardware_id, &status, &resources]))
+}
+
+/// The device by which the guest says that its system has failed, as QEMU describes it.
+fn pvpanic() -> Encoded {
+    /// Present, enabled, for people to see, and working (ACPI 6.5, 6.3.7).
+    const PRESENT: u8 = 0x0f;
+    let hardware_id = Name::new(Path::new("_HID"), &pvpanic::ACPI_ID);
+    let status = Name::new(Path::new("_STA"), &PRESENT);
+    let resources = Resources::new().ports(pvpanic::PORT, 1).named();
+    encoded(&Device::new(Path::new("PEVT"), vec![&hardware_id, &status, &resources]))
 }
 
 /// The diskette controller, and the drives that it has (ACPI 6.5, 9.8.1).
@@ -146,7 +160,7 @@ impl Resources {
 mod tests {
     use super::super::bytes;
     use super::*;
-    use crate::config::DisketteDrive;
+    use crate::config::{DisketteDrive, OnPanic};
     use ring3_x86::cpuid::Model;
 
     fn described(config: &Config) -> Vec<u8> {
@@ -178,6 +192,14 @@ mod tests {
         ];
         for config in without {
             assert!(!has(&described(&config), b"HPET"));
+        }
+    }
+
+    #[test]
+    fn a_guest_can_say_that_it_has_failed_where_that_is_asked_for() {
+        for on_panic in [None, Some(OnPanic::Continue)] {
+            let aml = described(&Config { on_panic, ..Config::default() });
+            assert_eq!(has(&aml, b"QEMU0001\0"), on_panic.is_some());
         }
     }
 

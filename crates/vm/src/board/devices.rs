@@ -22,6 +22,7 @@ use ring3_devices::pci_hotplug::PciHotplug;
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
+use ring3_devices::pvpanic::Pvpanic;
 use ring3_devices::rtc::Rtc;
 use ring3_devices::test_device::TestDevice;
 use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
@@ -181,6 +182,9 @@ impl Board {
             let vmgenid = Vmgenid::new(number);
             let ports = vmgenid.ports();
             board.attach(vmgenid, &ports)?;
+        }
+        if config.on_panic.is_some() {
+            board.attach(Pvpanic, &Pvpanic.ports())?;
         }
         for (place, card) in cards::all(config) {
             board.put_card(place, card);

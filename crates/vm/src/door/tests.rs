@@ -71,16 +71,16 @@ fn a_subscriber_that_hears_of_a_stop_finds_the_machine_stopped() {
     let (sender, mut door) = door();
     let mut events = sender.control().subscribe();
     let listener = std::thread::spawn(move || events.next().map(|_| sender.status()));
-    door.stop();
+    door.stop(Status::Stopped);
     assert_eq!(listener.join().unwrap(), Some(Status::Stopped));
     door.resume();
     door.pause();
     assert_eq!(door.shared.lock().status, Status::Paused);
-    door.stop();
+    door.stop(Status::Stopped);
     assert_eq!(door.shared.lock().status, Status::Stopped);
     door.resume();
     door.switch_off();
-    door.stop();
+    door.stop(Status::Stopped);
     assert_eq!(door.shared.lock().status, Status::Off);
 }
 

@@ -119,6 +119,7 @@ impl Vm {
         if self.has_due_timer() {
             return Ok(None);
         }
+        self.keep_checkpoint();
         if self.answer_requests(door) {
             *run = Deterministic::default();
         }

@@ -3,14 +3,17 @@
 //! * guests that have halted with interrupts disabled, so that only a reset or an NMI can wake them up;
 //! * guests for 64-bit processors, which halt, or fault, soon after they have looked for long mode;
 //! * firmware that has found nothing to boot;
+//! * systems that say that they have failed;
 //! * resets and triple faults without end.
 
 use std::time::{Duration, Instant};
 
+use ring3_core::device::GuestFailure;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
 use tracing::{info, warn};
 
+use crate::config::OnPanic;
 use crate::kernel_file::FOR_64_BITS;
 use crate::machine::session::Session;
 use crate::machine::{Ending, Report, Vm};
@@ -41,6 +44,8 @@ pub(super) struct GivingUp {
     told_nothing: bool,
     /// The number of resets at which it was reported that the guest is for 64-bit processors.
     told_64_bits: Option<u64>,
+    /// The number of resets at which it was reported that the guest's system has failed.
+    told_failure: Option<u64>,
     resets: Resets,
     /// CS and EIP of the triple fault that is about to reset the processor.
     fault: Option<(u16, u64)>,
@@ -180,6 +185,28 @@ impl Vm {
         None
     }
 
+    /// Notes that the guest has said that its system has failed. Returns the ending, if that ends the run.
+    pub(super) fn hear_of(&mut self, failure: GuestFailure) -> Option<Ending> {
+        let resets = Some(self.stats.resets);
+        if self.giving_up.told_failure != resets {
+            let instructions = self.cpu.instructions;
+            match failure {
+                GuestFailure::Panic => {
+                    warn!(
+                        "the guest's system has failed (panic), after {instructions} instructions"
+                    );
+                }
+                GuestFailure::CrashLoaded => {
+                    warn!("the guest's system has failed, and another kernel takes over");
+                }
+            }
+            self.giving_up.told_failure = resets;
+        }
+        self.failure = Some(failure);
+        let ends = failure == GuestFailure::Panic && self.config.on_panic == Some(OnPanic::End);
+        ends.then_some(Ending::Panicked)
+    }
+
     /// Returns the reason for ending the run at a triple fault.
     pub(super) fn triple_fault_reason(&self) -> String {
         let hint = self.hint_at_64_bits();
@@ -198,6 +225,11 @@ impl Vm {
     /// Notes that the processor has shut down. The chipset answers by resetting it.
     pub(super) fn note_triple_fault(&mut self) {
         self.giving_up.fault = Some((self.cpu.segment(sreg::CS).selector, self.cpu.ip));
+    }
+
+    /// Returns whether the processor has shut down and is about to be reset.
+    pub(super) fn has_faulted(&self) -> bool {
+        self.giving_up.fault.is_some()
     }
 
     /// Reports that the guest, or its processor alone, is about to be reset, unless this is one of very many

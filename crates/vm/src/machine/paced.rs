@@ -19,6 +19,7 @@ impl Vm {
         let mut pace = Pace::new(door.host_time(), self.cpu.instructions);
         let mut session = Session::default();
         loop {
+            self.keep_checkpoint();
             if self.answer_requests(door) {
                 pace = Pace::new(door.host_time(), self.cpu.instructions);
                 session = Session::default();

@@ -1,6 +1,7 @@
 //! Repeats a run from its inputs alone.
 
 use std::io;
+use std::mem;
 
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
@@ -178,8 +179,8 @@ fn answered(input: &Input) -> Option<(DeviceId, u64)> {
 struct Point {
     instructions: u64,
     time: Time,
-    /// Whether it was a look at the host's clock.
-    is_host_time: bool,
+    /// Whether a slice ended here: at a look at the host's clock, or a checkpoint.
+    ends_slice: bool,
     /// The device and request that it answered, if it was the answer of a drive.
     answered: Option<(DeviceId, u64)>,
     /// The number of instructions after which it was there.
@@ -192,7 +193,7 @@ impl From<&StampedInput> for Point {
         Point {
             instructions: stamped.instructions,
             time: stamped.time,
-            is_host_time: matches!(input, Input::HostTime { .. }),
+            ends_slice: matches!(input, Input::HostTime { .. } | Input::Checkpoint),
             answered: answered(input),
             taken_by: stamped.taken_by(),
         }
@@ -242,13 +243,23 @@ impl Vm {
 
     /// Makes `inputs` the inputs from now on, including the answers of drives.
     pub(super) fn begin_replay_of(&mut self, inputs: Inputs) {
-        self.replay =
-            Some(Replay { inputs, next: None, taken: 0, waiting: Vec::new(), error: None });
+        let waiting = mem::take(&mut self.asked);
+        self.replay = Some(Replay { inputs, next: None, taken: 0, waiting, error: None });
     }
 
-    /// Ends the replay when its inputs are used up: drives execute requests again.
+    /// Ends the replay when its inputs are used up: drives execute requests again. Another replay can continue
+    /// from here.
     pub(super) fn end_replay(&mut self) {
-        self.replay = None;
+        self.asked = self.replay.take().map(|replay| replay.waiting).unwrap_or_default();
+    }
+
+    /// Returns the requests to drives that were not answered yet, by device and tag.
+    pub(super) fn asked(&self) -> Vec<(DeviceId, u64)> {
+        match &self.replay {
+            Some(replay) => replay.waiting.clone(),
+            None if self.drives.are_waiting() => self.drives.asked(),
+            None => self.asked.clone(),
+        }
     }
 
     /// Repeats all inputs. Returns how the run ended, if one of them has ended it or it ended before.
@@ -278,7 +289,7 @@ impl Vm {
         }
         let taken = self.inputs_replayed();
         // A normal run looked at the host's clock at the end of each slice.
-        let is_slice_end = taken > 0 && point.is_host_time && !self.config.deterministic;
+        let is_slice_end = taken > 0 && point.ends_slice && !self.config.deterministic;
         // An answer that came at once is taken where the guest makes its request.
         let is_at_once = match (&self.replay, point.answered) {
             (Some(replay), Some(answer)) => !replay.waits_for(answer),

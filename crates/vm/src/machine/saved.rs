@@ -43,6 +43,10 @@ pub struct SavedMachine {
     /// Number of resets, on which the random seed of the next start depends.
     resets: u64,
     is_off: bool,
+    /// Requests to drives that were not answered, by device and tag. A machine with such can only repeat what a
+    /// recording says.
+    #[serde(default)]
+    asked: Vec<(DeviceId, u64)>,
 }
 
 /// What distinguishes a machine from others that continue from the same saved state.
@@ -79,6 +83,11 @@ impl SavedMachine {
     /// Returns the configuration of the machine.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the software that it starts after a reset.
+    pub(crate) fn software(&self) -> &Software {
+        &self.software
     }
 
     /// Takes out the kernel and its files, which may be large, for those who keep them elsewhere.
@@ -147,6 +156,7 @@ impl Vm {
             clock: self.clock.clone(),
             resets: self.stats.resets,
             is_off: self.is_off,
+            asked: self.asked(),
         }
     }
 
@@ -206,6 +216,7 @@ impl Vm {
         vm.show_clock();
         vm.stats.resets = saved.resets;
         vm.is_off = saved.is_off;
+        vm.asked.clone_from(&saved.asked);
         Ok(vm)
     }
 }

@@ -1,17 +1,22 @@
 //! The part of every run that deals with the world outside, in a normal and in a deterministic run.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ring3_core::clock::Time;
-use ring3_core::device::DeviceId;
+use ring3_core::device::{DeviceId, GuestFailure};
 use ring3_core::disk::{DiskError, DriveId};
 use ring3_core::input::{DeviceInput, Input};
 use tracing::{debug, trace, warn};
 
-use crate::control::{DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request};
+use crate::config::OnPanic;
+use crate::control::{
+    DriveInfo, Event, KeepError, Keeper, LinkError, MediumHeld, Moment, Request, Status,
+};
 use crate::debug::Stop;
 use crate::door::Door;
 use crate::drives::{Action, Drive, DriveFailure, Empty, LimitError, Limits, ResizeError};
+use crate::machine::flight::{KeepLastError, KeptLast, Occasion};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
 use crate::stats::Stats;
@@ -46,10 +51,14 @@ impl Vm {
             self.run_deterministically(door, console)
         } else {
             self.drives.answer_at(door.sender());
-            let ended = self.run_paced(door, console);
-            self.wait_for_drives(door);
-            ended
+            self.run_paced(door, console)
         };
+        if let Ok(Ending::Stopped(_) | Ending::Stuck(_) | Ending::For64Bits) = &ended {
+            self.write_last_for(&Occasion::Stopped);
+        }
+        if !self.config.deterministic {
+            self.wait_for_drives(door);
+        }
         let ended = ended.and_then(|ending| {
             self.finish(&ending, console)?;
             Ok(ending)
@@ -100,6 +109,9 @@ impl Vm {
         console: &mut dyn Console,
     ) -> Result<Option<Ending>, VmError> {
         let resets = self.stats.resets;
+        if self.has_faulted() {
+            self.write_last_for(&Occasion::TripleFault);
+        }
         let ended = self.hand_out(console)?;
         self.stop_for_debugger(door);
         self.tell_of_cards(door);
@@ -113,7 +125,25 @@ impl Vm {
         if ended.is_none() && self.is_off && !door.is_off() {
             door.switch_off();
         }
+        self.tell_of_failure(door);
         Ok(ended)
+    }
+
+    /// Tells the subscribers that the guest's system has failed, if it has said so, and pauses where
+    /// [`Config::on_panic`](crate::Config::on_panic) says so.
+    fn tell_of_failure(&mut self, door: &mut Door) {
+        let Some(failure) = self.failure.take() else { return };
+        self.write_last_for(&Occasion::Panic);
+        let action = match failure {
+            GuestFailure::Panic => self.config.on_panic.unwrap_or(OnPanic::Continue),
+            GuestFailure::CrashLoaded => OnPanic::Continue,
+        };
+        let event = Event::GuestFailed(failure, action);
+        if action == OnPanic::Pause && !door.is_off() {
+            door.stop_at(&event, Status::Panicked);
+        } else {
+            door.tell(&event);
+        }
     }
 
     /// Sleeps until host time `until`, if it is given, or until there is an input, a drive's answer or a
@@ -144,8 +174,8 @@ impl Vm {
             _ if !self.takes_inputs() => false,
             Input::Device { device, .. } => self.board.takes_input(*device),
             Input::HostTime { .. } | Input::Plug { .. } | Input::Reset | Input::Nmi => true,
-            // It comes only where the guest has asked for it.
-            Input::HostClocks(_) => false,
+            // They come only where the guest, or the machine itself, has asked for them.
+            Input::HostClocks(_) | Input::Checkpoint => false,
         }
     }
 
@@ -219,6 +249,7 @@ impl Vm {
                     reply.answer(());
                 }
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
+                Request::KeepLast(file, reply) => reply.answer(self.keep_last_now(file)),
                 Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
                 Request::Load(loader, reply) => {
                     let loaded = self.load(door, loader);
@@ -260,6 +291,12 @@ impl Vm {
         Ok(())
     }
 
+    /// Writes the last seconds of the run, for somebody outside.
+    fn keep_last_now(&mut self, file: Option<PathBuf>) -> Result<KeptLast, KeepLastError> {
+        let kept = self.write_last(&Occasion::Asked(file))?;
+        kept.ok_or(KeepLastError::NotKept)
+    }
+
     /// Handles an operation that the host could not execute: tells the subscribers, and pauses if the
     /// policy says so.
     fn note_failure(&mut self, door: &mut Door, failure: DriveFailure) {
@@ -271,7 +308,7 @@ impl Vm {
             door.tell(&Event::DriveFailed(failure));
         }
         let Some(file) = stopped else { return };
-        door.stop();
+        door.stop(Status::Stopped);
         if !was_paused {
             let file = file.display();
             let why =

@@ -4,6 +4,7 @@ mod deterministic;
 mod drives;
 #[path = "../../tests/whole/support/file.rs"]
 mod file;
+mod flight;
 
 use std::thread;
 use std::time::Duration;

@@ -228,7 +228,7 @@ impl Vm {
     }
 
     /// Returns whether the two machines are equal.
-    fn is_same(&mut self, other: &mut Vm) -> bool {
+    pub(super) fn is_same(&mut self, other: &mut Vm) -> bool {
         self.save_processor() == other.save_processor()
             && self.board.save() == other.board.save()
             && self.clock == other.clock

@@ -14,9 +14,8 @@ use crate::support::{CONSOLE, LINUX, Until, debian, run_until};
 
 /// Returns a machine for the recording in `file`, and the recording.
 fn machine(file: &File, engine: EngineChoice) -> (Vm, Recording) {
-    let recording = Recording::read(io::Cursor::new(file.contents())).unwrap();
-    let (config, software) = (recording.config().clone(), recording.software().clone());
-    (Vm::with_engine(config, software, engine).unwrap(), recording)
+    let mut recording = Recording::read(io::Cursor::new(file.contents())).unwrap();
+    (recording.machine(engine).unwrap(), recording)
 }
 
 fn nobody() -> Until {

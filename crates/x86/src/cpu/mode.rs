@@ -222,7 +222,7 @@ impl Cpu {
     }
 
     /// Drops everything that was derived from the page tables.
-    pub(crate) fn translation_changed(&mut self) {
+    pub fn translation_changed(&mut self) {
         self.tlb.flush();
         self.invalidations.note_all();
         self.forget_jumps();

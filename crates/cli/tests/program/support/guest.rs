@@ -152,6 +152,11 @@ impl Guest {
         output.trim_end().to_owned()
     }
 
+    /// Returns all output of the guest so far.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
     /// Returns the number of the program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -50,9 +50,8 @@ fn recorded(deterministic: bool, code: &[u8], keys: &'static [u8]) -> (File, u64
 
 /// Returns the recording in `file`, and a machine of it.
 fn machine_of(file: &File, engine: EngineChoice) -> (Vm, Recording) {
-    let recording = Recording::read(io::Cursor::new(file.contents())).unwrap();
-    let (config, software) = (recording.config().clone(), recording.software().clone());
-    (Vm::with_engine(config, software, engine).unwrap(), recording)
+    let mut recording = Recording::read(io::Cursor::new(file.contents())).unwrap();
+    (recording.machine(engine).unwrap(), recording)
 }
 
 /// Returns the machine after `instructions` instructions of the run in `file`, repeated from the beginning.

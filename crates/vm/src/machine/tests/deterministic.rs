@@ -98,9 +98,8 @@ fn inputs_at_any_time_are_repeated_by_the_recording() {
 
     for engine in [EngineChoice::Interpreter, EngineChoice::Auto] {
         let bytes = file.contents();
-        let recording = crate::recording::Recording::read(io::Cursor::new(bytes)).unwrap();
-        let (config, software) = (recording.config().clone(), recording.software().clone());
-        let mut replayed = Vm::with_engine(config, software, engine).unwrap();
+        let mut recording = crate::recording::Recording::read(io::Cursor::new(bytes)).unwrap();
+        let mut replayed = recording.machine(engine).unwrap();
         let log_again = logged(&mut replayed, 20);
         let mut again = Sent::default();
         let ending = replayed.replay_from(recording, &mut again).unwrap();

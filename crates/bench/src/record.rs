@@ -1,0 +1,112 @@
+//! Measures what it costs to record a run, or to keep its last seconds.
+//!
+//! The same work is done in machines that differ in nothing else. A checkpoint for the last two seconds is taken 15 times
+//! as often as for the last 30, so its cost can be seen in work that takes seconds.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::data::Log;
+use super::peer::{Kind, MEMORY, PROMPT, Peer};
+use super::statistics::{SPREAD, Series, cell};
+use super::{BenchError, show};
+use crate::arguments::RecordArguments;
+
+/// A way to run a machine: its name, and its option, to which the name of a file may have to be added.
+const WAYS: [(&str, Option<&str>); 4] = [
+    ("alone", None),
+    ("last 2 s", Some("--record-last=2s,file=")),
+    ("last 30 s", Some("--record-last=30s,file=")),
+    ("all", Some("--record=")),
+];
+
+/// The work: its name, and a command. Each takes some seconds.
+const WORK: [(&str, &str); 4] = [
+    ("compute", "awk 'BEGIN { for (i = 0; i < 12000000; i++) s += i * i % 7; print s }'"),
+    (
+        "shell",
+        "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); case $i in *7) x=a;; *) y=$i;; esac; done",
+    ),
+    ("processes", "j=0; while [ $j -lt 1500 ]; do j=$((j+1)); cat < /dev/null; done"),
+    (
+        "disk",
+        "j=0; while [ $j -lt 12 ]; do j=$((j+1)); echo 3 > /proc/sys/vm/drop_caches; \
+         dd if=/dev/vda of=/dev/null bs=64k 2> /dev/null; done",
+    ),
+];
+
+/// The size of the disk in bytes.
+const DISK: usize = 64 << 20;
+
+/// The columns of a name, and of a figure without its spread.
+const NAME: usize = 12;
+const WIDE: usize = 10;
+
+/// Measures the machines in turns, and shows the medians.
+pub(super) fn measure(arguments: &RecordArguments) -> Result<(), BenchError> {
+    let settings = &arguments.settings;
+    // This is dropped after the machines, which have their files there.
+    let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
+    let disk = directory.path().join("disk");
+    let noise = (0..DISK as u32 / 4).flat_map(|word| word.wrapping_mul(0x9e37_79b1).to_le_bytes());
+    fs::write(&disk, noise.collect::<Vec<u8>>()).map_err(BenchError::Disk)?;
+    let kernel = settings.guest("linux-686/vmlinuz")?;
+    let initrd = settings.guest("suite.cpio.gz")?;
+    let mut peers = Vec::new();
+    for (number, (_, option)) in WAYS.into_iter().enumerate() {
+        let option = option.map(|option| {
+            let mut option = OsString::from(option);
+            option.push(directory.path().join(format!("recording{number}")));
+            option
+        });
+        let mut peer = boot(&kernel, &initrd, &disk, option)?;
+        peer.wait_for(PROMPT)?;
+        peer.work("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk")?;
+        peers.push(peer);
+    }
+    show(
+        "Processor time in seconds, and what recording adds to it (medians; ± half the distance between",
+    )?;
+    show("the quartiles).")?;
+    let names = WAYS.map(|(name, _)| format!("{name:>WIDE$}{:SPREAD$}", ""));
+    show(format!("{:<NAME$}{}", "", names.concat()).trim_end())?;
+    let mut log = Log::begin(settings)?;
+    for (name, command) in WORK {
+        let mut times: Vec<Series> = peers.iter().map(|_| Series::default()).collect();
+        for turn in 0..settings.runs {
+            for (peer, times) in peers.iter_mut().zip(&mut times) {
+                times.add(turn, peer.work(command)?.0);
+            }
+        }
+        let alone = times[0].clone();
+        let mut line = format!("{name:<NAME$}{}", cell(alone.figure(), WIDE, 2, ""));
+        for ((way, _), times) in WAYS.iter().zip(&times) {
+            log.add_series(way, name, "processor_seconds", times)?;
+        }
+        for times in &times[1..] {
+            line.push_str(&cell(times.ratio(&alone), WIDE, 3, "x"));
+        }
+        show(line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Boots a machine with a disk, and perhaps one more option.
+fn boot(
+    kernel: &Path,
+    initrd: &Path,
+    disk: &Path,
+    option: Option<OsString>,
+) -> Result<Peer, BenchError> {
+    let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
+    let mut command = Command::new(program);
+    command.args(["run", "--memory", MEMORY, "--vga", "none", "--append", "console=ttyS0"]);
+    let mut drive = OsString::from("if=virtio,format=raw,snapshot=on,file=");
+    drive.push(disk);
+    command.arg("--drive").arg(drive).args(option);
+    command.arg("--kernel").arg(kernel).arg("--initrd").arg(initrd);
+    Peer::start(Kind::Translator, command)
+}

@@ -1,0 +1,235 @@
+//! The last seconds of a run: what is written is repeated as it was, and takes bounded memory.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::debugger::{COUNTING, Quits, config};
+use super::file::File;
+use super::*;
+use crate::config::OnPanic;
+use crate::machine::flight::{Archive, KeepLastError, Kept, LastOptions, Occasion};
+use crate::recording::{Recording, RecordingError};
+
+/// Everything that was written, with the occasions.
+#[derive(Clone, Default)]
+struct Files(Rc<RefCell<Vec<(Occasion, File)>>>);
+
+impl Archive for Files {
+    fn put(
+        &mut self,
+        occasion: &Occasion,
+        write: &mut dyn FnMut(Box<dyn io::Write>) -> Result<(), RecordingError>,
+    ) -> Result<Option<PathBuf>, KeepLastError> {
+        let file = File::default();
+        write(Box::new(file.clone())).unwrap();
+        self.0.borrow_mut().push((occasion.clone(), file));
+        Ok(Some("file".into()))
+    }
+}
+
+const ENGINES: [EngineChoice; 2] = [EngineChoice::Interpreter, EngineChoice::Auto];
+
+fn machine(config: Config, code: &[u8], engine: EngineChoice) -> Vm {
+    let kernel = Kernel { image: kernel_of(code).into(), ..Kernel::default() };
+    Vm::with_engine(config, Software::Kernel(kernel), engine).unwrap()
+}
+
+/// Returns the recording in `file`, and a machine of it.
+fn machine_of(file: &File, engine: EngineChoice) -> (Vm, Recording) {
+    let mut recording = Recording::read(io::Cursor::new(file.contents())).unwrap();
+    (recording.machine(engine).unwrap(), recording)
+}
+
+/// Asserts that the recording in `file` leads to where `vm` stands, on both engines.
+#[track_caller]
+fn assert_leads_to(file: &File, vm: &mut Vm) {
+    for engine in ENGINES {
+        let (mut again, recording) = machine_of(file, engine);
+        let began = again.cpu.instructions;
+        assert!(began > 0 && began < vm.cpu.instructions, "it begins after {began}");
+        let ended = again.replay_from(recording, &mut Sent::default()).unwrap();
+        assert_eq!((ended, again.cpu.instructions), (Ending::Quit, vm.cpu.instructions));
+        assert_eq!(again.now(), vm.now());
+        assert!(again.is_same(vm), "it is another one");
+    }
+}
+
+/// Runs the counting guest, keeps its last seconds as `options` say, and writes them after a number of
+/// checkpoints, when the machine stands still. Returns what was written, and the machine.
+fn kept(
+    config: Config,
+    engine: EngineChoice,
+    options: LastOptions,
+    checkpoints: u64,
+) -> (File, Vm) {
+    let mut vm = machine(config, COUNTING, engine);
+    let files = Files::default();
+    vm.keep_last(options, Box::new(files.clone()));
+    // More often than users would want it.
+    vm.flight.as_mut().unwrap().nanos = options.time.as_nanos() as u64;
+    let (sender, mut door) = door();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let quits = Quits(sender);
+            let control = quits.0.control();
+            while control.stats().unwrap().kept.unwrap().taken < checkpoints {
+                thread::sleep(Duration::from_millis(1));
+            }
+            control.pause().unwrap();
+            let kept = control.keep_last(None).unwrap();
+            assert_eq!(kept.instructions.1, control.stats().unwrap().instructions);
+        });
+        assert_eq!(vm.run(&mut door, &mut Sent::default()).unwrap(), Ending::Quit);
+    });
+    let mut written = files.0.take();
+    assert_eq!(written.len(), 1);
+    (written.remove(0).1, vm)
+}
+
+#[test]
+fn the_last_seconds_are_repeated_as_they_were() {
+    for (deterministic, engine) in [false, true].into_iter().flat_map(|d| ENGINES.map(|e| (d, e))) {
+        let config = Config { deterministic, memory_bytes: 32 << 20, ..config() };
+        let time = Duration::from_millis(20);
+        let options = LastOptions { time, input_bytes: 1 << 30 };
+        let (file, mut vm) = kept(config, engine, options, 5);
+        assert_leads_to(&file, &mut vm);
+        let Kept { taken, checkpoints, memory_bytes, .. } = vm.stats().kept.unwrap();
+        assert!(taken >= 5 && checkpoints == 2, "{taken} taken, {checkpoints} kept");
+        // The counting guest changes a few pages between the two.
+        assert!((1..1 << 20).contains(&memory_bytes), "{memory_bytes} bytes");
+    }
+}
+
+#[test]
+fn inputs_take_no_more_memory_than_is_allowed() {
+    let config = Config { memory_bytes: 32 << 20, ..config() };
+    // Room for some hundred looks at the host's clock.
+    let options = LastOptions { time: Duration::from_secs(3600), input_bytes: 32 << 10 };
+    let (file, mut vm) = kept(config, EngineChoice::Auto, options, 8);
+    assert_leads_to(&file, &mut vm);
+    let kept = vm.stats().kept.unwrap();
+    assert!(kept.checkpoints <= 3, "{kept:?}");
+    assert!((16 << 10..=34 << 10).contains(&kept.most_input_bytes), "{kept:?}");
+}
+
+/// MOV ECX, n; LOOP to itself: takes some time. Then an IDT without entries, and UD2.
+#[rustfmt::skip]
+const TRIPLE_FAULT: &[u8] = &[
+    0xb9, 0x00, 0x00, 0x40, 0x00, 0xe2, 0xfe, // MOV ECX, 400000h; LOOP to itself
+    0x0f, 0x01, 0x1d, 0x20, 0x00, 0x10, 0x00, // LIDT [100020h]
+    0x0f, 0x0b, //                               UD2
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //             100020: an IDT of no bytes
+];
+
+/// The same loop; then it says at port 505h that it has failed, and halts for good.
+#[rustfmt::skip]
+const PANIC: &[u8] = &[
+    0xb9, 0x00, 0x00, 0x40, 0x00, 0xe2, 0xfe, // MOV ECX, 400000h; LOOP to itself
+    0x66, 0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, // MOV DX, 505h; MOV AL, 1; OUT DX, AL
+    0xfa, 0xf4, 0xeb, 0xfd, //                   CLI; HLT; JMP to the HLT
+];
+
+/// Returns what was written when `code` ran to its end.
+fn written(config: Config, code: &[u8], engine: EngineChoice) -> (Ending, Vec<(Occasion, File)>) {
+    let mut vm = machine(Config { ends_when_stuck: true, ..config }, code, engine);
+    let files = Files::default();
+    let options = LastOptions { time: Duration::from_millis(1), input_bytes: 1 << 20 };
+    vm.keep_last(options, Box::new(files.clone()));
+    let (sender, mut door) = door();
+    let mut events = sender.control().subscribe();
+    let ending = vm.run(&mut door, &mut Sent::default()).unwrap();
+    if config.on_panic.is_some() {
+        let told = events.find(|event| matches!(event, Event::GuestFailed(..)));
+        assert!(told.is_some());
+    }
+    (ending, files.0.take())
+}
+
+#[test]
+fn a_failure_of_the_guest_is_an_occasion() {
+    for (deterministic, engine) in [false, true].into_iter().flat_map(|d| ENGINES.map(|e| (d, e))) {
+        let config = Config { deterministic, memory_bytes: 32 << 20, ..config() };
+        // It ends there, and so does the replay.
+        for (code, config, occasion, end) in [
+            (
+                TRIPLE_FAULT,
+                Config { reboots: false, ..config.clone() },
+                Occasion::Stopped,
+                "triple fault",
+            ),
+            (
+                PANIC,
+                Config { on_panic: Some(OnPanic::End), ..config.clone() },
+                Occasion::Panic,
+                "Panicked",
+            ),
+        ] {
+            let (ending, files) = written(config, code, engine);
+            assert!(format!("{ending:?}").contains(end), "{ending:?}");
+            let [(why, file)] = &files[..] else { panic!("{} files", files.len()) };
+            assert_eq!(*why, occasion);
+            for engine in ENGINES {
+                let (mut again, recording) = machine_of(file, engine);
+                let ended = again.replay_from(recording, &mut Sent::default()).unwrap();
+                assert_eq!(format!("{ended:?}"), format!("{ending:?}"));
+            }
+        }
+        // It goes on, and halts.
+        let config = Config { on_panic: Some(OnPanic::Continue), ..config };
+        let (ending, files) = written(config, PANIC, engine);
+        assert!(matches!(ending, Ending::Stuck(_)), "{ending:?}");
+        let occasions: Vec<_> = files.iter().map(|(occasion, _)| occasion.clone()).collect();
+        assert_eq!(occasions, [Occasion::Panic, Occasion::Stopped]);
+    }
+}
+
+/// A triple fault that starts the guest again is written before it does so.
+#[test]
+fn a_recording_ends_at_the_triple_fault() {
+    for engine in ENGINES {
+        let config = Config { memory_bytes: 32 << 20, ..config() };
+        let mut vm = machine(config, TRIPLE_FAULT, engine);
+        let files = Files::default();
+        let options = LastOptions { time: Duration::from_millis(1), input_bytes: 1 << 20 };
+        vm.keep_last(options, Box::new(files.clone()));
+        let (sender, mut door) = door();
+        let control = sender.control();
+        let waiter = thread::spawn(move || {
+            while control.stats().unwrap().resets == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            control.quit();
+        });
+        vm.run(&mut door, &mut Sent::default()).unwrap();
+        waiter.join().unwrap();
+        let files = files.0.take();
+        let (occasion, file) = &files[0];
+        assert_eq!(*occasion, Occasion::TripleFault);
+        let (mut again, recording) = machine_of(file, engine);
+        let ended = again.replay_from(recording, &mut Sent::default()).unwrap();
+        assert_eq!((ended, again.stats.resets), (Ending::Quit, 1));
+        let end = again.cpu.instructions;
+        // One instruction before, it is about to execute UD2.
+        let (mut again, recording) = machine_of(file, engine);
+        assert_eq!(again.replay_to_count(recording, end - 1, &mut Sent::default()).unwrap(), None);
+        assert_eq!(again.cpu.ip, 0x10_000e);
+    }
+}
+
+#[test]
+fn a_recording_that_was_cut_off_is_recognized() {
+    let config = Config { deterministic: true, memory_bytes: 32 << 20, ..config() };
+    let options = LastOptions { time: Duration::from_millis(20), input_bytes: 1 << 30 };
+    let (file, _) = kept(config, EngineChoice::Interpreter, options, 2);
+    let whole = file.contents();
+    for len in [whole.len() / 2, whole.len() - whole.len() / 4, whole.len() - 30] {
+        let recording = Recording::read(io::Cursor::new(whole[..len].to_vec()));
+        let Ok(mut recording) = recording else { continue };
+        let Ok(mut vm) = recording.machine(EngineChoice::Interpreter) else { continue };
+        let error = vm.replay_from(recording, &mut Sent::default()).unwrap_err();
+        assert!(matches!(error, VmError::Recording(RecordingError::CutOff)), "{error}");
+    }
+}

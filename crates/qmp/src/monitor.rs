@@ -1,12 +1,13 @@
 //! The monitor for people: each line of text is a command, and its answer is text (QEMU, "QEMU Monitor").
 //!
-//! The commands are those of QMP in another form ([`commands`]), the descriptions of [`info`], and access to
+//! The commands are those of QMP in another form ([`commands`]), the descriptions of [`info`] and [`paging`], and access to
 //! [`memory`].
 
 mod commands;
 mod editor;
 mod info;
 mod memory;
+mod paging;
 
 pub(crate) use editor::Editor;
 pub(crate) use info::{class_name, nic_driver};

@@ -21,6 +21,7 @@ mod for_64_bits;
 mod full_disk;
 mod gdb;
 mod gdb_back;
+mod gdb_places;
 mod guest_tools;
 mod hotplug;
 mod img;

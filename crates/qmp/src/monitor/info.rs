@@ -6,7 +6,7 @@ use serde_json::json;
 
 use ring3_vm::NicModel;
 
-use super::qmp;
+use super::{paging, qmp};
 use crate::commands::Machine;
 use crate::protocol::Failure;
 use crate::{block_stats, media, uuid};
@@ -63,6 +63,7 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
             other => format!("VM status: paused ({other})"),
         })
     }),
+    ("tlb", "the pages that page tables map", paging::pages),
     ("tpm", "the TPM", |_| Ok("TPM device: none".to_owned())),
     ("usb", "USB", |_| Ok("USB support not enabled".to_owned())),
     ("uuid", "the machine's identity", |machine| Ok(uuid::text(machine.facts().uuid))),

@@ -13,7 +13,6 @@ use ring3_core::net::{MacAddress, Offloads, Packet};
 use ring3_vm::networks::Network;
 use ring3_vm::{Config, Console, Ending, EngineChoice, Nic, NicModel, Sender, VirtioNic, Vm, door};
 
-const CARD: DeviceId = DeviceId::NIC[0];
 const PROMPT: &str = "ring3:~# ";
 /// Longer than anything here takes on a busy machine. A test that hangs ends then.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -37,8 +36,9 @@ struct OnTheWay {
 }
 
 impl Cable {
-    /// Returns a direction from the machine of `from` to that of `to`.
-    fn new(from: Sender, to: Sender, offloads: Offloads) -> Cable {
+    /// Returns a direction from the machine of `from` to that of `to`, between their cards `card`.
+    fn new(from: Sender, to: Sender, card: DeviceId, offloads: Offloads) -> Cable {
+        let for_card = move |input| Input::Device { device: card, input };
         let shared = Arc::new((Mutex::new(OnTheWay::default()), Condvar::new()));
         let way = Arc::clone(&shared);
         thread::spawn(move || {
@@ -62,10 +62,6 @@ impl Cable {
         });
         Cable { shared, offloads }
     }
-}
-
-fn for_card(input: DeviceInput) -> Input {
-    Input::Device { device: CARD, input }
 }
 
 impl Network for Cable {
@@ -149,22 +145,50 @@ impl Drop for Guest {
     }
 }
 
-/// Returns two of Debian's kernels with a card of `model` each, and a cable between them. Returns None if
-/// there are no guests.
-fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
+/// A card of each kind, and the cable at it.
+struct Card {
+    model: NicModel,
+    /// The arguments for `modprobe`. The driver of a second card of a kind is there already.
+    driver: Option<&'static str>,
+    offloads: Offloads,
+}
+
+/// Returns the cards in the order in which Linux numbers them.
+fn cards() -> [Card; 5] {
+    let virtio = || NicModel::Virtio(VirtioNic::default());
+    let (all, none) = (Offloads::ALL, Offloads::default());
+    [
+        Card { model: virtio(), driver: Some("-a virtio_pci virtio_net"), offloads: all },
+        Card { model: virtio(), driver: None, offloads: none },
+        Card { model: NicModel::E1000, driver: Some("e1000"), offloads: all },
+        Card { model: NicModel::Rtl8029, driver: Some("ne2k-pci"), offloads: none },
+        Card { model: NicModel::NE2000_ISA, driver: Some("ne io=0x300 irq=5"), offloads: none },
+    ]
+}
+
+/// Returns two of Debian's kernels with these cards, and a cable between each two of the same kind. Returns
+/// None if there are no guests.
+fn pair() -> Option<[Guest; 2]> {
     let doors = [door(), door()];
     let senders = [doors[0].0.clone(), doors[1].0.clone()];
     let mut guests = Vec::new();
     for (index, (sender, mut door)) in doors.into_iter().enumerate() {
-        let mac = MacAddress([2, 0, 0, 0, 0, index as u8 + 1]);
-        let config = Config { nics: vec![Nic { mac, model, rom: None }], ..Config::default() };
-        let cable = Cable::new(sender.clone(), senders[1 - index].clone(), offloads);
+        let (mut nics, mut cables) = (Vec::new(), Vec::new());
+        for (number, (card, id)) in cards().into_iter().zip(DeviceId::NIC).enumerate() {
+            let mac = MacAddress([2, 0, 0, 0, number as u8, index as u8 + 1]);
+            nics.push(Nic { mac, model: card.model, rom: None });
+            let other = senders[1 - index].clone();
+            cables.push((id, Cable::new(sender.clone(), other, id, card.offloads)));
+        }
+        let config = Config { nics, ..Config::default() };
         let (say, heard) = mpsc::channel();
         let software =
             crate::support::debian_with_modules(&format!("{} quiet", crate::support::CONSOLE))?;
         let thread = thread::spawn(move || {
             let mut vm = Vm::with_engine(config, software, EngineChoice::Auto).unwrap();
-            vm.attach_network(CARD, None, Box::new(cable));
+            for (id, cable) in cables {
+                vm.attach_network(id, None, Box::new(cable));
+            }
             vm.run(&mut door, &mut Ear(say)).unwrap()
         });
         guests.push(Guest { sender, heard, text: String::new(), thread: Some(thread) });
@@ -172,57 +196,47 @@ fn pair(model: NicModel, offloads: Offloads) -> Option<[Guest; 2]> {
     guests.try_into().ok()
 }
 
-/// Moves files through the cards in both directions at once, and compares the received files with those sent.
-fn moves_files(model: NicModel, driver: &str, offloads: Offloads) {
-    let Some(mut guests) = pair(model, offloads) else { return };
+/// Moves files through the cards `eth{number}` in both directions at once, and compares the received files with
+/// those sent.
+fn moves_files(guests: &mut [Guest; 2], number: usize, card: &Card) {
+    let (name, model) = (format!("eth{number}"), &card.model);
     for (index, guest) in guests.iter_mut().enumerate() {
-        guest.wait_for(PROMPT);
         let own = index + 1;
-        let mut told = guest.work(&format!("modprobe {driver}"));
-        told += &guest.work(&format!("ip addr add 10.0.0.{own}/24 dev eth0; ip link set eth0 up"));
-        assert!(!told.contains("ip: "), "{told}{}", guest.work("dmesg | tail"));
-        guest.work("head -c 3000000 /dev/urandom > sent; (nc -l -p 5000 < sent > come &)");
+        let mut told =
+            card.driver.map_or(String::new(), |driver| guest.work(&format!("modprobe {driver}")));
+        let up = format!("ip addr add 10.0.{number}.{own}/24 dev {name}; ip link set {name} up");
+        told += &guest.work(&up);
+        assert!(!told.contains("ip: "), "{model:?}: {told}{}", guest.work("dmesg | tail"));
+        guest.work("rm -f come other; head -c 3000000 /dev/urandom > sent");
+        guest.work("(nc -l -p 5000 < sent > come &)");
     }
-    let [first, second] = &mut guests;
-    let pings = first.work("ping -c 3 -s 1400 10.0.0.2");
-    assert!(pings.contains("3 packets received"), "{pings}");
+    let [first, second] = &mut *guests;
+    let pings = first.work(&format!("ping -c 3 -s 1400 10.0.{number}.2"));
+    assert!(pings.contains("3 packets received"), "{model:?}: {pings}");
     // Each listens for one stream. The one that connects sends its own file and receives the other one's.
-    first.work("nc 10.0.0.2 5000 < sent > other; sync");
+    first.work(&format!("nc 10.0.{number}.2 5000 < sent > other; sync"));
     let sums = |guest: &mut Guest, file: &str| {
         let text = guest.work(&format!("sha256sum < {file}"));
         text.split_whitespace().next().unwrap_or_default().to_owned()
     };
     assert_eq!(sums(first, "sent").len(), 64);
-    assert_eq!(sums(first, "other"), sums(second, "sent"));
-    assert_eq!(sums(first, "sent"), sums(second, "come"));
+    assert_eq!(sums(first, "other"), sums(second, "sent"), "{model:?}");
+    assert_eq!(sums(first, "sent"), sums(second, "come"), "{model:?}");
     for guest in [first, second] {
-        let errors = guest.work("cat /sys/class/net/eth0/statistics/rx_errors");
-        assert!(errors.starts_with("0\r\n"), "{errors}");
+        let errors = guest.work(&format!("cat /sys/class/net/{name}/statistics/rx_errors"));
+        assert!(errors.starts_with("0\r\n"), "{model:?}: {errors}");
+        // The first guest's own listener is not in use.
+        guest.work(&format!("killall nc; ip link set {name} down"));
     }
 }
 
 #[test]
-fn virtio_moves_files() {
-    moves_files(NicModel::Virtio(VirtioNic::default()), "-a virtio_pci virtio_net", Offloads::ALL);
-}
-
-#[test]
-fn virtio_moves_files_over_a_cable_without_offloads() {
-    let model = NicModel::Virtio(VirtioNic::default());
-    moves_files(model, "-a virtio_pci virtio_net", Offloads::default());
-}
-
-#[test]
-fn e1000_moves_files() {
-    moves_files(NicModel::E1000, "e1000", Offloads::ALL);
-}
-
-#[test]
-fn rtl8029_moves_files() {
-    moves_files(NicModel::Rtl8029, "ne2k-pci", Offloads::default());
-}
-
-#[test]
-fn ne2000_moves_files() {
-    moves_files(NicModel::NE2000_ISA, "ne io=0x300 irq=5", Offloads::default());
+fn cards_of_each_kind_move_files() {
+    let Some(mut guests) = pair() else { return };
+    for guest in &mut guests {
+        guest.wait_for(PROMPT);
+    }
+    for (number, card) in cards().iter().enumerate() {
+        moves_files(&mut guests, number, card);
+    }
 }

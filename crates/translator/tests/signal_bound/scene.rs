@@ -282,6 +282,11 @@ impl Layout {
         }
     }
 
+    /// Returns whether pages of data can be read and not written, or CR0.WP changes.
+    pub(crate) fn has_pages_to_be_read(&self) -> bool {
+        self.data.iter().any(|bits| bits & (P | RW) == P) || self.change == Change::WriteProtection
+    }
+
     /// Returns whether code of `mode` can run with this layout.
     pub(crate) fn is_possible(&self, mode: Mode) -> bool {
         let has_paging = mode != Mode::Real;

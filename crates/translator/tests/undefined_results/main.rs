@@ -128,6 +128,27 @@ fn instruction(code: Code, in_memory: bool, number: u8) -> Option<(Instruction, 
     (cell.is_some() == in_memory).then_some((instruction, cell))
 }
 
+/// What is tried as the immediate operand of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Numbers {
+    /// It has none.
+    None,
+    /// A positive and a negative number.
+    Signs,
+    /// All counts of shifts.
+    Counts,
+}
+
+/// Returns what is tried for an operand of this kind.
+fn numbers_of(kind: OpCodeOperandKind) -> Numbers {
+    use OpCodeOperandKind as K;
+    match kind {
+        K::imm8 => Numbers::Counts,
+        K::imm8sex16 | K::imm8sex32 | K::imm16 | K::imm32 => Numbers::Signs,
+        _ => Numbers::None,
+    }
+}
+
 fn set_register(instruction: &mut Instruction, operand: u32, register: Register) {
     instruction.set_op_kind(operand, iced_x86::OpKind::Register);
     instruction.set_op_register(operand, register);
@@ -307,10 +328,12 @@ fn undefined_results_are_equal_on_both_engines() {
     let (mut text, mut tried) = (String::new(), 0);
     for code in table::forms().iter().map(|form| form.code).filter(|code| is_plain(*code)) {
         let info = code.op_code();
-        let has_number =
-            (0..info.op_count()).any(|operand| info.op_kind(operand) == OpCodeOperandKind::imm8);
-        let numbers: Vec<u8> =
-            if has_number { (0..=33).chain(NUMBERS).collect() } else { vec![0x5a, 0x81] };
+        let kinds = (0..info.op_count()).map(|operand| info.op_kind(operand));
+        let numbers: Vec<u8> = match kinds.map(numbers_of).max() {
+            Some(Numbers::Counts) => (0..=33).chain(NUMBERS).collect(),
+            Some(Numbers::Signs) => vec![0x5a, 0x81],
+            _ => vec![0],
+        };
         for number in numbers {
             for in_memory in [false, true] {
                 tried += 1;

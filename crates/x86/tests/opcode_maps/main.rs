@@ -5,6 +5,7 @@
 mod common;
 
 mod patterns;
+mod table;
 
 #[path = "tests.rs"]
 mod tests;
@@ -15,7 +16,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::engine::Engine;
 
 /// One in this number of invalid instructions is executed.
-pub(crate) const INVALID_STEP: usize = if cfg!(debug_assertions) { 50 } else { 2 };
+pub(crate) const INVALID_STEP: usize = if cfg!(debug_assertions) { 50 } else { 10 };
 
 /// One in this number of instructions is compared with the host's processor.
 pub(crate) const HOST_STEP: usize = 1;

@@ -72,7 +72,9 @@ test-parts:
 test-long: guests ## the tests that take many minutes: all cases of random tests, and long runs of guests
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test allocations
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test whole malformed
-	RING3_FUZZ_TIMES=10 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abpw]*'
+	RING3_POWER_CUTS=1000 RING3_FUZZ_TIMES=10 cargo test --workspace --profile gate --test whole -- \
+		power_cuts full_disk
+	RING3_FUZZ_TIMES=20 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abpw]*' --test any_bytes
 	cargo test --workspace --profile gate --test program --test whole -- --ignored --skip server_process
 
 .PHONY: test-checked

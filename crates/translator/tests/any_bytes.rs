@@ -11,7 +11,7 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::{Attributes, Segment, sreg};
 use support::translator;
 
-const CASES: u64 = 600;
+const CASES: u64 = 300;
 
 #[test]
 fn any_bytes_in_any_state() {

@@ -20,7 +20,7 @@ use series::Series;
 use support::translator;
 use undefined::Watch;
 
-const CASES: u64 = 300;
+const CASES: u64 = 150;
 
 /// Runs `executed` instructions, some of them at a time.
 fn run(

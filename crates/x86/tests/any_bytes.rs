@@ -12,7 +12,7 @@ use common::anything::{random_cpu, random_memory, run, run_bytes};
 use common::series::Series;
 use ring3_x86::interpreter::Interpreter;
 
-const CASES: u64 = 600;
+const CASES: u64 = 300;
 
 #[test]
 fn any_bytes_in_any_state() {

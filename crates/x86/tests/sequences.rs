@@ -13,7 +13,7 @@ use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::observer::Observer;
 
-const CASES: u64 = 250;
+const CASES: u64 = 120;
 
 /// An observer that ignores everything, but makes the engine execute one instruction at a time.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Tests on a full host: requests fail, but when there is space again the image works on, and no other data
 //! have changed.
+//!
+//! `RING3_FUZZ_TIMES` is how many times as often as by default each image is filled up.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -69,11 +71,17 @@ impl Storage for Full {
 
 const SIZE: u64 = 3 << 20;
 
+/// Returns how often each image is filled up.
+fn rounds() -> u64 {
+    let times = std::env::var("RING3_FUZZ_TIMES");
+    5 * times.map_or(1, |text| text.parse::<u64>().expect("RING3_FUZZ_TIMES is a number"))
+}
+
 fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
     let mut random = Random(seed);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("image");
-    for round in 0..15 {
+    for round in 0..rounds() {
         let storage = Arc::new(Full::default());
         create_in(
             Box::new(Arc::clone(&storage)),

@@ -51,7 +51,7 @@ fn cut_on(format: Format, specific: &[(&str, &str)], seed: u64, has_snapshots: b
     };
     let cuts: u64 = std::env::var("RING3_POWER_CUTS")
         .ok()
-        .map_or(300, |text| text.parse().expect("RING3_POWER_CUTS is a number"));
+        .map_or(100, |text| text.parse().expect("RING3_POWER_CUTS is a number"));
     // Larger disks take longer.
     let cuts = if size > 1 << 20 { cuts / 3 } else { cuts };
     let mut random = Random(seed);

@@ -26,7 +26,7 @@ use crate::pair::Pair;
 use crate::scene::{IntegerScene, compares_strings};
 use crate::x87_scene::{X87Scene, encodings};
 
-const CASES: u64 = if cfg!(debug_assertions) { 2_000 } else { 8_000 };
+const CASES: u64 = if cfg!(debug_assertions) { 2_000 } else { 4_000 };
 /// Upper bound of the instructions in a case, including those of the handler.
 const INSTRUCTIONS: u64 = 3000;
 

@@ -12,7 +12,7 @@ use crate::common::series::Series;
 use crate::machine::*;
 use crate::pair::Pair;
 
-const CASES: u64 = if cfg!(debug_assertions) { 3 } else { 25 };
+const CASES: u64 = if cfg!(debug_assertions) { 3 } else { 12 };
 /// Steps of a case.
 const STEPS: u32 = 300;
 /// Number of steps after which memory is compared too.

@@ -26,7 +26,7 @@ use common::comparison::{Case, Outcome, Scene};
 use ring3_hostcpu::{Stop, Vendor};
 use scene::IntegerScene;
 
-const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
+const CASES: u64 = if cfg!(debug_assertions) { 5_000 } else { 40_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {

@@ -13,7 +13,7 @@ mod translated;
 use scene::X87Scene;
 
 /// Number of cases: some seconds in either build.
-const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 50_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {

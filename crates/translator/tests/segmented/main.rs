@@ -28,8 +28,8 @@ use state::{Edges, MEMORY, Seen, linear, random_cpu};
 use support::translator;
 
 /// Numbers of cases with single instructions, and with programs.
-const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
-const PROGRAMS: u64 = 300;
+const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 8_000 };
+const PROGRAMS: u64 = 150;
 /// Instructions of a program that are executed.
 const EXECUTED: u64 = 1000;
 

@@ -22,7 +22,7 @@ use ring3_x86::segment::{Attributes, Descriptor, Segment, TableRegister, sreg};
 use support::translator;
 use tables::{BASE, CHANGING, CODE, CODE_SEGMENTS, GDT, IDT, LDT, MEMORY, POINTERS, STACK, TSS};
 
-const CASES: u64 = 200;
+const CASES: u64 = 100;
 /// Instructions of a program that are executed.
 const EXECUTED: u64 = 3000;
 

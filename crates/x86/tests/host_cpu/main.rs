@@ -19,7 +19,7 @@ mod vendors;
 use common::guest::Guest;
 use scene::IntegerScene;
 
-const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {

@@ -28,7 +28,7 @@ use common::guest::Guest;
 use scene::X87Scene;
 
 /// Number of cases: some seconds in either build.
-const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 250_000 };
+const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 100_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {

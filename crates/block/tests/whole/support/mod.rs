@@ -36,7 +36,7 @@ pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {
 pub(crate) fn malformed_images() -> u64 {
     std::env::var("RING3_MALFORMED")
         .ok()
-        .map_or(100, |text| text.parse().expect("RING3_MALFORMED is a number"))
+        .map_or(50, |text| text.parse().expect("RING3_MALFORMED is a number"))
 }
 
 /// The password of the encrypted images in tests.

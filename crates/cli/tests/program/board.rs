@@ -43,50 +43,49 @@ fn debian_finds_the_mouse_and_sees_it_move() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
-/// Without firmware the machine itself provides the tables. SeaBIOS puts the tables that it gets where
-/// systems look for them.
+/// Starts a guest by QEMU's options, with these more.
+fn start_as_qemu(bios: Option<&Path>, options: &[&str]) -> Guest {
+    let mut command = ring3();
+    command.args(["qemu", "-m", "128", "-nographic", "-monitor", "none", "-no-reboot"]);
+    command.args(options).args(["-append", CONSOLE, "-kernel"]);
+    command.arg(linux()).arg("-initrd").arg(file("initramfs.cpio.gz"));
+    command.args(bios.iter().flat_map(|bios| [Path::new("-bios"), bios]));
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    guest
+}
+
+/// Asserts that the kernel has found an HPET, or works without it.
+#[track_caller]
+fn assert_hpet(guest: &mut Guest, is_there: bool) {
+    let clocks =
+        guest.command("cat /sys/devices/system/clocksource/clocksource0/available_clocksource");
+    let told = guest.command("dmesg | grep -c '^.*hpet.*counter'");
+    assert_eq!(clocks.split_whitespace().any(|clock| clock == "hpet"), is_there, "{clocks}");
+    assert_eq!(told != "0", is_there, "{told}");
+}
+
+/// The identity of the machine and the HPET that QEMU's command lines add or remove. Without firmware the
+/// machine itself provides the tables in which systems look for them. SeaBIOS puts the tables that it gets
+/// there.
 #[test]
-fn debian_finds_the_identity_of_the_machine() {
+fn debian_finds_what_a_qemu_command_line_asks_for() {
     const UUID: &str = "550e8400-e29b-41d4-a716-446655440000";
-    let Some(bios) = seabios() else { return };
-    for firmware in [None, Some(bios)] {
-        let mut command = ring3();
-        command.args(["qemu", "-m", "128", "-nographic", "-monitor", "none", "-no-reboot"]);
-        command.args(["-uuid", UUID, "-append", CONSOLE, "-kernel"]);
-        command.arg(linux()).arg("-initrd").arg(file("initramfs.cpio.gz"));
-        command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
-        let mut guest = Guest::of(command);
-        guest.wait_for(PROMPT);
+    let seabios = seabios();
+    let firmware = [None, seabios.as_deref()];
+    // Without -bios, a machine with a kernel has no firmware.
+    for bios in firmware.into_iter().take(1 + usize::from(seabios.is_some())) {
+        let mut guest = start_as_qemu(bios, &["-machine", "pc,hpet=on", "-uuid", UUID]);
         let told =
             guest.command("for name in product_uuid sys_vendor chassis_vendor; do cat /sys/class/dmi/id/$name; done");
         assert_eq!(told.split_whitespace().collect::<Vec<_>>(), [UUID, "ring3", "ring3"]);
+        assert_hpet(&mut guest, true);
         assert_eq!(guest.power_off(), Some(0));
     }
-}
-
-/// The HPET that QEMU's command lines add or remove, with firmware and without: the kernel finds it, or works
-/// without it.
-#[test]
-fn debian_finds_the_hpet_that_a_qemu_command_line_asks_for() {
-    let seabios = seabios();
-    for (machine, has_it) in [("pc,hpet=on", true), ("pc,hpet=off", false), ("pc", true)] {
-        // Without -bios, a machine with a kernel has no firmware.
-        for firmware in [None, seabios.as_deref()].iter().take(1 + usize::from(seabios.is_some())) {
-            let mut command = ring3();
-            command.args(["qemu", "-machine", machine, "-m", "128", "-nic", "none", "-nographic"]);
-            command.args(["-append", CONSOLE, "-kernel"]);
-            command.arg(linux()).arg("-initrd").arg(file("initramfs.cpio.gz"));
-            command.args(firmware.iter().flat_map(|bios| [Path::new("-bios"), bios]));
-            let mut guest = Guest::of(command);
-            guest.wait_for(PROMPT);
-            let clocks = guest
-                .command("cat /sys/devices/system/clocksource/clocksource0/available_clocksource");
-            let told = guest.command("dmesg | grep -c '^.*hpet.*counter'");
-            assert_eq!(clocks.split_whitespace().any(|clock| clock == "hpet"), has_it, "{clocks}");
-            assert_eq!(told != "0", has_it, "{machine}: {told}");
-            assert_eq!(guest.power_off(), Some(0));
-        }
-    }
+    // `debian_finds_no_hpet_where_there_is_none` is the case of a machine without firmware.
+    let mut guest = start_as_qemu(seabios.as_deref(), &["-machine", "pc,hpet=off"]);
+    assert_hpet(&mut guest, false);
+    assert_eq!(guest.power_off(), Some(0));
 }
 
 /// Starts a guest with modules and with options for the kernel.

@@ -3,18 +3,13 @@
 use std::path::PathBuf;
 
 use crate::support::Directory;
-use crate::support::guest::{Guest, PROMPT, file, file_if_there};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file, file_if_there};
 
-/// Starts the kernel without firmware, with `options` added.
-fn boot(options: &[&str]) -> Guest {
-    boot_kernel(file("linux-686/vmlinuz"), options)
-}
-
-/// Starts another kernel in the same way.
-fn boot_kernel(kernel: PathBuf, options: &[&str]) -> Guest {
+/// Starts a kernel without firmware, with all that it does at its start.
+fn boot(kernel: PathBuf) -> Guest {
     let initrd = file("initramfs.cpio.gz");
     Guest::start(|command| {
-        command.args(["--append", "console=ttyS0"]).args(options);
+        command.args(["--append", "console=ttyS0"]);
         command.arg("--kernel").arg(kernel).arg("--initrd").arg(initrd);
     })
 }
@@ -33,7 +28,7 @@ fn lines(numbers: &[u64]) -> String {
 
 #[test]
 fn debian_boots_works_and_switches_off() {
-    let mut guest = boot(&[]);
+    let mut guest = boot(file("linux-686/vmlinuz"));
     guest.wait_for(PROMPT);
     // From here on the kernel's messages stay out of the output of commands.
     guest.command("dmesg -n 1");
@@ -92,7 +87,10 @@ fn debian_boots_works_and_switches_off() {
 /// and no later ones.
 #[test]
 fn debian_boots_on_a_pentium_iii() {
-    let mut guest = boot(&["--cpu", "pentium3"]);
+    let mut guest = Guest::start(|command| {
+        add_linux(command, &["initramfs.cpio.gz"]);
+        command.args(["--cpu", "pentium3"]);
+    });
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1");
     let cpu = guest.command("cat /proc/cpuinfo");
@@ -112,7 +110,7 @@ fn debian_boots_on_a_pentium_iii() {
 #[test]
 fn debian_with_pae_boots_works_and_switches_off() {
     let Some(kernel) = file_if_there("linux-686-pae/vmlinuz") else { return };
-    let mut guest = boot_kernel(kernel, &[]);
+    let mut guest = boot(kernel);
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1");
     assert!(guest.command("uname -r").ends_with("-686-pae"));
@@ -131,11 +129,9 @@ fn debian_finds_its_drives_without_firmware() {
     let image = directory.file("image", &image).display().to_string();
     let disk = format!("file={image},index=0,readonly=on");
     let disc = format!("file={image},index=2,media=cdrom");
-    let modules = file("modules.cpio.gz").display().to_string();
     let mut guest = Guest::start(|command| {
-        command.args(["--append", "console=ttyS0", "--drive", &disk, "--drive", &disc]);
-        command.arg("--kernel").arg(file("linux-686/vmlinuz"));
-        command.arg("--initrd").arg(file("initramfs.cpio.gz")).args(["--initrd", &modules]);
+        add_linux(command, &WITH_MODULES);
+        command.args(["--drive", &disk, "--drive", &disc]);
     });
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1");

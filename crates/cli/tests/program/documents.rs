@@ -48,6 +48,32 @@ fn the_architecture_can_be_read_in_a_sitting() {
     }
 }
 
+/// Where Cargo does not look for examples in the documentation of code, there are none.
+#[test]
+fn examples_in_documentation_are_tested() {
+    for name in names("crates") {
+        let root = tree().join("crates").join(&name);
+        if !read(&root.join("Cargo.toml")).contains("doctest = false") {
+            continue;
+        }
+        let mut folders = vec![root.join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("a directory of the tree") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let text = read(&path);
+                    let mut lines = text.lines().map(str::trim_start);
+                    let is_example =
+                        |line: &str| line.starts_with("/// ```") || line.starts_with("//! ```");
+                    assert!(!lines.any(is_example), "{}: remove `doctest = false`", path.display());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn crates_use_only_crates_below_them() {
     let page = read(&tree().join("ARCHITECTURE.md"));

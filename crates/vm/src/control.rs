@@ -103,7 +103,7 @@ pub enum Status {
     /// When it continues, the request is tried again.
     Stopped,
     /// It waits as in [`Status::Paused`], because the guest's system has failed
-    /// ([`OnPanic::Pause`](crate::OnPanic::Pause)).
+    /// ([`OnPanic::Pause`]).
     Panicked,
     /// The guest has switched it off. It waits until it is reset and then told to continue.
     Off,

@@ -170,18 +170,42 @@ static void stop_apic(void) {
     set_handler(APIC_TIMER, end_of_interrupt);
 }
 
-/* Counts how far the time-stamp counter and the APIC's timer come in 50 ms. The timer's frequency is a whole number
-   of megahertz. Gives the cycles of the time-stamp counter in a second. */
+/* The three clocks at one moment. */
+struct moment {
+    uint32_t pm, timer, cycles;
+};
+
+/* Of several looks the one that took the least time: the host may be busy with other things during the others. */
+static struct moment look(void) {
+    struct moment best = {0, 0, 0};
+    uint32_t least = 0xffffffff;
+    for (int i = 0; i < 20; i++) {
+        uint32_t before = cycles();
+        struct moment now;
+        now.pm = in32(PM_TIMER);
+        now.timer = read_apic(0x390);
+        now.cycles = cycles();
+        if (now.cycles - before < least) {
+            least = now.cycles - before;
+            best = now;
+        }
+    }
+    return best;
+}
+
+/* Finds the frequency of the APIC's timer, a whole number of megahertz, in some 50 ms. Gives the cycles of the
+   time-stamp counter in a second. */
 static uint32_t calibrate(void) {
     write_apic(0x380, 0xffffffff);
-    uint32_t pm = in32(PM_TIMER), timer = read_apic(0x390), counter = cycles();
-    while (pm_since(pm) < PM_HZ / 20) {
+    struct moment from = look();
+    while (pm_since(from.pm) < PM_HZ / 20) {
     }
-    counter = cycles() - counter;
-    timer -= read_apic(0x390);
+    struct moment to = look();
+    uint32_t pm = (to.pm - from.pm) & 0xffffff;
     write_apic(0x380, 0);
-    apic_hz = (timer + MEGAHERTZ / 40) / (MEGAHERTZ / 20) * MEGAHERTZ;
-    return counter * 20;
+    uint32_t apic = scaled(from.timer - to.timer, PM_HZ, pm);
+    apic_hz = (apic + MEGAHERTZ / 2) / MEGAHERTZ * MEGAHERTZ;
+    return scaled(to.cycles - from.cycles, PM_HZ, pm);
 }
 
 static void show(const char *name, uint32_t value) {

@@ -275,7 +275,7 @@ fn line(name: &str, clock: &str, source: &str, work: &str, all: &[Counted]) -> S
     let shares = CLASSES.map(|(limit, _)| {
         let is_in = |(part, _): &&(u32, f64)| (from..limit).contains(part);
         let distances = all.iter().flat_map(|counted| &counted.distances);
-        let count: f64 = distances.filter(is_in).map(|(_, count)| count).sum();
+        let count = distances.filter(is_in).fold(0.0, |sum, (_, count)| sum + count);
         from = limit;
         format!("{:>8.2}", 100.0 * count / ticks)
     });
@@ -312,7 +312,7 @@ mod tests {
         let shown = line("ring3", "own", "rtc", "idle", &[parse(SHOWN).unwrap()]);
         let words: Vec<_> = shown.split_whitespace().collect();
         let expected = [
-            "ring3", "own", "rtc", "8192.00", "idle", "100.01", "0.00", "25.00", "50.00", "0.00",
+            "ring3", "own", "rtc", "8192.00", "idle", "99.99", "0.00", "25.00", "50.00", "0.00",
             "25.00", "0.00", "0.500", "2.000",
         ];
         assert_eq!(words, expected);

@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use ring3_bench::BenchArguments;
 use ring3_display::escape;
 use ring3_gdb::Place;
+use ring3_snapshot::moving::Place as MovingPlace;
 use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
@@ -186,6 +187,15 @@ pub(crate) struct RunArguments {
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
         "replay", "debug_exit", "hpet", "on_panic", "fw_cfg", "test_device", "guest_tools", "generation_id"])]
     pub(crate) restore: Option<PathBuf>,
+
+    /// Wait for a machine that runs in another process and moves here ("migrate", by QMP): at unix:PATH,
+    /// tcp:PORT or tcp:HOST:PORT of this host, or in file:PATH. Its disks are handed over; its networks, serial
+    /// ports and screen are those of this command line
+    #[arg(long, value_name = "WHERE")]
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "hda",
+        "hdb", "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "vga", "rtc", "seed", "deterministic", "verify",
+        "record", "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools", "generation_id"])]
+    pub(crate) incoming: Option<MovingPlace>,
 
     /// With --restore: continue as a machine of its own, beside others from the same file: its network cards
     /// get other addresses, which drivers read when they start, its next start another random seed, and the

@@ -43,6 +43,7 @@ impl RunArguments {
             || self.kernel.is_some()
             || self.bios.is_some()
             || self.restore.is_some()
+            || self.incoming.is_some()
             || self.repetition.replay.is_some()
             || !self.media().is_empty()
             || !self.nics.cards().is_empty()

@@ -64,6 +64,7 @@ mod dump;
 mod histogram;
 mod identity;
 mod img;
+mod incoming;
 mod inspect;
 mod last;
 mod limits;

@@ -280,6 +280,9 @@ impl Translation {
             let (option, reason) = (option.to_owned(), reason.to_owned());
             errors.push(QemuError::Impossible { option, reason });
         };
+        if self.run.incoming.is_some() {
+            self.run.qemu.incoming_memory = Some(self.run.memory.bytes);
+        }
         // References to something that was refused itself are not reported again.
         for (option, reason) in drives::finish(&mut self) {
             impossible(&option, &reason);

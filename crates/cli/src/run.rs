@@ -10,6 +10,7 @@ use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
 use ring3_qmp::Server;
+use ring3_snapshot::moving::MoveError;
 use ring3_snapshot::{OpenError, RestoreDriveError, Snapshot, attach_drives};
 use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
@@ -32,6 +33,7 @@ use crate::debug_console::DebugOutput;
 use crate::display::{Display, DisplayError, DisplayTarget};
 use crate::drives::{DriveError, Drives};
 use crate::identity::{self, rng_seed};
+use crate::incoming;
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
 use crate::nics::NicError;
@@ -139,6 +141,12 @@ pub(crate) enum RunError {
     )]
     RestoredCards { path: PathBuf, has: usize, given: usize },
     #[error(transparent)]
+    Incoming(#[from] MoveError),
+    #[error("the machine that comes has {has} network cards, but --nic is given {given} times")]
+    IncomingCards { has: usize, given: usize },
+    #[error("cannot start a thread that announces the network cards: {0}")]
+    Announcements(#[source] io::Error),
+    #[error(transparent)]
     RestoreDrive(#[from] RestoreDriveError),
     #[error(transparent)]
     Machine(VmError),
@@ -211,20 +219,14 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
     let repetition = &arguments.repetition;
     let _pid_file = arguments.qemu.pid_file.as_deref().map(PidFile::create).transpose()?;
-    let mut vm = match &arguments.restore {
-        Some(path) => restore(arguments, path)?,
-        None => new_machine(arguments)?,
+    let made = match (&arguments.incoming, &arguments.restore) {
+        (Some(_), _) => None,
+        (None, Some(path)) => Some(restore(arguments, path)?),
+        (None, None) => Some(new_machine(arguments)?),
     };
-    if let Some(last) = &repetition.record_last {
-        vm.keep_last(last.options(), Box::new(last.archive()?));
-    }
-    let observations = arguments.observed.begin(&mut vm)?;
     let debug = debug_output(&arguments.debugcon)?;
     let serial_targets = arguments.serial_targets();
-    if let Some(log) = repetition.event_log()? {
-        vm.log_events(log);
-    }
-    arguments.trace.begin(&mut vm)?;
+    let event_log = repetition.event_log()?;
     let (sender, mut door) = door();
     *signals = Signals::end(sender.control()).map_err(RunError::Signals)?;
     if repetition.record_last.is_some() {
@@ -233,11 +235,34 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     if arguments.paused {
         door.pause();
     }
+    let wait_at = |place| incoming::wait_at(place, &sender.control(), &mut door);
+    let coming = arguments.incoming.as_ref().map(wait_at).transpose()?;
     let mut terminals = Terminals::open(arguments)?;
     let qmp = serve_qmp(&sender.control(), arguments, &terminals)?;
     let characters = Characters::open(arguments, &sender, qmp.as_ref(), &mut terminals)?;
     let serial = SerialPorts::open(&serial_targets, &sender, &characters, &mut terminals)?;
-    arguments.nics.attach(&mut vm, &sender)?;
+    if arguments.qemu.dry_run {
+        sender.send(Input::Quit);
+    }
+    let mut vm = match (made, coming) {
+        (Some(mut vm), _) => {
+            arguments.nics.attach(&mut vm, &sender)?;
+            vm
+        }
+        (None, Some(coming)) => match incoming::receive(coming, arguments, &sender, &mut door)? {
+            Some(vm) => vm,
+            None => return Ok(Verified::Same(Ending::Quit)),
+        },
+        (None, None) => return Ok(Verified::Same(Ending::Quit)),
+    };
+    if let Some(last) = &repetition.record_last {
+        vm.keep_last(last.options(), Box::new(last.archive()?));
+    }
+    let observations = arguments.observed.begin(&mut vm)?;
+    if let Some(log) = event_log {
+        vm.log_events(log);
+    }
+    arguments.trace.begin(&mut vm)?;
     let mut output = Outputs { serial, debug };
 
     if !arguments.has_monitor() {
@@ -249,9 +274,6 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let raw_mode = output.serial.read_stdin(script)?;
     if arguments.qemu.is_daemon {
         daemon::tell_parent().map_err(RunError::Parent)?;
-    }
-    if arguments.qemu.dry_run {
-        sender.send(Input::Quit);
     }
     let ended = if repetition.verify {
         vm.verify(COMPARED, &mut door, &mut output)

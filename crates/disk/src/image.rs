@@ -2,13 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring3_block::{Error, Fault, Format, Image, OpenOptions, SnapshotAct};
 use ring3_core::disk::{DiskError, DiskOperation, Medium, SECTOR_SIZE};
 use ring3_vm::drives::{
-    Cache, DetectZeroes, Drive, KeepDiskError, KeptDisk, ResizeError, WrittenSectors,
+    Cache, DetectZeroes, Drive, KeepDiskError, KeptDisk, Opener, ResizeError, WrittenSectors,
 };
 
 use crate::range::{bytes_of, check};
@@ -21,6 +22,8 @@ pub struct ImageFile {
     /// The size of the disk in sectors. It can change.
     sectors: AtomicU64,
     options: ImageOptions,
+    /// Whether it was opened with a password.
+    has_secret: bool,
 }
 
 impl ImageFile {
@@ -32,6 +35,7 @@ impl ImageFile {
     pub fn open(path: &Path, mut options: ImageOptions) -> Result<ImageFile, ImageError> {
         let ImageOptions { format, access, block, cache, no_external_files, .. } = options;
         let secret = options.secret.take();
+        let has_secret = secret.is_some();
         let writes = access == Access::ReadWrite;
         let Cache { direct, no_flush, .. } = cache;
         let image = OpenOptions {
@@ -68,7 +72,7 @@ impl ImageFile {
             return Err(ImageError::Truncated { path: path.to_owned(), len, block });
         }
         let sectors = AtomicU64::new(len / SECTOR_SIZE as u64);
-        Ok(ImageFile { image, sectors, options })
+        Ok(ImageFile { image, sectors, options, has_secret })
     }
 
     /// Returns the path of the file.
@@ -230,6 +234,14 @@ impl Drive for ImageFile {
 
     fn end(&self) {
         self.image.give_up();
+    }
+
+    /// The password is not kept, so an encrypted image cannot be opened again.
+    fn opener(&self) -> Option<Opener> {
+        let (path, options) = (self.path().to_owned(), self.options.clone());
+        let options = ImageOptions { format: Some(self.image.format()), ..options };
+        let open = move || Ok(Arc::new(ImageFile::open(&path, options.clone())?) as Arc<dyn Drive>);
+        (!self.has_secret).then(|| Box::new(open) as Opener)
     }
 
     fn medium(&self) -> Option<Medium> {

@@ -13,10 +13,11 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
 use ring3_vblock_client::{Act, ClientError, Disk, Waiting};
-use ring3_vm::drives::{Begun, Drive, PendingOperation};
+use ring3_vm::drives::{Begun, Drive, Opener, PendingOperation};
 
 use crate::range::{bytes_of, check};
 
@@ -105,6 +106,12 @@ impl Drive for Served {
 
     fn end(&self) {
         self.disk.give_up();
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        let (socket, read_only) = (self.disk.path().to_owned(), self.medium.read_only);
+        let open = move || Ok(Arc::new(Served::connect(&socket, read_only)?) as Arc<dyn Drive>);
+        Some(Box::new(open))
     }
 
     fn medium(&self) -> Option<Medium> {

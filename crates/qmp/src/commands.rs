@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::debuggers::Debuggers;
 use crate::dumps::Dumps;
+use crate::moving::Mover;
 use crate::news::News;
 use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
@@ -22,8 +23,8 @@ use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
-    block_stats, capture, cards, dumps, inspect, limits, media, monitor, nodes, probe, qom, schema,
-    snapshots,
+    block_stats, capture, cards, dumps, inspect, limits, media, monitor, moving, nodes, probe, qom,
+    schema, snapshots,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -44,6 +45,10 @@ const COMMANDS: &[(&str, Handler)] = &[
             let reason = "the guest has switched the machine off: reset it first (system_reset)";
             return Err(Failure::generic(reason));
         }
+        if machine.control.status() == Status::Moved {
+            let reason = "the machine has moved to another process, and goes on there";
+            return Err(Failure::generic(reason));
+        }
         machine.control.resume()?;
         done()
     }),
@@ -60,7 +65,10 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("input-send-event", input_send_event),
     ("memsave", |machine, arguments| save_memory(machine, arguments, true)),
+    ("migrate", moving::migrate),
     ("migrate-set-capabilities", probe::set_migration_capabilities),
+    ("migrate-set-parameters", moving::set_parameters),
+    ("migrate_cancel", moving::cancel),
     ("pmemsave", |machine, arguments| save_memory(machine, arguments, false)),
     ("qom-get", qom::get),
     ("qom-list", qom::list),
@@ -99,8 +107,9 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("query-memory-devices", probe::no_list),
     ("query-memory-size-summary", probe::memory_size),
     ("query-mice", probe::mice),
-    ("query-migrate", probe::no_migration),
+    ("query-migrate", moving::query),
     ("query-migrate-capabilities", probe::migration_capabilities),
+    ("query-migrate-parameters", moving::parameters),
     ("query-name", |machine, arguments| {
         none(arguments)?;
         Ok(machine.facts.name.as_ref().map_or(json!({}), |name| json!({"name": name})))
@@ -198,6 +207,7 @@ pub(crate) struct Machine {
     debuggers: Arc<Debuggers>,
     dumps: Arc<Dumps>,
     news: News,
+    mover: Mover,
 }
 
 impl Machine {
@@ -213,12 +223,14 @@ impl Machine {
             debuggers: Arc::default(),
             dumps: Arc::default(),
             news,
+            mover: Mover::default(),
         })
     }
 
     /// Executes `command`.
     pub(crate) fn execute(&self, command: Command) -> Result<Value, Failure> {
         let Command { name, arguments, .. } = command;
+        moving::check_arrival(self, &name)?;
         if let Some((_, handler)) = COMMANDS.iter().find(|(known, _)| *known == name) {
             handler(self, arguments)
         } else {
@@ -230,6 +242,11 @@ impl Machine {
     /// Returns the server for debuggers.
     pub(crate) fn debuggers(&self) -> &Arc<Debuggers> {
         &self.debuggers
+    }
+
+    /// Returns the machine's departure.
+    pub(crate) fn mover(&self) -> &Mover {
+        &self.mover
     }
 
     /// Returns the block nodes of clients.
@@ -287,6 +304,8 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
         Status::Paused => "paused",
         Status::Stopped => "io-error",
         Status::Panicked => "guest-panicked",
+        Status::Arriving => "inmigrate",
+        Status::Moved => "postmigrate",
         Status::Off | Status::Ended => "shutdown",
     };
     Ok(json!({"running": status == Status::Running, "status": name}))

@@ -22,6 +22,7 @@
 //! * `capture`: copies of packets;
 //! * `inspect`: the whole machine as a tree;
 //! * `news`: events that commands cause later;
+//! * `moving`: machines that move to another process;
 //! * `probe`, `schema`, `qom`, `devices`: the queries by which tools find out what they talk to;
 //! * `monitor`: the same for people, by lines of text.
 //!
@@ -52,6 +53,7 @@ mod inspect;
 mod limits;
 mod media;
 mod monitor;
+mod moving;
 mod news;
 mod nodes;
 mod pointer;

@@ -163,6 +163,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 | Request::Look(..)
                 | Request::Tap(..)
                 | Request::Tree(_)
+                | Request::Visit(_)
                 | Request::SetRegisters(..)
                 | Request::WriteMemory(..)
                 | Request::Debug(..)

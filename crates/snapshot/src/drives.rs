@@ -43,7 +43,7 @@ pub fn attach_drives(
     throws_away: bool,
     vm: &mut Vm,
 ) -> Result<(), RestoreDriveError> {
-    attach(snapshot, vm, |saved, options| match (&saved.kept, &saved.file) {
+    attach(snapshot.drives(), vm, |saved, options| match (&saved.kept, &saved.file) {
         (KeptDisk::InSnapshot(name), Some(path)) if !throws_away => {
             go_back(path, options.format, name)?;
             let access = Access::ReadWrite;
@@ -53,13 +53,13 @@ pub fn attach_drives(
     })
 }
 
-/// Attaches the drives of the machine in `snapshot` to `vm`. What does the work of each is opened by `open`.
+/// Attaches `drives` to `vm`. What does the work of each is opened by `open`.
 pub(crate) fn attach<E: From<RestoreDriveError>>(
-    snapshot: &Snapshot,
+    drives: &[SavedDrive],
     vm: &mut Vm,
     mut open: impl FnMut(&SavedDrive, ImageOptions) -> Result<Arc<dyn Drive>, E>,
 ) -> Result<(), E> {
-    for saved in snapshot.drives() {
+    for saved in drives {
         let at = saved.drive();
         let is_disc = is_disc(saved, vm.config());
         let drive = open(saved, options(saved, is_disc))?;

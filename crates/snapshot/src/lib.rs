@@ -1,4 +1,4 @@
-//! Machines in files: saved ones, which continue later, and dumps for debuggers.
+//! Machines in files: saved ones, which continue later, and dumps for debuggers; and machines on the move.
 //!
 //! [`save`] keeps a machine that runs, or is paused, in a file: processor, devices and time, the contents of
 //! memory, and for each drive where the contents of its disk at that moment are. [`Snapshot`] reads such a
@@ -8,7 +8,8 @@
 //! * `writer` keeps a moment of a machine, `reader` reads it by its `parts`;
 //! * `dump` writes the memory and the registers of a machine into an ELF core ([`dump()`]), whose layout is in
 //!   `elf_core`;
-//! * `drives` opens the disks again, `loader` lets a machine that runs go on as the one in a file ([`load`]).
+//! * `drives` opens the disks again, `loader` lets a machine that runs go on as the one in a file ([`load`]);
+//! * [`moving`] sends a machine that runs to another process.
 //!
 //! # Disks
 //!
@@ -31,6 +32,7 @@ mod elf_core;
 mod error;
 pub mod format;
 mod loader;
+pub mod moving;
 mod parts;
 mod reader;
 #[cfg(test)]

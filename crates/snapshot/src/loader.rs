@@ -92,7 +92,7 @@ fn make(snapshot: &Snapshot, path: PathBuf, running: &Running<'_>) -> Result<Vm,
     let mut vm = made.map_err(|source| LoadFileError::Restore { path, source })?;
     snapshot.give_memory(&mut vm)?;
     let mut back = Vec::new();
-    drives::attach(snapshot, &mut vm, |saved, options| {
+    drives::attach(snapshot.drives(), &mut vm, |saved, options| {
         open(snapshot, saved, options, running, &mut back)
     })?;
     for Back { path, drive, name } in back {

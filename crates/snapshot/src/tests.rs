@@ -34,7 +34,7 @@ fn firmware() -> Software {
     Software::Firmware { image, video: None, kernel: None }
 }
 
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Console for Nowhere {
     fn serial(&mut self, _port: u8, _bytes: &[u8]) -> std::io::Result<()> {
@@ -46,13 +46,13 @@ impl Console for Nowhere {
 }
 
 /// A machine that runs in a thread, which returns its state and the contents of its memory at the end.
-struct Running {
-    control: Control,
+pub(crate) struct Running {
+    pub(crate) control: Control,
     thread: JoinHandle<(SavedMachine, Vec<u8>)>,
 }
 
 impl Running {
-    fn new(drives: Vec<Arc<dyn Drive>>) -> Running {
+    pub(crate) fn new(drives: Vec<Arc<dyn Drive>>) -> Running {
         Running::of(|| {
             let mut config = Config { memory_bytes: 2 << 20, ..Config::default() };
             for (drive, place) in drives.iter().zip(&mut config.ide) {
@@ -69,7 +69,7 @@ impl Running {
         })
     }
 
-    fn of(make: impl FnOnce() -> Vm + Send + 'static) -> Running {
+    pub(crate) fn of(make: impl FnOnce() -> Vm + Send + 'static) -> Running {
         let (sender, mut door) = door();
         let thread = thread::spawn(move || {
             let mut vm = make();
@@ -80,14 +80,14 @@ impl Running {
     }
 
     /// Waits until the machine halts.
-    fn halted(self) -> Running {
+    pub(crate) fn halted(self) -> Running {
         while self.control.stats().unwrap().sleeps == 0 {
             thread::yield_now();
         }
         self
     }
 
-    fn end(self) -> (SavedMachine, Vec<u8>) {
+    pub(crate) fn end(self) -> (SavedMachine, Vec<u8>) {
         self.control.quit();
         self.thread.join().unwrap()
     }

@@ -41,7 +41,7 @@ use tracing::warn;
 use crate::cards::{NewDisk, PlugError, UnplugError};
 use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
-use crate::door::Sender;
+use crate::door::{Door, Sender};
 use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
@@ -107,6 +107,10 @@ pub enum Status {
     Panicked,
     /// The guest has switched it off. It waits until it is reset and then told to continue.
     Off,
+    /// It is to come from another process, and its requests wait until it is here.
+    Arriving,
+    /// It has moved to another process, and stands still here for ever.
+    Moved,
     /// It has ended.
     Ended,
 }
@@ -283,6 +287,8 @@ pub enum Request {
     KeepLast(Option<PathBuf>, Reply<Result<KeptLast, KeepLastError>>),
     /// Show the machine as it is at this moment, to be kept.
     Keep(Keeper, Reply<Result<(), KeepError>>),
+    /// Receive a visitor.
+    Visit(Visitor),
     /// Go on as another machine.
     Load(Loader, Reply<Result<(), LoadError>>),
 }
@@ -322,6 +328,17 @@ pub struct Keeper(pub(crate) Box<dyn FnOnce(Moment<'_>) + Send>);
 impl std::fmt::Debug for Keeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
+/// A function that visits the machine between two slices.
+pub struct Visitor(pub(crate) Box<Visit>);
+
+type Visit = dyn FnOnce(&mut Vm, &mut Door) + Send;
+
+impl std::fmt::Debug for Visitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Visitor").finish_non_exhaustive()
     }
 }
 
@@ -549,6 +566,21 @@ impl Control {
         kept
     }
 
+    /// Lets `act` visit the machine between two slices, in its own thread and at its door, and returns what it
+    /// returns. The machine waits meanwhile, so the visit must be short.
+    pub fn visit<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Vm, &mut Door) -> T + Send + 'static,
+    ) -> Result<T, Ended> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        let visitor = move |vm: &mut Vm, door: &mut Door| {
+            // There is room for the only answer.
+            let _ = sender.try_send(act(vm, door));
+        };
+        self.sender.request(Request::Visit(Visitor(Box::new(visitor))));
+        answer.recv().map_err(|_| Ended)
+    }
+
     /// Presses or releases a key. Waits while too many keys are queued.
     pub fn key(&self, key: Key, pressed: bool) {
         self.send(DeviceId::I8042, DeviceInput::Key { key, pressed });
@@ -579,6 +611,11 @@ impl Control {
     /// Ends the run.
     pub fn quit(&self) {
         self.sender.send(Input::Quit);
+    }
+
+    /// Returns whether the run is to end, and the machine has not noticed it yet.
+    pub fn is_to_quit(&self) -> bool {
+        self.sender.is_to_quit()
     }
 
     /// Ends the run because of a signal to this process.

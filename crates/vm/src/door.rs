@@ -66,6 +66,7 @@ pub fn door() -> (Sender, Door) {
         before: Time::ZERO,
         paused: None,
         off: false,
+        moved: false,
         script: Script::new(iter::empty()),
         sources: Vec::new(),
         polling: Polling::up_to(LOOKS_FOR),
@@ -263,6 +264,11 @@ impl Sender {
         self.shared.lock().by_signal
     }
 
+    /// Returns whether [`Input::Quit`] waits to be taken.
+    pub(crate) fn is_to_quit(&self) -> bool {
+        self.shared.lock().quit
+    }
+
     /// Returns the state of the machine.
     pub(crate) fn status(&self) -> Status {
         self.shared.lock().status
@@ -298,6 +304,8 @@ pub struct Door {
     paused: Option<Instant>,
     /// Whether only a reset of the machine ends this pause.
     off: bool,
+    /// Whether the machine has moved to another process, so that nothing ends this pause.
+    moved: bool,
     script: Script,
     sources: Vec<(DeviceId, Box<dyn Source>)>,
     polling: Polling,
@@ -372,7 +380,11 @@ impl Door {
 
     fn stand_still(&mut self, status: Status) {
         // The status must change first: a subscriber may ask for it at once.
-        self.shared.lock().status = if self.off { Status::Off } else { status };
+        self.shared.lock().status = match (self.moved, self.off) {
+            (true, _) => Status::Moved,
+            (false, true) => Status::Off,
+            (false, false) => status,
+        };
         if self.paused.is_none() {
             self.paused = Some(Instant::now());
             self.tell(&Event::Paused);
@@ -399,9 +411,39 @@ impl Door {
         self.off
     }
 
-    /// Lets host time continue, and tells the subscribers. Does nothing while the machine is off.
+    /// Notes that the machine is still to come from another process. It is paused then.
+    pub fn expect_arrival(&mut self) {
+        self.paused = Some(Instant::now());
+        self.shared.lock().status = Status::Arriving;
+    }
+
+    /// Notes that the machine has arrived. It is still paused.
+    pub fn arrive(&mut self) {
+        self.shared.lock().status = Status::Paused;
+    }
+
+    /// Notes that the machine, which is paused, goes on in another process.
+    pub fn move_away(&mut self) {
+        self.moved = true;
+        self.stand_still(Status::Moved);
+    }
+
+    /// Notes that the machine has not moved. It is paused, or off, as before.
+    pub fn come_back(&mut self) {
+        self.moved = false;
+        self.stand_still(Status::Paused);
+    }
+
+    /// Drops all sources: nothing comes from them any more.
+    pub(crate) fn drop_sources(&mut self) {
+        self.shared.lock().attached.clear();
+        self.sources.clear();
+    }
+
+    /// Lets host time continue, and tells the subscribers. Does nothing while the machine is off, or has moved
+    /// to another process.
     pub fn resume(&mut self) {
-        if self.off {
+        if self.off || self.moved {
             return;
         }
         if let Some(since) = self.paused.take() {

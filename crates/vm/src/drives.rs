@@ -125,6 +125,12 @@ pub trait Drive: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Returns a function that opens the disk again after the drive is gone, and others have used it. None if
+    /// there can be no such function.
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
     /// Returns the medium in the drive.
     fn medium(&self) -> Option<Medium>;
 
@@ -146,6 +152,9 @@ pub trait Drive: Debug + Send + Sync {
         DetectZeroes::default()
     }
 }
+
+/// Opens a disk again. It can be tried several times.
+pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Drive>, Box<dyn Error + Send + Sync>> + Send>;
 
 /// An operation that was begun.
 pub trait PendingOperation: Send {
@@ -316,6 +325,14 @@ impl Drives {
         match self.find(id) {
             Some(at) => at.replace(drive),
             None => self.attach(id, Attachment::new(drive)),
+        }
+    }
+
+    /// Lets `drive` do the work of drive `id` from now on. Everything else stays.
+    pub(crate) fn exchange(&mut self, id: DriveId, drive: Arc<dyn Drive>) {
+        self.hand_over();
+        if let Some(at) = self.find(id) {
+            at.exchange(drive);
         }
     }
 

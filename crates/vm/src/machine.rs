@@ -9,6 +9,7 @@ pub(crate) mod flight;
 mod giving_up;
 mod guest_tools;
 pub(crate) mod loading;
+mod moving;
 mod paced;
 mod replay;
 mod saved;

@@ -175,8 +175,12 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     (&["strace"], "give --trace syscalls"),
     (&["icount", "reproducible", "rr"], "give --deterministic, or --record FILE and --replay FILE"),
     (
-        &["loadvm", "savevm", "incoming", "resume", "save", "migrate", "load"],
+        &["loadvm", "savevm", "resume", "save", "load"],
         "\"ring3 snapshot save\" saves a machine that runs with --qmp, and --restore FILE continues it",
+    ),
+    (
+        &["migrate", "move"],
+        "the QMP command migrate moves a machine that runs with --qmp to one that waits with --incoming WHERE",
     ),
     (
         &["no-acpi", "noacpi", "acpi"],

@@ -1,6 +1,7 @@
 //! Options of the machine itself: its kind, its memory, its time, and its reaction to what the guest does.
 
 use ring3_gdb::{BadPlace, Place};
+use ring3_snapshot::moving;
 
 use crate::args::{Engine, MemorySize, RepetitionArguments};
 use crate::board::OnPanic;
@@ -135,6 +136,12 @@ pub(super) fn processors(all: &mut Translation, value: &str) -> Result<(), Reaso
         all.warn("the machine has only one processor");
     }
     Ok(())
+}
+
+/// `-incoming`. The machine that comes brings its devices along; only its memory is compared.
+pub(super) fn incoming(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let place = value.parse().map_err(|error: moving::BadPlace| error.to_string())?;
+    set(&mut all.run.incoming, Some(place))
 }
 
 /// `-m`.

@@ -127,7 +127,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     option("hdc", "FILE", |all, value| drives::short(all, value, |run| &mut run.drives.hdc)),
     option("hdd", "FILE", |all, value| drives::short(all, value, |run| &mut run.drives.hdd)),
     option("icount", "shift=auto|N[,rr=record,rrfile=FILE]", machine::icount),
-    other("incoming", Some("…"), Kind::Missing(NO_STATES)),
+    option("incoming", "unix:PATH|tcp:HOST:PORT|file:PATH", machine::incoming),
     other("hdachs", Some("…"), Kind::Ignored),
     option("initrd", "FILE[,FILE]…", machine::initrd),
     other(

@@ -8,6 +8,8 @@ use crate::status::Status;
 /// The settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QemuSettings {
+    /// The size of memory that a machine must have that comes from another process.
+    pub(crate) incoming_memory: Option<u64>,
     /// Whether the machine is built, and quits before its first instruction.
     pub(crate) dry_run: bool,
     /// The machine's UUID, for firmware and tools.

@@ -35,6 +35,7 @@ mod limits;
 mod links;
 mod looking_inside;
 mod machine;
+mod moving;
 mod nat;
 mod net;
 mod peers;

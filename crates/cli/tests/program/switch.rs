@@ -9,11 +9,11 @@ use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, add_linux, fil
 use crate::support::{Directory, output, ring3, wait_until};
 
 /// A switch, which is killed when this value is dropped.
-struct Switch(Child);
+pub(crate) struct Switch(Child);
 
 impl Switch {
     /// Starts a switch that listens at `socket`, and waits until it does.
-    fn start(socket: &Path, options: &[&str]) -> Switch {
+    pub(crate) fn start(socket: &Path, options: &[&str]) -> Switch {
         let mut command = ring3();
         command.args(["switch", "--listen"]).arg(format!("unix:{}", socket.display()));
         let mut switch = Switch(command.args(options).spawn().expect("the program starts"));
@@ -33,7 +33,7 @@ impl Drop for Switch {
 }
 
 /// Starts a guest on the switch at `socket` with the addresses 10.0.0.`number` and fd00::`number`.
-fn guest(socket: &Path, number: u8) -> Guest {
+pub(crate) fn guest(socket: &Path, number: u8) -> Guest {
     let mut guest = Guest::start(|command| {
         add_linux(command, &WITH_MODULES);
         command
@@ -44,7 +44,7 @@ fn guest(socket: &Path, number: u8) -> Guest {
     guest
 }
 
-fn set_up(guest: &mut Guest, number: u8) {
+pub(crate) fn set_up(guest: &mut Guest, number: u8) {
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_net");
     // A program whose input this is never sees its end.

@@ -151,6 +151,21 @@ impl Memory {
         Ok(())
     }
 
+    /// Restores the map from what [`Memory::save_without_contents`] has returned for memory of the same size,
+    /// and leaves the contents as they are. On an error memory is unchanged.
+    pub fn restore_layout(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
+        let state: State<ByteBuf> = saved.load(STATE_NAME, STATE_VERSION)?;
+        let pages = self.code.len() as u64;
+        if (state.ram_size, state.pages) != (self.size(), pages) {
+            return Err(saved.damaged("it is of a machine with other memory"));
+        }
+        let maps = Map::of_runs(&state.reads, pages).zip(Map::of_runs(&state.writes, pages));
+        let maps = maps.ok_or_else(|| saved.damaged("the map leads where no memory is"))?;
+        (self.reads, self.writes) = maps;
+        self.layout += 1;
+        Ok(())
+    }
+
     fn save_contents(&self) -> Vec<Part<&Bytes>> {
         let page_len = PAGE_SIZE as usize;
         let mut pages = self.bytes.chunks(page_len).map(is_zero).enumerate().peekable();
@@ -253,6 +268,12 @@ mod tests {
         other.write(0x5000, &[9; 0x2000]);
         other.restore(&layout).unwrap();
         assert!(other.all_contents().iter().all(|byte| *byte == 0));
+        other.reset_map();
+        other.write(0x1000, &[5]);
+        other.restore_layout(&layout).unwrap();
+        assert_eq!(other.save_without_contents(), layout);
+        assert_eq!(other.contents()[0x1000], 5);
+        assert!(Memory::new(2 << 20).unwrap().restore_layout(&layout).is_err());
         other.mark_code(0x1000, 1);
         other.change_contents(|bytes| bytes.copy_from_slice(&contents));
         assert_eq!(other.save(), memory.save());

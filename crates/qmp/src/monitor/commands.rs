@@ -139,7 +139,13 @@ const COMMANDS: &[Command] = &[
         "write memory of the code that runs into a file",
         |machine, arguments| memory::save(machine, arguments, true),
     ),
-    command("migrate", "uri", "move the machine", |_, _| missing("machines do not move")),
+    command("migrate", "uri", "move the machine to where one is awaited", |machine, arguments| {
+        let [uri] = exactly(arguments)?;
+        quiet(machine, "migrate", json!({"uri": uri}))
+    }),
+    command("migrate_cancel", "", "leave the machine here", |machine, _| {
+        quiet(machine, "migrate_cancel", json!({}))
+    }),
     command(
         "mouse_button",
         "state",

@@ -82,6 +82,12 @@ impl Attached {
         *self = Attached { throttle, policy: self.policy, names, counts, ..new };
     }
 
+    /// Replaces the drive by `drive`, which has the same medium.
+    pub(super) fn exchange(&mut self, drive: Arc<dyn Drive>) {
+        self.pool = None;
+        self.drive = drive;
+    }
+
     /// Takes over the names, limits and policy of `other`. The name of a medium is that of its file.
     pub(super) fn inherit(&mut self, other: &Attached) {
         let is_same = self.drive.file() == other.drive.file();

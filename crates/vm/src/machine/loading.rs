@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, Request, Status};
 use crate::door::Door;
-use crate::drives::{Drive, Empty};
+use crate::drives::Drive;
 use crate::engines::EngineChoice;
 use crate::machine::{SavedMachine, Vm};
 
@@ -145,11 +145,7 @@ impl Vm {
         if self.drives.are_waiting() {
             return Err(LoadError::DrivesAreBusy);
         }
-        let drives = self.describe_drives().into_iter().map(|info| {
-            let drive = self.drives.of(info.drive).unwrap_or_else(|| Arc::new(Empty));
-            (info, drive)
-        });
-        let drives = drives.collect();
+        let drives = self.drives();
         let Some(mut new) = loader.0(Running { vm: self, drives }) else { return Ok(false) };
         new.config.reboots = self.config.reboots;
         new.config.stays_when_off = self.config.stays_when_off;

@@ -90,6 +90,11 @@ impl SavedMachine {
         &self.software
     }
 
+    /// Returns the state of memory.
+    pub(super) fn memory(&self) -> &SavedState {
+        &self.memory
+    }
+
     /// Takes out the kernel and its files, which may be large, for those who keep them elsewhere.
     /// [`SavedMachine::give_files`] puts them back.
     pub fn take_files(&mut self) -> Vec<FileBytes> {
@@ -121,7 +126,7 @@ impl Vm {
     }
 
     /// Saves as [`Vm::save`] does, but without the contents of memory, which are kept elsewhere.
-    pub(super) fn save_without_contents(&mut self) -> SavedMachine {
+    pub fn save_without_contents(&mut self) -> SavedMachine {
         let memory = self.memory.save_without_contents();
         self.save_with(memory)
     }
@@ -192,32 +197,37 @@ impl Vm {
         config: Config,
         engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
-        let SavedMachine { version, software, cpu, memory, board, clock, .. } = saved;
-        if *version > STATE_VERSION {
-            let name = STATE_NAME.to_owned();
-            let too_new = RestoreError::TooNew { name, found: *version, known: STATE_VERSION };
-            return Err(too_new.into());
+        if saved.version > STATE_VERSION {
+            let (found, known) = (saved.version, STATE_VERSION);
+            return Err(RestoreError::TooNew { name: STATE_NAME.to_owned(), found, known }.into());
         }
+        let mut vm = Vm::assemble(config, Arc::clone(&saved.software), engine)?;
+        vm.memory.restore(&saved.memory)?;
+        vm.take_over(saved)?;
+        Ok(vm)
+    }
+
+    /// Takes over everything except memory and its map, which must be those of `saved` already.
+    pub(super) fn take_over(&mut self, saved: &SavedMachine) -> Result<(), VmError> {
+        let SavedMachine { cpu, board, clock, .. } = saved;
         let damaged = |reason: &str| RestoreError::Damaged {
             name: STATE_NAME.to_owned(),
             reason: reason.to_owned(),
         };
-        let mut vm = Vm::assemble(config, Arc::clone(software), engine)?;
-        vm.cpu.restore(cpu)?;
-        if vm.cpu.model != vm.config.cpu {
+        self.cpu.restore(cpu)?;
+        if self.cpu.model != self.config.cpu {
             return Err(damaged("its processor is of another model").into());
         }
-        if vm.cpu.instructions > INSTRUCTIONS_MAX || clock.picos_per_instruction() == 0 {
+        if self.cpu.instructions > INSTRUCTIONS_MAX || clock.picos_per_instruction() == 0 {
             return Err(damaged("its time is not possible").into());
         }
-        vm.memory.restore(memory)?;
-        vm.board.restore(board)?;
-        vm.clock = clock.clone();
-        vm.show_clock();
-        vm.stats.resets = saved.resets;
-        vm.is_off = saved.is_off;
-        vm.asked.clone_from(&saved.asked);
-        Ok(vm)
+        self.board.restore(board)?;
+        self.clock = clock.clone();
+        self.show_clock();
+        self.stats.resets = saved.resets;
+        self.is_off = saved.is_off;
+        self.asked.clone_from(&saved.asked);
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::control::{
 };
 use crate::debug::Stop;
 use crate::door::Door;
-use crate::drives::{Action, Drive, DriveFailure, Empty, LimitError, Limits, ResizeError};
+use crate::drives::{Action, Drive, DriveFailure, LimitError, Limits, ResizeError};
 use crate::machine::flight::{KeepLastError, KeptLast, Occasion};
 use crate::machine::{Console, Ending, Vm, VmError};
 use crate::pace::Slack;
@@ -250,6 +250,7 @@ impl Vm {
                 }
                 Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
                 Request::KeepLast(file, reply) => reply.answer(self.keep_last_now(file)),
+                Request::Visit(visitor) => (visitor.0)(self, door),
                 Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
                 Request::Load(loader, reply) => {
                     let loaded = self.load(door, loader);
@@ -281,11 +282,7 @@ impl Vm {
         if self.drives.are_waiting() {
             return Err(KeepError::DrivesAreBusy);
         }
-        let drives = self.describe_drives().into_iter().map(|info| {
-            let drive = self.drives.of(info.drive).unwrap_or_else(|| Arc::new(Empty));
-            (info, drive)
-        });
-        let drives = drives.collect();
+        let drives = self.drives();
         let machine = self.save_without_contents();
         keeper.0(Moment { machine, memory: self.memory.all_contents(), drives });
         Ok(())

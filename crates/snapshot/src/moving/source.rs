@@ -1,0 +1,383 @@
+//! The end from which a machine goes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ring3_vm::control::DRIVES_MAX;
+use ring3_vm::{Control, Door, Vm};
+
+use super::channel::Channel;
+use super::handing::{self, Handed};
+use super::pages::{self, PAGE};
+use super::stream::{self, Frame, Head, Kind, Rest};
+use super::{MoveError, Place};
+
+/// Rounds in which the pages do not become fewer, after which the guest stands still all the same.
+const VAIN: u32 = 3;
+/// Upper bound of all rounds.
+const ROUNDS: u32 = 30;
+/// How long to wait between two looks whether drives are idle.
+const BETWEEN: Duration = Duration::from_millis(1);
+
+/// How a machine moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// How long the rest of memory may take while the guest stands still.
+    pub downtime: Duration,
+    /// Upper bound of the bytes that are sent in a second while the guest runs, or 0.
+    pub bandwidth: u64,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters { downtime: Duration::from_millis(50), bandwidth: 0 }
+    }
+}
+
+/// How far a machine has moved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing has begun.
+    #[default]
+    None,
+    /// The other end is called.
+    Setup,
+    /// Memory is sent.
+    Active,
+    /// The guest stands still.
+    Device,
+    /// The machine has moved.
+    Completed,
+    /// It has not, for this reason.
+    Failed(String),
+    /// It has not, since a person has cancelled it.
+    Cancelled,
+}
+
+/// What was sent so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes.
+    pub transferred: u64,
+    /// Bytes of memory.
+    pub total: u64,
+    /// Bytes of memory that are still to be sent.
+    pub remaining: u64,
+    /// Pages of zeros, of which only the numbers were sent.
+    pub zero: u64,
+    /// All other pages.
+    pub normal: u64,
+    /// How often written pages were looked for.
+    pub rounds: u32,
+    /// The time since the beginning, or until the end.
+    pub time: Duration,
+    /// The time until the other end had answered.
+    pub setup: Duration,
+    /// How long the guest stood still, or may have to.
+    pub downtime: Duration,
+    /// Bytes that were sent in a second.
+    pub rate: u64,
+}
+
+/// Shows how far a machine has moved, and cancels it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    state: Mutex<(Stage, Counts, Option<Instant>)>,
+    is_cancelled: AtomicBool,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, (Stage, Counts, Option<Instant>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how far it is, and what was sent.
+    pub fn look(&self) -> (Stage, Counts) {
+        let (stage, mut counts, began) = self.lock().clone();
+        if let Some(began) = began {
+            counts.time = began.elapsed();
+        }
+        (stage, counts)
+    }
+
+    /// Begins, unless it is under way already.
+    pub fn begin(&self) -> bool {
+        let mut state = self.lock();
+        let is_free = !matches!(state.0, Stage::Setup | Stage::Active | Stage::Device);
+        if is_free {
+            *state = (Stage::Setup, Counts::default(), Some(Instant::now()));
+            self.is_cancelled.store(false, Ordering::Relaxed);
+        }
+        is_free
+    }
+
+    /// Asks for its end. The machine goes on here if it has not moved yet.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Stage, &mut Counts)) {
+        let (stage, counts, _) = &mut *self.lock();
+        change(stage, counts);
+    }
+
+    fn end(&self, stage: Stage) {
+        let mut state = self.lock();
+        state.1.time = state.2.take().map_or(Duration::ZERO, |began| began.elapsed());
+        state.0 = stage;
+    }
+}
+
+/// Moves the machine behind `control` to `place`. [`Progress::begin`] must have returned true. When this returns
+/// Ok, the machine is [`Status::Moved`](ring3_vm::control::Status::Moved), and goes on at the other end.
+pub fn depart(
+    control: &Control,
+    place: &Place,
+    parameters: Parameters,
+    progress: &Arc<Progress>,
+) -> Result<(), MoveError> {
+    let departed = Source { control, parameters, progress }.depart(place);
+    progress.end(match &departed {
+        Ok(()) => Stage::Completed,
+        Err(MoveError::Cancelled) => Stage::Cancelled,
+        Err(error) => Stage::Failed(error.to_string()),
+    });
+    departed
+}
+
+struct Source<'a> {
+    control: &'a Control,
+    parameters: Parameters,
+    progress: &'a Arc<Progress>,
+}
+
+/// What a machine that stands still sends.
+struct Last {
+    frames: Vec<Frame>,
+    rest: Rest,
+}
+
+impl Source<'_> {
+    fn depart(&self, place: &Place) -> Result<(), MoveError> {
+        let goes_on = Arc::clone(self.progress);
+        let goes_on = Box::new(move || !goes_on.is_cancelled());
+        let (head, files) = self.control.visit(|vm, _| begin(vm))??;
+        let mut handed = Handed::default();
+        let mut stands = None;
+        let moved = Channel::connect(place, goes_on).and_then(|mut channel| {
+            stream::send_magic(&mut channel)?;
+            stream::send_bytes(&mut channel, &stream::packed(&head)?)?;
+            for file in files {
+                let bytes = file.read().map_err(|error| stream::damaged(&error.to_string()))?;
+                stream::send_bytes(&mut channel, &bytes)?;
+            }
+            self.progress.set(|stage, counts| {
+                *stage = Stage::Active;
+                counts.total = head.memory_len;
+            });
+            let (_, counts) = self.progress.look();
+            self.progress.set(|_, now| now.setup = counts.time);
+            self.send_memory(&mut channel, head.memory_len)?;
+            self.send_rest(&mut channel, &mut handed, &mut stands)
+        });
+        if let Err(why) = moved {
+            self.come_back(&handed, &why, stands)?;
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// Sends memory while the guest runs, until the rest is little.
+    fn send_memory(&self, channel: &mut Channel, len: u64) -> Result<(), MoveError> {
+        let mut pages: Vec<u32> = (0..(len as usize / PAGE) as u32).collect();
+        let (mut vain, mut round) = (0, 0);
+        loop {
+            let began = Instant::now();
+            let sent = self.send_pages(channel, &pages, began)?;
+            let rate = amount(sent) / began.elapsed().as_secs_f64().max(1e-6);
+            let count = self.control.visit(|vm, _| vm.memory().written_count())?;
+            let downtime = Duration::from_secs_f64(amount(count * PAGE) / rate.max(1.0));
+            round += 1;
+            vain = if count < pages.len() * 3 / 4 { 0 } else { vain + 1 };
+            self.progress.set(|_, counts| {
+                counts.rounds = round;
+                counts.downtime = downtime;
+                counts.rate = rate as u64;
+                counts.remaining = (count * PAGE) as u64;
+            });
+            tracing::debug!(round, count, rate, ?downtime, "memory is sent");
+            if downtime <= self.parameters.downtime || vain >= VAIN || round >= ROUNDS {
+                return Ok(());
+            }
+            pages =
+                self.control.visit(|vm, _| vm.take_written_pages())?.ok_or(MoveError::Replaced)?;
+            pages.sort_unstable();
+        }
+    }
+
+    /// Sends `pages` as they are when each is sent. Returns the number of bytes.
+    fn send_pages(
+        &self,
+        channel: &mut Channel,
+        pages: &[u32],
+        began: Instant,
+    ) -> Result<usize, MoveError> {
+        let pages: Arc<[u32]> = pages.into();
+        let (mut at, mut sent) = (0, 0);
+        while at < pages.len() {
+            if self.progress.is_cancelled() {
+                return Err(MoveError::Cancelled);
+            }
+            let all = Arc::clone(&pages);
+            let (frame, full, next) = self.control.visit(move |vm, _| {
+                let mut rest = &all[at..];
+                let (frame, full) = pages::pack(vm.memory().all_contents(), &mut rest);
+                (frame, full, all.len() - rest.len())
+            })?;
+            sent += frame.len();
+            self.count(&frame, full, next - at);
+            stream::send(channel, frame)?;
+            at = next;
+            if self.parameters.bandwidth > 0 {
+                let due = Duration::from_secs_f64(
+                    amount(sent) / amount(self.parameters.bandwidth as usize),
+                );
+                thread::sleep(due.saturating_sub(began.elapsed()).min(Duration::from_secs(1)));
+            }
+        }
+        Ok(sent)
+    }
+
+    fn count(&self, frame: &Frame, full: usize, pages: usize) {
+        self.progress.set(|_, counts| {
+            counts.transferred += frame.len() as u64;
+            counts.normal += full as u64;
+            counts.zero += (pages - full) as u64;
+            counts.remaining = counts.remaining.saturating_sub((pages * PAGE) as u64);
+        });
+    }
+
+    /// Lets the guest stand still, sends the rest, and waits until the other end has the machine. `stands` says
+    /// from then on whether it ran before.
+    fn send_rest(
+        &self,
+        channel: &mut Channel,
+        handed: &mut Handed,
+        stands: &mut Option<bool>,
+    ) -> Result<(), MoveError> {
+        let runs = self.control.visit(|_, door| {
+            let runs = !door.is_paused();
+            door.pause();
+            runs
+        })?;
+        *stands = Some(runs);
+        let stood = Instant::now();
+        self.progress.set(|stage, _| *stage = Stage::Device);
+        // The answers of drives are taken by a machine that stands still, too.
+        while !self.control.visit(|vm, _| vm.are_drives_idle())? {
+            if stood.elapsed() > DRIVES_MAX {
+                return Err(MoveError::DrivesAreBusy);
+            }
+            thread::sleep(BETWEEN);
+        }
+        let (taken, last) = self.control.visit(move |vm, door| {
+            let mut handed = Handed::default();
+            let last = stand_still(vm, door, &mut handed, runs);
+            (handed, last)
+        })?;
+        *handed = taken;
+        let Last { frames, rest } = last?;
+        handed.wait()?;
+        for frame in frames {
+            stream::send(channel, frame)?;
+        }
+        stream::send(channel, Frame::new(Kind::End))?;
+        stream::send_bytes(channel, &stream::packed(&rest)?)?;
+        if channel.answers() {
+            match stream::receive(channel)? {
+                (Kind::Ready, _) => {}
+                (Kind::Failed, why) => {
+                    return Err(MoveError::Refused(String::from_utf8_lossy(&why).into_owned()));
+                }
+                _ => return Err(stream::damaged("the other end does not answer as it should")),
+            }
+            stream::send(channel, Frame::new(Kind::Go))?;
+        } else {
+            channel.finish()?;
+        }
+        let downtime = stood.elapsed();
+        self.progress.set(|_, counts| (counts.downtime, counts.remaining) = (downtime, 0));
+        // A switch lets the cards in at the other end when they are gone here. If the machine has ended, they
+        // are.
+        let _ = self.control.visit(Vm::disconnect);
+        Ok(())
+    }
+
+    /// Lets the machine go on here.
+    fn come_back(
+        &self,
+        handed: &Handed,
+        why: &MoveError,
+        stands: Option<bool>,
+    ) -> Result<(), MoveError> {
+        let drives = handed.take_back(why)?;
+        self.control.visit(move |vm, door| {
+            vm.stop_watching_memory();
+            for (at, drive) in drives {
+                vm.exchange_drive(at, drive);
+            }
+            if let Some(runs) = stands {
+                door.come_back();
+                if runs {
+                    door.resume();
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// Begins to watch memory. Returns what is sent first.
+fn begin(vm: &mut Vm) -> Result<(Head, Vec<ring3_vm::FileBytes>), MoveError> {
+    if !vm.may_move() {
+        return Err(MoveError::Logged);
+    }
+    handing::check(vm)?;
+    let mut machine = vm.save_without_contents();
+    let files = machine.take_files();
+    vm.watch_memory();
+    Ok((Head { machine, files: files.len() as u32, memory_len: vm.memory_len() }, files))
+}
+
+/// Takes the disks and the rest of the state from a machine that stands still, and does so from now on.
+fn stand_still(
+    vm: &mut Vm,
+    door: &mut Door,
+    handed: &mut Handed,
+    runs: bool,
+) -> Result<Last, MoveError> {
+    let mut written = vm.take_written_pages().ok_or(MoveError::Replaced)?;
+    written.sort_unstable();
+    let mut frames = Vec::new();
+    let mut pages = &written[..];
+    while !pages.is_empty() {
+        frames.push(pages::pack(vm.memory().all_contents(), &mut pages).0);
+    }
+    let mut machine = vm.save_without_contents();
+    machine.take_files();
+    door.move_away();
+    let drives = handing::take(vm, handed, &mut frames)?;
+    Ok(Last { frames, rest: Rest { machine, drives, runs } })
+}
+
+/// Returns a number of bytes for a calculation with fractions.
+fn amount(bytes: usize) -> f64 {
+    let bytes = bytes as u64;
+    f64::from((bytes >> 32) as u32) * 4_294_967_296.0 + f64::from(bytes as u32)
+}

@@ -197,10 +197,11 @@ mod tests {
         assert_eq!(read("5"), last(5, None, 256));
         assert_eq!(read("2m,file=a,,b"), last(120, Some("a,b"), 256));
         assert_eq!(read("time=1h,inputs=64M"), last(3600, None, 64));
+        assert_eq!(read("1m,inputs=1"), last(60, None, 1), "a number alone is one of MiB");
         for wrong in ["", "0s", "25h", "1d", "-3s", "s", "file=a", "18446744073709551615h"] {
             assert_eq!(read(wrong), Err("give a time as 30s, 2m or 1h".to_owned()), "{wrong}");
         }
-        for wrong in ["1s,file=", "1s,inputs=1", "1s,inputs=4G", "1s,size=3"] {
+        for wrong in ["1s,file=", "1s,inputs=0", "1s,inputs=4G", "1s,size=3"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -306,6 +306,11 @@ fn a_server_that_is_killed_loses_nothing() {
             scope.spawn(move || work(image, thread, |_| !is_over.load(Ordering::Relaxed)));
         }
         for _ in 0..8 {
+            // On a busy host it takes a while until the server is there.
+            while !socket.exists() {
+                assert_eq!(server.0.try_wait().unwrap(), None, "the server runs");
+                std::thread::sleep(Duration::from_millis(1));
+            }
             std::thread::sleep(Duration::from_millis(300));
             server.signal(Signal::KILL);
             server.0.wait().unwrap();

@@ -7,22 +7,38 @@ pub(crate) mod power;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ring3_block::{
     BackingName, CreateOptions, Error, Format, Image, NewImage, OpenOptions, create,
 };
 
+/// How often qemu-img is started if it finds locks, and how long to wait in between.
+const ATTEMPTS: u32 = 50;
+const BETWEEN: Duration = Duration::from_millis(100);
+
 /// Runs qemu-img, which must succeed. Returns its output.
+///
+/// A lock that this process has given up may still be there for a moment: where another test starts a program,
+/// a copy of this process has all its open files until it executes the program.
 pub(crate) fn qemu_img(arguments: &[&str]) -> String {
-    let output = qemu_img_output(arguments);
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(output.status.success(), "qemu-img {}: {said}", arguments.join(" "));
-    said
+    for attempt in 1.. {
+        let output = qemu_img_output(arguments);
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        if output.status.success() {
+            return said;
+        }
+        let is_locked = said.contains("Failed to get");
+        assert!(is_locked && attempt < ATTEMPTS, "qemu-img {}: {said}", arguments.join(" "));
+        thread::sleep(BETWEEN);
+    }
+    unreachable!("the last attempt returns or fails")
 }
 
 pub(crate) fn qemu_img_output(arguments: &[&str]) -> Output {

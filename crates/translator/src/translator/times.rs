@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// One piece of work in this many is timed, and counts for all, as two looks at the host's clock can take as long as
 /// the work itself. The number is prime, so that a guest's repetitions are not always met at the same place.
-const TIMED: u32 = 31;
+const TIMED: u32 = 127;
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy)]

@@ -7,13 +7,15 @@
 //! * [`admission`]: the choice of clients when there are too many; [`deadline`]: limits for the time of a
 //!   conversation;
 //! * [`telnet`]: the part of that protocol that serial lines and monitors need;
-//! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way.
+//! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way;
+//! * [`samples`]: how long frequent pieces of work take.
 #![forbid(unsafe_code)]
 
 pub mod admission;
 pub mod deadline;
 pub mod listener;
 pub mod polling;
+pub mod samples;
 pub mod socket;
 pub mod stream;
 pub mod telnet;

@@ -6,16 +6,12 @@ use std::time::{Duration, Instant};
 
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
+use ring3_host::samples::Samples;
 use ring3_x86::engine::Exit;
 
 use crate::drives::Counts;
 use crate::machine::flight::Kept;
 use crate::networks::CardCounts;
-
-/// One call of a device in this many is timed, and counts for all: two looks at the host's clock would take
-/// as long as a call itself. The number is prime, so that a guest's repetitions are not always met at the
-/// same place.
-const TIMED: u32 = 127;
 
 /// Counters of a run.
 #[derive(Debug, Clone, Default)]
@@ -40,8 +36,8 @@ pub struct Stats {
     pub engine_nanos: Vec<(&'static str, u64)>,
     /// Host time in back-ends of devices, such as image files, in nanoseconds.
     pub back_end_nanos: u64,
-    /// Calls of devices since the last one that was timed.
-    pub(crate) untimed: u32,
+    /// The calls of devices that are timed.
+    pub(crate) device_calls: Samples,
     /// Resets that the guest asked for.
     pub resets: u64,
     /// Exits by their kind.
@@ -106,12 +102,7 @@ impl Stats {
 
     /// Notes that a device is about to be called. Returns the present time if this call is timed.
     pub(crate) fn device_called(&mut self) -> Option<Instant> {
-        self.untimed += 1;
-        if self.untimed < TIMED {
-            return None;
-        }
-        self.untimed = 0;
-        Some(Instant::now())
+        self.device_calls.begin()
     }
 
     /// Notes that the call that began at `called` has ended. `device` finds the device.
@@ -121,7 +112,7 @@ impl Stats {
         device: impl FnOnce() -> Option<DeviceId>,
     ) {
         if let Some(called) = called {
-            let nanos = nanos_since(called).saturating_mul(TIMED.into());
+            let nanos = Samples::nanos_of_all(called);
             self.device_nanos += nanos;
             *self.of_devices.entry(device().map_or("none", DeviceId::name)).or_default() += nanos;
         }
@@ -297,7 +288,7 @@ mod tests {
     #[test]
     fn one_call_in_many_is_timed() {
         let mut stats = Stats::default();
-        let timed = (0..10 * TIMED).filter(|_| {
+        let timed = (0..10 * Samples::TIMED).filter(|_| {
             let called = stats.device_called();
             stats.device_done(called, || Some(DeviceId::PIT));
             called.is_some()

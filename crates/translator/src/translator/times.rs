@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-/// One piece of work in this many is timed, and counts for all, as two looks at the host's clock can take as long as
-/// the work itself. The number is prime, so that a guest's repetitions are not always met at the same place.
-const TIMED: u32 = 127;
+use ring3_host::samples::Samples;
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +31,7 @@ const WORK: [(Work, &str); 5] = [
 /// The times of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// Pieces of each kind since the last one that was timed.
-    untimed: [u32; WORK.len()],
+    samples: [Samples; WORK.len()],
     nanos: [u64; WORK.len()],
 }
 
@@ -42,22 +39,15 @@ impl Times {
     /// Notes that a piece of work begins. Returns the present time if it is timed.
     #[inline]
     pub(super) fn begin(&mut self, work: Work) -> Option<Instant> {
-        let untimed = &mut self.untimed[work as usize];
-        *untimed += 1;
-        if *untimed < TIMED {
-            return None;
-        }
-        *untimed = 0;
-        Some(Instant::now())
+        self.samples[work as usize].begin()
     }
 
     /// Notes that the piece that began at `began` has ended, and what it was.
     #[inline]
     pub(super) fn end(&mut self, work: Work, began: Option<Instant>) {
         if let Some(began) = began {
-            let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let all = &mut self.nanos[work as usize];
-            *all = all.saturating_add(nanos.saturating_mul(TIMED.into()));
+            *all = all.saturating_add(Samples::nanos_of_all(began));
         }
     }
 
@@ -74,7 +64,7 @@ mod tests {
     #[test]
     fn one_piece_in_many_is_timed() {
         let mut times = Times::default();
-        let timed = (0..10 * TIMED).filter(|_| {
+        let timed = (0..10 * Samples::TIMED).filter(|_| {
             let began = times.begin(Work::Faults);
             times.end(Work::Translating, began);
             began.is_some()

@@ -5,17 +5,14 @@ mod svg;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::io;
 
 use clap::Args;
 use ring3_vm::Vm;
 use ring3_vm::histogram::{Group, Histogram, HotBlock, Row};
 use serde::Serialize;
-use thiserror::Error;
 
+use crate::report::{self, Target, WriteError};
 use crate::symbols::Symbols;
 
 /// The option.
@@ -26,56 +23,35 @@ pub(crate) struct HistogramArguments {
     /// executed, and the hottest blocks, to this file: as a table (FILE.csv), for programs (FILE.json) or as a
     /// picture (FILE.svg)
     #[arg(long, value_name = "FILE")]
-    pub(crate) histogram: Option<Target>,
+    pub(crate) histogram: Option<Target<Format>>,
 }
 
-/// The value of `--histogram`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    path: PathBuf,
-    format: Format,
-}
-
+/// The formats of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub(crate) enum Format {
     Csv,
     Json,
     Svg,
 }
 
-/// The reason why a `--histogram` is refused.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
-#[error("its name must end with .csv, .json or .svg")]
-pub(crate) struct BadTarget;
+impl report::Format for Format {
+    const REPORT: &'static str = "histogram";
+    const ENDS: &'static str = ".csv, .json or .svg";
 
-impl FromStr for Target {
-    type Err = BadTarget;
-
-    fn from_str(text: &str) -> Result<Target, BadTarget> {
-        let path = PathBuf::from(text);
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => Format::Csv,
-            Some("json") => Format::Json,
-            Some("svg") => Format::Svg,
-            _ => return Err(BadTarget),
-        };
-        Ok(Target { path, format })
+    fn of_extension(extension: &str) -> Option<Format> {
+        match extension {
+            "csv" => Some(Format::Csv),
+            "json" => Some(Format::Json),
+            "svg" => Some(Format::Svg),
+            _ => None,
+        }
     }
-}
-
-/// The reasons why there is no histogram.
-#[derive(Debug, Error)]
-pub(crate) enum HistogramError {
-    /// The file cannot be written.
-    #[error("cannot write the histogram to {}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
 }
 
 /// A histogram that is written when the run ends.
 #[derive(Debug)]
 pub(crate) struct Output {
-    target: Target,
-    file: File,
+    file: report::Output<Format>,
     symbols: Symbols,
 }
 
@@ -88,32 +64,25 @@ impl HistogramArguments {
         &self,
         vm: &mut Vm,
         symbols: &Symbols,
-    ) -> Result<Option<Output>, HistogramError> {
-        let Some(target) = self.histogram.clone() else { return Ok(None) };
-        let file =
-            File::create(&target.path).map_err(|source| write_error(&target.path, source))?;
+    ) -> Result<Option<Output>, WriteError> {
+        let Some(target) = &self.histogram else { return Ok(None) };
+        let file = target.create()?;
         vm.count_forms(true);
-        Ok(Some(Output { target, file, symbols: symbols.clone() }))
+        Ok(Some(Output { file, symbols: symbols.clone() }))
     }
-}
-
-fn write_error(path: &Path, source: io::Error) -> HistogramError {
-    HistogramError::Write { path: path.to_owned(), source }
 }
 
 impl Output {
     /// Writes what `vm` has counted.
-    pub(crate) fn finish(mut self, vm: &mut Vm) -> Result<(), HistogramError> {
+    pub(crate) fn finish(self, vm: &mut Vm) -> Result<(), WriteError> {
         let blocks = vm.hot_blocks(BLOCKS);
         let rows = vm.histogram().into_iter().flat_map(Histogram::rows);
         let report = Report::new(rows, &blocks, &self.symbols);
-        let text = match self.target.format {
+        self.file.write(|format| match format {
             Format::Csv => Ok(report.csv()),
             Format::Json => report.json(),
             Format::Svg => svg::draw(&report),
-        };
-        text.and_then(|text| self.file.write_all(text.as_bytes()))
-            .map_err(|source| write_error(&self.target.path, source))
+        })
     }
 }
 
@@ -303,9 +272,13 @@ mod tests {
 
     #[test]
     fn the_name_says_the_format() {
-        assert_eq!("a.b.svg".parse::<Target>().map(|target| target.format), Ok(Format::Svg));
+        assert_eq!(
+            "a.b.svg".parse::<Target<Format>>().map(|target| target.format),
+            Ok(Format::Svg)
+        );
         for wrong in ["a", "csv", "a.png", ".json.", "a.CSV "] {
-            assert_eq!(wrong.parse::<Target>(), Err(BadTarget), "{wrong}");
+            let error = wrong.parse::<Target<Format>>().unwrap_err().to_string();
+            assert_eq!(error, "its name must end with .csv, .json or .svg", "{wrong}");
         }
     }
 }

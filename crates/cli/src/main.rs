@@ -81,6 +81,7 @@ mod profile;
 mod qemu;
 mod repetition;
 mod replay;
+mod report;
 mod rtc;
 mod run;
 mod secrets;

@@ -6,9 +6,10 @@ use clap::{ArgGroup, Args};
 use ring3_vm::Vm;
 use thiserror::Error;
 
-use crate::histogram::{self, HistogramArguments, HistogramError};
+use crate::histogram::{self, HistogramArguments};
 use crate::perf_map::{self, PerfMapArguments, PerfMapError};
-use crate::profile::{self, ProfileArguments, ProfileError};
+use crate::profile::{self, ProfileArguments};
+use crate::report::WriteError;
 use crate::symbols::{Symbols, SymbolsError};
 
 /// The options.
@@ -35,9 +36,7 @@ pub(crate) struct ObserveArguments {
 #[derive(Debug, Error)]
 pub(crate) enum ObserveError {
     #[error(transparent)]
-    Histogram(#[from] HistogramError),
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
+    Report(#[from] WriteError),
     #[error(transparent)]
     PerfMap(#[from] PerfMapError),
     #[error(transparent)]

@@ -4,16 +4,12 @@ mod flame;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::Args;
 use ring3_vm::Vm;
 use ring3_vm::profile::{Activity, RATE_MAX, Stack};
-use thiserror::Error;
 
+use crate::report::{self, Target, WriteError};
 use crate::symbols::Symbols;
 
 /// The options.
@@ -23,7 +19,7 @@ pub(crate) struct ProfileArguments {
     /// Look at equal distances of virtual time where the guest is, and when the run ends write it to this file: as
     /// folded stacks for other programs (FILE.folded) or as a flame graph (FILE.svg)
     #[arg(long, value_name = "FILE")]
-    pub(crate) profile: Option<Target>,
+    pub(crate) profile: Option<Target<Format>>,
 
     /// Take so many samples for a profile in a second of virtual time
     #[arg(
@@ -37,51 +33,30 @@ pub(crate) struct ProfileArguments {
 /// otherwise be found always or never.
 const RATE: u32 = 997;
 
-/// The value of `--profile`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    path: PathBuf,
-    format: Format,
-}
-
+/// The formats of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub(crate) enum Format {
     Folded,
     Svg,
 }
 
-/// The reason why a `--profile` is refused.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
-#[error("its name must end with .folded or .svg")]
-pub(crate) struct BadTarget;
+impl report::Format for Format {
+    const REPORT: &'static str = "profile";
+    const ENDS: &'static str = ".folded or .svg";
 
-impl FromStr for Target {
-    type Err = BadTarget;
-
-    fn from_str(text: &str) -> Result<Target, BadTarget> {
-        let path = PathBuf::from(text);
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("folded") => Format::Folded,
-            Some("svg") => Format::Svg,
-            _ => return Err(BadTarget),
-        };
-        Ok(Target { path, format })
+    fn of_extension(extension: &str) -> Option<Format> {
+        match extension {
+            "folded" => Some(Format::Folded),
+            "svg" => Some(Format::Svg),
+            _ => None,
+        }
     }
-}
-
-/// The reasons why there is no profile.
-#[derive(Debug, Error)]
-pub(crate) enum ProfileError {
-    /// The file cannot be written.
-    #[error("cannot write the profile to {}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
 }
 
 /// A profile that is written when the run ends.
 #[derive(Debug)]
 pub(crate) struct Output {
-    target: Target,
-    file: File,
+    file: report::Output<Format>,
     symbols: Symbols,
 }
 
@@ -91,31 +66,25 @@ impl ProfileArguments {
         &self,
         vm: &mut Vm,
         symbols: &Symbols,
-    ) -> Result<Option<Output>, ProfileError> {
-        let Some(target) = self.profile.clone() else { return Ok(None) };
-        let file =
-            File::create(&target.path).map_err(|source| write_error(&target.path, source))?;
+    ) -> Result<Option<Output>, WriteError> {
+        let Some(target) = &self.profile else { return Ok(None) };
+        let file = target.create()?;
         vm.take_samples(self.profile_rate);
-        Ok(Some(Output { target, file, symbols: symbols.clone() }))
+        Ok(Some(Output { file, symbols: symbols.clone() }))
     }
-}
-
-fn write_error(path: &Path, source: io::Error) -> ProfileError {
-    ProfileError::Write { path: path.to_owned(), source }
 }
 
 impl Output {
     /// Writes the samples of `vm`.
-    pub(crate) fn finish(mut self, vm: &mut Vm) -> Result<(), ProfileError> {
+    pub(crate) fn finish(self, vm: &mut Vm) -> Result<(), WriteError> {
         let samples = vm.profile().into_iter().flat_map(ring3_vm::profile::Profile::samples);
         let report = Report::new(samples, &self.symbols);
-        let text = match self.target.format {
-            Format::Folded => report.folded(),
-            Format::Svg => flame::draw(&report),
-        };
-        self.file
-            .write_all(text.as_bytes())
-            .map_err(|source| write_error(&self.target.path, source))
+        self.file.write(|format| {
+            Ok(match format {
+                Format::Folded => report.folded(),
+                Format::Svg => flame::draw(&report),
+            })
+        })
     }
 }
 
@@ -214,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_name_says_what_is_written() {
-        assert_eq!("a.svg".parse::<Target>().unwrap().format, Format::Svg);
-        assert_eq!("a.folded".parse::<Target>().unwrap().format, Format::Folded);
-        assert!("a.csv".parse::<Target>().is_err());
+        assert_eq!("a.svg".parse::<Target<Format>>().unwrap().format, Format::Svg);
+        assert_eq!("a.folded".parse::<Target<Format>>().unwrap().format, Format::Folded);
+        assert!("a.csv".parse::<Target<Format>>().is_err());
     }
 }

@@ -36,6 +36,11 @@ pub enum RestoreDriveError {
     Limits(#[from] LimitError),
 }
 
+/// Returns whether what the guest writes to `drive` goes to the file of the disk.
+pub(crate) fn writes_to_file(drive: &dyn Drive) -> bool {
+    !drive.throws_away() && drive.medium().is_some_and(|medium| !medium.read_only)
+}
+
 /// Attaches the drives of the machine in `snapshot` to `vm`, with their disks as they were. With
 /// `throws_away`, nothing changes in their files.
 pub fn attach_drives(

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 
 use ring3_core::device::DeviceId;
 use ring3_core::disk::DriveId;
+use ring3_vm::control::DriveInfo;
 use ring3_vm::drives::{Cache, DetectZeroes, KeptDisk};
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +153,26 @@ pub struct SavedDrive {
 }
 
 impl SavedDrive {
+    /// Describes the drive of `info`, whose disk is in `file`.
+    pub(crate) fn of(
+        info: &DriveInfo,
+        file: Option<PathBuf>,
+        kept: KeptDisk,
+        written: Vec<Part>,
+    ) -> SavedDrive {
+        SavedDrive {
+            device: info.drive.device,
+            unit: info.drive.unit,
+            id: info.id.clone(),
+            file,
+            format: info.format.map(str::to_owned),
+            cache: info.cache,
+            detect_zeroes: info.detect_zeroes,
+            kept,
+            written,
+        }
+    }
+
     /// Returns the number of bytes that the guest has written over the file.
     pub fn written_bytes(&self) -> u64 {
         self.written.iter().map(|part| u64::from(part.len)).sum()

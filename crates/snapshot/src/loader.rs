@@ -123,10 +123,7 @@ fn open(
     let has_file = |file: &Path| std::path::absolute(file).is_ok_and(|file| file == *path);
     let present = running.drives.iter().map(|(_, drive)| drive);
     let present = present.filter(|drive| drive.file().is_some_and(has_file));
-    let writes = |drive: &Arc<dyn Drive>| {
-        !drive.throws_away() && drive.medium().is_some_and(|medium| !medium.read_only)
-    };
-    let writer = present.clone().find(|drive| writes(drive));
+    let writer = present.clone().find(|drive| drives::writes_to_file(drive.as_ref()));
     match (&saved.kept, writer) {
         (KeptDisk::InSnapshot(name), Some(drive)) => {
             if !drive.has_kept(name) {

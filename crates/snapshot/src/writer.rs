@@ -196,17 +196,7 @@ impl Writer<'_> {
             Failure::Disk(of_file.unwrap_or_else(|| info.drive.device.name().to_owned()), error)
         })?;
         let file = info.file.as_deref().map(std::path::absolute).transpose()?;
-        Ok(SavedDrive {
-            device: info.drive.device,
-            unit: info.drive.unit,
-            id: info.id.clone(),
-            file,
-            format: info.format.map(str::to_owned),
-            cache: info.cache,
-            detect_zeroes: info.detect_zeroes,
-            kept,
-            written,
-        })
+        Ok(SavedDrive::of(info, file, kept, written))
     }
 
     /// Writes a part behind everything else, compressed if that is asked for and helps.

@@ -11,6 +11,7 @@ use ring3_vm::drives::{Drive, Empty, KeptDisk, Opener};
 
 use super::MoveError;
 use super::stream::{Frame, Kind, MovedDrive};
+use crate::drives;
 use crate::format::SavedDrive;
 
 /// Bytes of sectors in a frame.
@@ -42,8 +43,7 @@ fn name(info: &DriveInfo) -> String {
 
 /// Returns whether only one process at a time can use the disk.
 fn is_exclusive(drive: &dyn Drive) -> bool {
-    let writes = drive.medium().is_some_and(|medium| !medium.read_only);
-    writes && !drive.throws_away() || is_served(drive)
+    drives::writes_to_file(drive) || is_served(drive)
 }
 
 fn is_served(drive: &dyn Drive) -> bool {
@@ -105,17 +105,7 @@ pub(super) fn take(
 
 fn saved(info: &DriveInfo, kept: KeptDisk) -> SavedDrive {
     let file = info.file.as_deref().map(|file| std::path::absolute(file).unwrap_or(file.into()));
-    SavedDrive {
-        device: info.drive.device,
-        unit: info.drive.unit,
-        id: info.id.clone(),
-        file,
-        format: info.format.map(str::to_owned),
-        cache: info.cache,
-        detect_zeroes: info.detect_zeroes,
-        kept,
-        written: Vec::new(),
-    }
+    SavedDrive::of(info, file, kept, Vec::new())
 }
 
 impl Handed {

@@ -45,7 +45,7 @@ use crate::door::{Door, Sender};
 use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
 };
-use crate::inspect::{Description, Looker, MemoryRange, PciFunction, Processor};
+use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 pub use crate::machine::flight::{KeepLastError, KeptLast};
 pub use crate::machine::loading::{LoadError, Loader, Running};
 use crate::machine::{Ending, SavedMachine, Vm};
@@ -277,10 +277,6 @@ pub enum Request {
     Describe(Reply<Box<Description>>),
     /// Show the packets of network cards from now on.
     Tap(Tap, Reply<()>),
-    /// Return the whole machine as a tree.
-    Tree(Reply<Box<Tree>>),
-    /// Show the machine as it is at this moment.
-    Look(Looker, Reply<()>),
     /// Return whether drives have answered all requests.
     AreDrivesIdle(Reply<bool>),
     /// Write the last seconds of the run to this file, or to the usual one.
@@ -518,7 +514,7 @@ impl Control {
 
     /// Returns the whole machine, with all its registers, as it is at this moment.
     pub fn tree(&self) -> Result<Tree, Ended> {
-        self.ask(Request::Tree).map(|tree| *tree)
+        self.visit(|vm, _| vm.tree())
     }
 
     /// Shows the machine as it is at this moment to `look`, for which it stands still, and returns what `look`
@@ -527,13 +523,7 @@ impl Control {
         &self,
         look: impl FnOnce(&Vm) -> T + Send + 'static,
     ) -> Result<T, Ended> {
-        let (sender, seen) = mpsc::sync_channel(1);
-        let looker = Looker::new(move |vm| {
-            // There is room for the only result.
-            let _ = sender.try_send(look(vm));
-        });
-        self.ask(|reply| Request::Look(looker, reply))?;
-        seen.recv().map_err(|_| Ended)
+        self.visit(|vm, _| look(vm))
     }
 
     /// Writes the last seconds of the run as a recording, if they are kept ([`Vm::keep_last`](crate::Vm::keep_last)):
@@ -549,21 +539,28 @@ impl Control {
         if was_running {
             self.pause()?;
         }
-        let until = Instant::now() + DRIVES_MAX;
-        let kept = loop {
-            // The answers of drives are taken by a paused machine, too.
-            if self.ask(Request::AreDrivesIdle)? {
-                break self.ask(|reply| Request::Keep(Keeper(Box::new(keeper)), reply))?;
-            }
-            if Instant::now() > until {
-                break Err(KeepError::DrivesAreBusy);
-            }
-            thread::sleep(Duration::from_millis(1));
+        let kept = if self.wait_for_drives()? {
+            self.ask(|reply| Request::Keep(Keeper(Box::new(keeper)), reply))?
+        } else {
+            Err(KeepError::DrivesAreBusy)
         };
         if was_running {
             self.resume()?;
         }
         kept
+    }
+
+    /// Waits until drives have answered all requests of a machine that is paused, which takes the answers, too.
+    /// Returns false if they have not after [`DRIVES_MAX`].
+    pub fn wait_for_drives(&self) -> Result<bool, Ended> {
+        let until = Instant::now() + DRIVES_MAX;
+        while !self.ask(Request::AreDrivesIdle)? {
+            if Instant::now() > until {
+                return Ok(false);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(true)
     }
 
     /// Lets `act` visit the machine between two slices, in its own thread and at its door, and returns what it

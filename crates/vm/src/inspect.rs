@@ -1,8 +1,6 @@
 //! The view of a machine from outside, between two instructions, without changing anything: its registers,
 //! memory and cards, and the parts that it is made of.
 
-use std::fmt;
-
 use ring3_core::device::{DeviceId, Width};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::sreg;
@@ -106,27 +104,6 @@ pub struct Description {
     pub engine: &'static str,
     /// Its network cards, in the order of [`Config::nics`].
     pub nics: Vec<NicInfo>,
-}
-
-/// A function that looks at a machine, which stands still meanwhile.
-pub struct Looker(Box<dyn FnOnce(&Vm) + Send>);
-
-impl Looker {
-    /// Makes a looker of `look`.
-    pub(crate) fn new(look: impl FnOnce(&Vm) + Send + 'static) -> Looker {
-        Looker(Box::new(look))
-    }
-
-    /// Shows it the machine.
-    pub(crate) fn look(self, vm: &Vm) {
-        self.0(vm);
-    }
-}
-
-impl fmt::Debug for Looker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Looker").finish_non_exhaustive()
-    }
 }
 
 impl Vm {

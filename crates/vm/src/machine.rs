@@ -539,11 +539,14 @@ impl Vm {
             if let Some(recorder) = &mut self.recorder {
                 recorder.write(&stamped);
             }
-            if let Some(recording) = &mut self.recording {
-                recording.push(stamped.clone());
-            }
-            if let Some(flight) = &mut self.flight {
-                flight.note(stamped);
+            match (&mut self.recording, &mut self.flight) {
+                (Some(recording), Some(flight)) => {
+                    recording.push(stamped.clone());
+                    flight.note(stamped);
+                }
+                (Some(recording), None) => recording.push(stamped),
+                (None, Some(flight)) => flight.note(stamped),
+                (None, None) => {}
             }
         }
         self.tell_log(&LoggedEvent::Input(&input));

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring3_vm::control::DRIVES_MAX;
 use ring3_vm::{Control, Door, Vm};
 
 use super::channel::Channel;
@@ -18,8 +17,7 @@ use super::{MoveError, Place};
 const VAIN: u32 = 3;
 /// Upper bound of all rounds.
 const ROUNDS: u32 = 30;
-/// How long to wait between two looks whether drives are idle.
-const BETWEEN: Duration = Duration::from_millis(1);
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// How a machine moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,12 +175,11 @@ impl Source<'_> {
                 let bytes = file.read().map_err(|error| stream::damaged(&error.to_string()))?;
                 stream::send_bytes(&mut channel, &bytes)?;
             }
+            let (_, Counts { time: setup, .. }) = self.progress.look();
             self.progress.set(|stage, counts| {
                 *stage = Stage::Active;
-                counts.total = head.memory_len;
+                (counts.total, counts.setup) = (head.memory_len, setup);
             });
-            let (_, counts) = self.progress.look();
-            self.progress.set(|_, now| now.setup = counts.time);
             self.send_memory(&mut channel, head.memory_len)?;
             self.send_rest(&mut channel, &mut handed, &mut stands)
         });
@@ -200,15 +197,15 @@ impl Source<'_> {
         loop {
             let began = Instant::now();
             let sent = self.send_pages(channel, &pages, began)?;
-            let rate = amount(sent) / began.elapsed().as_secs_f64().max(1e-6);
+            let rate = rate_of(sent, began.elapsed());
             let count = self.control.visit(|vm, _| vm.memory().written_count())?;
-            let downtime = Duration::from_secs_f64(amount(count * PAGE) / rate.max(1.0));
+            let downtime = time_of(count * PAGE, rate);
             round += 1;
             vain = if count < pages.len() * 3 / 4 { 0 } else { vain + 1 };
             self.progress.set(|_, counts| {
                 counts.rounds = round;
                 counts.downtime = downtime;
-                counts.rate = rate as u64;
+                counts.rate = rate;
                 counts.remaining = (count * PAGE) as u64;
             });
             tracing::debug!(round, count, rate, ?downtime, "memory is sent");
@@ -245,9 +242,7 @@ impl Source<'_> {
             stream::send(channel, frame)?;
             at = next;
             if self.parameters.bandwidth > 0 {
-                let due = Duration::from_secs_f64(
-                    amount(sent) / amount(self.parameters.bandwidth as usize),
-                );
+                let due = time_of(sent, self.parameters.bandwidth);
                 thread::sleep(due.saturating_sub(began.elapsed()).min(Duration::from_secs(1)));
             }
         }
@@ -279,12 +274,8 @@ impl Source<'_> {
         *stands = Some(runs);
         let stood = Instant::now();
         self.progress.set(|stage, _| *stage = Stage::Device);
-        // The answers of drives are taken by a machine that stands still, too.
-        while !self.control.visit(|vm, _| vm.are_drives_idle())? {
-            if stood.elapsed() > DRIVES_MAX {
-                return Err(MoveError::DrivesAreBusy);
-            }
-            thread::sleep(BETWEEN);
+        if !self.control.wait_for_drives()? {
+            return Err(MoveError::DrivesAreBusy);
         }
         let (taken, last) = self.control.visit(move |vm, door| {
             let mut handed = Handed::default();
@@ -376,8 +367,14 @@ fn stand_still(
     Ok(Last { frames, rest: Rest { machine, drives, runs } })
 }
 
-/// Returns a number of bytes for a calculation with fractions.
-fn amount(bytes: usize) -> f64 {
-    let bytes = bytes as u64;
-    f64::from((bytes >> 32) as u32) * 4_294_967_296.0 + f64::from(bytes as u32)
+/// Returns how many bytes a second they are if `bytes` take `time`, at least 1.
+fn rate_of(bytes: usize, time: Duration) -> u64 {
+    let rate = bytes as u128 * NANOS_PER_SECOND / time.as_nanos().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+}
+
+/// Returns how long `bytes` take by `rate` bytes a second, which must not be 0.
+fn time_of(bytes: usize, rate: u64) -> Duration {
+    let nanos = bytes as u128 * NANOS_PER_SECOND / u128::from(rate);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

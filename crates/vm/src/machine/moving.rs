@@ -106,15 +106,9 @@ fn announcement(MacAddress(address): MacAddress) -> Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Kernel, Software};
+    use crate::config::Config;
     use crate::engines::EngineChoice;
-    use crate::linux::tests::kernel_of;
-
-    fn machine() -> Vm {
-        let config = Config { memory_bytes: 32 << 20, ..Config::default() };
-        let kernel = Kernel { image: kernel_of(&[0xf4]).into(), ..Kernel::default() };
-        Vm::new(config, Software::Kernel(kernel)).unwrap()
-    }
+    use crate::machine::saved::tests::machine;
 
     #[test]
     fn a_machine_arrives_in_parts() {

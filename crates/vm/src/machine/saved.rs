@@ -232,7 +232,7 @@ impl Vm {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::Kernel;
     use crate::engines::EngineChoice;
@@ -240,7 +240,7 @@ mod tests {
     use ring3_x86::cpu::Cpu;
     use ring3_x86::cpuid::Model;
 
-    fn machine() -> Vm {
+    pub(in crate::machine) fn machine() -> Vm {
         let config = Config { memory_bytes: 32 << 20, ..Config::default() };
         let kernel = Kernel { image: kernel_of(&[0xf4]).into(), ..Kernel::default() };
         Vm::new(config, Software::Kernel(kernel)).unwrap()

@@ -243,12 +243,7 @@ impl Vm {
                     self.taps.add(tap);
                     reply.answer(());
                 }
-                Request::Tree(reply) => reply.answer(Box::new(self.tree())),
-                Request::Look(looker, reply) => {
-                    looker.look(self);
-                    reply.answer(());
-                }
-                Request::AreDrivesIdle(reply) => reply.answer(!self.drives.are_waiting()),
+                Request::AreDrivesIdle(reply) => reply.answer(self.are_drives_idle()),
                 Request::KeepLast(file, reply) => reply.answer(self.keep_last_now(file)),
                 Request::Visit(visitor) => (visitor.0)(self, door),
                 Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),

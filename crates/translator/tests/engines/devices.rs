@@ -340,6 +340,25 @@ pub(crate) fn run_piece(
     exit
 }
 
+/// Runs both machines for `instructions` instructions, in pieces of at most `longest`, and compares all that they
+/// do. Returns the accesses to devices.
+pub(crate) fn run_in_pieces(
+    pair: &mut Pair,
+    random: &mut Random,
+    instructions: u64,
+    longest: u32,
+) -> Vec<(u64, Exit, u32)> {
+    let mut boards = [Board::default(), Board::default()];
+    let last = pair.right.cpu.instructions + instructions;
+    while pair.right.cpu.instructions < last {
+        let exit = run_piece(pair, &mut boards, random, longest);
+        assert_eq!(exit, Exit::Deadline, "{}", pair.reports());
+    }
+    pair.compare();
+    let [Board { log, .. }, _] = boards;
+    log
+}
+
 /// Runs the program at `base` to its end on both engines, in pieces.
 fn compare(pair: &mut Pair, random: &mut Random, base: u32, longest: u32) {
     pair.each(|machine| begin(machine, base));

@@ -172,6 +172,10 @@ impl Pair {
     }
 }
 
+/// The translator's counters of what translated code is left for.
+pub(crate) const LEAVINGS: [&str; 3] =
+    ["entries to translated code", "instructions left to the interpreter", "signals"];
+
 /// Puts a jump to `at` at the beginning of the handler of `vector`.
 pub(crate) fn continue_handler_at(machine: &mut Machine, vector: u8, at: u32) {
     let distance = at.wrapping_sub(handler(vector) + 5);

@@ -10,7 +10,7 @@ use ring3_x86::segment::{Attributes, Segment, sreg};
 
 use crate::common::random::Random;
 use crate::common::series::Series;
-use crate::devices::{Board, KNOWN_PORT, run_piece};
+use crate::devices::{Board, KNOWN_PORT, run_in_pieces};
 use crate::machine::*;
 use crate::pair::Pair;
 
@@ -154,15 +154,7 @@ fn tss(limit: u32) -> Segment {
 /// Runs both machines for [`INSTRUCTIONS`] instructions, in pieces of at most `longest`, and compares all
 /// that they do.
 fn compare(pair: &mut Pair, random: &mut Random, longest: u32) -> Vec<(u64, Exit, u32)> {
-    let mut boards = [Board::default(), Board::default()];
-    let last = pair.right.cpu.instructions + INSTRUCTIONS;
-    while pair.right.cpu.instructions < last {
-        let exit = run_piece(pair, &mut boards, random, longest);
-        assert_eq!(exit, Exit::Deadline, "{}", pair.reports());
-    }
-    pair.compare();
-    let [Board { log, .. }, _] = boards;
-    log
+    run_in_pieces(pair, random, INSTRUCTIONS, longest)
 }
 
 #[test]

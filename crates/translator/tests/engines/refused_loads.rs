@@ -3,15 +3,14 @@
 //! execution stops in between.
 
 use ring3_x86::cpu::{Cr0, reg};
-use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 use ring3_x86::flags::Eflags;
 
 use crate::common::random::Random;
 use crate::common::series::Series;
-use crate::devices::{Board, run_piece};
+use crate::devices::run_in_pieces;
 use crate::machine::*;
-use crate::pair::{Pair, continue_handler_at};
+use crate::pair::{LEAVINGS, Pair, continue_handler_at};
 
 /// Number of programs.
 const CASES: u64 = 40;
@@ -121,13 +120,7 @@ fn begin(machine: &mut Machine, program: &[u8], is_user: bool, selectors: [u16; 
 /// Runs both machines for [`INSTRUCTIONS`] instructions, in pieces of at most `longest`, and compares
 /// everything. Returns the number of exceptions.
 fn compare(pair: &mut Pair, random: &mut Random, longest: u32) -> u32 {
-    let mut boards = [Board::default(), Board::default()];
-    let last = pair.right.cpu.instructions + INSTRUCTIONS;
-    while pair.right.cpu.instructions < last {
-        let exit = run_piece(pair, &mut boards, random, longest);
-        assert_eq!(exit, Exit::Deadline, "{}", pair.reports());
-    }
-    pair.compare();
+    run_in_pieces(pair, random, INSTRUCTIONS, longest);
     (pair.right.dword(LOG) - RECORDS) / (RECORD_DWORDS * 4)
 }
 
@@ -160,12 +153,10 @@ fn translated_code_is_not_left_for_refused_loads() {
             let loads = [[0x8e, 0xe3], [0x8e, 0xe9], [0x8e, 0xc2], [0x8e, 0x26]]
                 .map(|[first, second]| vec![first, second, 0x90, 0x90]);
             pair.each(|machine| begin(machine, &program(&loads), is_user, [selector; 4]));
-            let counted =
-                ["entries to translated code", "instructions left to the interpreter", "signals"];
-            let before = counted.map(|name| pair.counted(name));
+            let before = LEAVINGS.map(|name| pair.counted(name));
             let exceptions = compare(&mut pair, &mut random, 1_000_000);
             assert!(exceptions > 200, "{selector:x}h: {exceptions}");
-            for (name, before) in counted.into_iter().zip(before) {
+            for (name, before) in LEAVINGS.into_iter().zip(before) {
                 let number = pair.counted(name) - before;
                 assert!(
                     number < u64::from(exceptions / 4),

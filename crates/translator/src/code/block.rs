@@ -395,17 +395,25 @@ impl BlockBuilder<'_> {
         }
     }
 
-    /// Translates a load of a segment register, in flat code, that has raised exceptions again and again. The
-    /// engine looks whether it is refused while translated code waits, and then translated code raises #GP.
-    /// Returns false for all other instructions. The caller then throws away what was written.
-    fn loads_after_check(&mut self, instruction: &Instruction, source: &Source) -> bool {
+    /// Returns whether `instruction`, which follows `last`, is a load of a segment register, in flat code, that
+    /// has raised exceptions again and again.
+    fn is_refused_load(
+        &self,
+        instruction: &Instruction,
+        last: Option<&Instruction>,
+        source: &Source,
+    ) -> bool {
         let linear = self.mode.linear(instruction.ip32());
-        if self.mode.segmented.is_some()
-            || !source.refused_loads.contains(&linear)
-            || source.for_user.contains(&linear)
-        {
-            return false;
-        }
+        self.mode.segmented.is_none()
+            && source.refused_loads.contains(&linear)
+            && !source.for_user.contains(&linear)
+            && !last.is_some_and(walk::holds_interrupts)
+    }
+
+    /// Translates such an instruction. The engine looks whether the load is refused while translated code waits,
+    /// and then translated code raises #GP. Returns false if it cannot be translated so. The caller then throws
+    /// away what was written.
+    fn load_after_check(&mut self, instruction: &Instruction, source: &Source) -> bool {
         self.emitter.settle_stack();
         self.begin_site(instruction);
         self.end_count();
@@ -531,7 +539,6 @@ impl BlockBuilder<'_> {
             accesses_device: false,
             reads_device: false,
             transfer: None,
-            loads: self.loads(instruction),
         });
         if is_landing {
             // The check is inside of the site: the site is no entry of the block, and all instructions before

@@ -191,7 +191,6 @@ impl BlockStore {
                 accesses_device: false,
                 reads_device: false,
                 transfer: None,
-                loads: None,
             }),
         ))
     }

@@ -130,13 +130,14 @@ impl Translator {
                     return Ok(Next::Op { number, is_numeric, transfers, loads: None });
                 }
                 let Some(number) = point.site.deferred else { return Ok(STEP) };
-                let (number, loads) = (number as usize, point.site.loads);
+                let number = number as usize;
                 Ok(if point.site.accesses_device {
                     let is_barred = self.barred.contains(&self.linear_of_instruction());
                     Next::Quiet { number, is_barred }
                 } else if point.site.reads_device {
                     Next::DeviceRead { point, number }
                 } else {
+                    let loads = self.ops[number].loads;
                     Next::Op { number, is_numeric: false, transfers: false, loads }
                 })
             }

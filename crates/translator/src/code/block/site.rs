@@ -33,8 +33,6 @@ pub(crate) struct Site {
     pub(crate) accesses_device: bool,
     /// Whether it reads device registers while their values are known.
     pub(crate) reads_device: bool,
-    /// The number of the segment register that it loads.
-    pub(crate) loads: Option<u8>,
     /// Its index in the list of instructions that blocks leave to the interpreter, if it is a far transfer.
     pub(crate) transfer: Option<u32>,
 }

@@ -177,12 +177,13 @@ impl BlockBuilder<'_> {
                 return Step::Next;
             }
             self.go_back(&start);
+            if self.is_refused_load(instruction, before, source) {
+                if self.load_after_check(instruction, source) {
+                    return Step::Next;
+                }
+                self.go_back(&start);
+            }
         }
-        let holds_interrupts = before.is_some_and(holds_interrupts);
-        if may_go_on && !holds_interrupts && self.loads_after_check(instruction, source) {
-            return Step::Next;
-        }
-        self.go_back(&start);
         if instruction.flow_control() == FlowControl::Next && self.plain(instruction, source) {
             return Step::NextAfter(start);
         }

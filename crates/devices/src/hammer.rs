@@ -60,8 +60,9 @@ pub(crate) fn memory_blows(offsets: &'static [u64]) -> impl Strategy<Value = Vec
     let offset = || proptest::sample::select(offsets);
     let width = || proptest::sample::select(&[Width::Byte, Width::Word, Width::Dword][..]);
     let anywhere = prop_oneof![offset(), any::<u64>()];
-    // Mostly whole registers, and small values that mean something.
-    let value = prop_oneof![0..0x200_u32, any::<u32>()];
+    // Mostly whole registers, and small values that mean something, or that are near the end of a counter.
+    let small = 0..0x200_u32;
+    let value = prop_oneof![small.clone(), small.prop_map(|value| !value), any::<u32>()];
     let pass = 0..200_u64;
     let jump = prop_oneof![0..2_000_000_000_u64, 0..100_000_000_000_000_000_u64];
     let blow = prop_oneof![

@@ -26,7 +26,7 @@ use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
-use comparator::{Comparator, INTERRUPT_ENABLE, LEVEL};
+use comparator::{Comparator, Count, INTERRUPT_ENABLE, LEVEL};
 
 /// Where the registers are (2.3.1).
 pub const ADDRESS: u64 = 0xfed0_0000;
@@ -38,7 +38,7 @@ pub const BLOCK_ID: u32 = 0x8086 << 16 | 1 << 15 | 1 << 13 | (TIMERS as u32 - 1)
 /// The shortest period that a guest gets every tick of, in periods of the counter; for the ACPI table.
 pub const MINIMUM_TICK: u16 = (SHORTEST_COUNTED / NANOS_PER_TICK) as u16;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const REGION: u8 = 0;
 
 const TIMERS: usize = 3;
@@ -78,6 +78,8 @@ pub struct Hpet {
     status: u8,
     /// What the counter was at `since`, from where it has counted if it is enabled.
     counter: u64,
+    /// The ticks that it had counted then since power-on.
+    ticks: u64,
     since: Time,
     timers: [Comparator; TIMERS],
     /// The timers whose lines are high.
@@ -91,6 +93,7 @@ impl Default for Hpet {
             configuration: 0,
             status: 0,
             counter: 0,
+            ticks: 0,
             since: Time::ZERO,
             timers: [const { Comparator::power_on() }; TIMERS],
             asserted: 0,
@@ -103,17 +106,19 @@ impl Hpet {
         self.configuration & ENABLE != 0
     }
 
-    /// The main counter at `now`.
-    fn counter(&self, now: Time) -> u64 {
-        if !self.is_enabled() {
-            return self.counter;
+    /// Where the main counter is at `now`.
+    fn count(&self, now: Time) -> Count {
+        let counted =
+            if self.is_enabled() { now.nanos_since(self.since) / NANOS_PER_TICK } else { 0 };
+        Count {
+            counter: self.counter.wrapping_add(counted),
+            ticks: self.ticks.saturating_add(counted),
         }
-        self.counter.wrapping_add(now.nanos_since(self.since) / NANOS_PER_TICK)
     }
 
-    /// When the main counter is `value`, which is ahead; never, if that is after the end of time.
-    fn time_of(&self, value: u64) -> Option<Time> {
-        let nanos = value.checked_sub(self.counter)?.checked_mul(NANOS_PER_TICK)?;
+    /// When `ticks` are counted, which is ahead; never, if that is after the end of time.
+    fn time_of(&self, ticks: u64) -> Option<Time> {
+        let nanos = ticks.checked_sub(self.ticks)?.checked_mul(NANOS_PER_TICK)?;
         let time = self.since.plus_nanos(nanos);
         (time != Time::from_nanos(u64::MAX)).then_some(time)
     }
@@ -123,9 +128,9 @@ impl Hpet {
         if !self.is_enabled() {
             return;
         }
-        let counter = self.counter(context.now);
+        let count = self.count(context.now);
         for index in 0..TIMERS {
-            if !self.timers[index].follow(counter) {
+            if !self.timers[index].follow(count) {
                 continue;
             }
             let configuration = self.timers[index].configuration();
@@ -208,7 +213,7 @@ impl Hpet {
             CAPABILITIES => (NANOS_PER_TICK * FEMTOS_PER_NANO) << 32 | u64::from(BLOCK_ID),
             CONFIGURATION => self.configuration.into(),
             INTERRUPT_STATUS => self.status.into(),
-            MAIN_COUNTER => self.counter(now),
+            MAIN_COUNTER => self.count(now).counter,
             _ => match timer_at(offset) {
                 Some((index, TIMER_CONFIGURATION)) => self.timers[index].capabilities(),
                 Some((index, TIMER_COMPARATOR)) => self.timers[index].value(),
@@ -219,34 +224,35 @@ impl Hpet {
 
     /// A write of `value` to the lower or the upper half of the register at `offset`.
     fn write(&mut self, context: &mut Context<'_>, offset: u64, upper: bool, value: u32) {
-        let counter = self.counter(context.now);
+        let count = self.count(context.now);
         match (offset, upper) {
             (CONFIGURATION, false) => self.configure(context, value),
             (INTERRUPT_STATUS, false) => self.status &= !(value as u8),
             // To be done only while it is halted (2.3.7); it is not heard otherwise.
             (MAIN_COUNTER, _) if !self.is_enabled() => {
                 self.counter = with_half(self.counter, upper, value);
+                let count = self.count(context.now);
                 for timer in &mut self.timers {
-                    timer.aim(self.counter);
+                    timer.aim(count);
                 }
             }
             _ => match timer_at(offset) {
                 Some((index, TIMER_CONFIGURATION)) if !upper => {
                     self.release(context, index);
-                    self.timers[index].configure(value, counter);
+                    self.timers[index].configure(value, count);
                     if value & LEVEL == 0 {
                         self.status &= !(1 << index);
                     }
                 }
-                Some((index, TIMER_COMPARATOR)) => self.timers[index].write(upper, value, counter),
+                Some((index, TIMER_COMPARATOR)) => self.timers[index].write(upper, value, count),
                 _ => {}
             },
         }
     }
 
     fn configure(&mut self, context: &mut Context<'_>, value: u32) {
-        self.counter = self.counter(context.now);
-        self.since = context.now;
+        let count = self.count(context.now);
+        (self.counter, self.ticks, self.since) = (count.counter, count.ticks, context.now);
         let changed = self.configuration ^ value;
         if changed & LEGACY_REPLACEMENT != 0 {
             for index in 0..TIMERS {

@@ -20,6 +20,15 @@ const ROUTES: u32 = 0x00ff_0000;
 const WRITABLE: u32 =
     LEVEL | INTERRUPT_ENABLE | PERIODIC | VALUE_SET | MODE_32 | ROUTE_BITS << ROUTE_SHIFT;
 
+/// Where the main counter is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count {
+    /// Its register, which software sets and which comes round after its last value.
+    pub(super) counter: u64,
+    /// How many ticks it has counted since power-on, whatever its register was set to. Time ends before they come round.
+    pub(super) ticks: u64,
+}
+
 /// A timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Comparator {
@@ -29,7 +38,7 @@ pub(super) struct Comparator {
     value: u64,
     /// What is added to the comparator of a periodic timer at each match: what was last written there.
     period: u64,
-    /// What the main counter, in all of its bits, is at the next match.
+    /// The ticks that are counted at the next match.
     due: Option<u64>,
     /// The lower half of a periodic timer's comparator was just set; the upper half belongs to it.
     upper_half_follows: bool,
@@ -67,7 +76,7 @@ impl Comparator {
         self.value & self.mask()
     }
 
-    /// What the counter is at the next match; none where it never matches.
+    /// The ticks that are counted at the next match; none where it never matches.
     pub(super) fn due(&self) -> Option<u64> {
         self.due
     }
@@ -96,18 +105,13 @@ impl Comparator {
     }
 
     /// Finds the next match from where the main counter is.
-    pub(super) fn aim(&mut self, counter: u64) {
-        self.due = if self.has_32_bits() {
-            let ahead = (self.value as u32).wrapping_sub(counter as u32);
-            counter.checked_add(ahead.into())
-        } else {
-            // The counter takes 5800 years to come round.
-            (self.value >= counter).then_some(self.value)
-        };
+    pub(super) fn aim(&mut self, at: Count) {
+        let ahead = self.value.wrapping_sub(at.counter) & self.mask();
+        self.due = at.ticks.checked_add(ahead);
     }
 
     /// A write to the lower half of the configuration register; there is nothing to write in the other one.
-    pub(super) fn configure(&mut self, value: u32, counter: u64) {
+    pub(super) fn configure(&mut self, value: u32, at: Count) {
         let before = self.configuration;
         // A route that is not offered does not stay (2.3.8, bits 13 to 9).
         let route = value >> ROUTE_SHIFT & ROUTE_BITS;
@@ -117,13 +121,13 @@ impl Comparator {
         self.upper_half_follows = false;
         // The accumulator of a periodic timer goes on from where it is.
         if (before ^ value) & (MODE_32 | PERIODIC) != 0 {
-            self.aim(counter);
+            self.aim(at);
         }
     }
 
     /// A write to one half of the comparator register. In a periodic timer it sets the period, and the comparator itself only after
     /// VAL_SET_CNF was written (2.3.9.2.2).
-    pub(super) fn write(&mut self, upper: bool, value: u32, counter: u64) {
+    pub(super) fn write(&mut self, upper: bool, value: u32, at: Count) {
         let sets_value = !self.is_periodic()
             || if upper { self.upper_half_follows } else { self.configuration & VALUE_SET != 0 };
         if upper && self.has_32_bits() {
@@ -131,7 +135,7 @@ impl Comparator {
         }
         if sets_value {
             self.value = with_half(self.value, upper, value);
-            self.aim(counter);
+            self.aim(at);
         }
         if self.is_periodic() {
             self.period = with_half(self.period, upper, value);
@@ -141,8 +145,8 @@ impl Comparator {
     }
 
     /// Compares up to where the main counter is; true when it has matched, once or more.
-    pub(super) fn follow(&mut self, counter: u64) -> bool {
-        let Some(due) = self.due.filter(|due| *due <= counter) else { return false };
+    pub(super) fn follow(&mut self, at: Count) -> bool {
+        let Some(due) = self.due.filter(|due| *due <= at.ticks) else { return false };
         let step = match self.period() {
             Some(period) => period,
             // The lower half of the counter comes round.
@@ -152,12 +156,11 @@ impl Comparator {
                 return true;
             }
         };
-        let steps = (counter - due) / step + 1;
-        let next = steps.checked_mul(step).and_then(|ahead| due.checked_add(ahead));
+        let steps = (at.ticks - due) / step + 1;
         if self.period().is_some() {
             self.value = self.value.wrapping_add(steps.wrapping_mul(step)) & self.mask();
         }
-        self.due = next;
+        self.due = steps.checked_mul(step).and_then(|ahead| due.checked_add(ahead));
         true
     }
 

@@ -156,6 +156,38 @@ fn a_timer_of_32_bits_compares_with_half_the_counter() {
     assert_eq!(machine.pass(1 << 32), [16]);
 }
 
+/// Where the counter comes round at 64 bits, timers match before and behind that place, however late they are looked at.
+#[test]
+fn the_whole_counter_comes_round() {
+    for late in [false, true] {
+        let mut machine = Machine::new();
+        machine.write_64(MAIN_COUNTER, u64::MAX - 99);
+        for (index, line, value) in [(0, 16, u64::MAX - 49), (1, 17, 20)] {
+            machine.write(configuration(index), INTERRUPTS | route(line));
+            machine.write_64(comparator(index), value);
+        }
+        machine.write(configuration(2), INTERRUPTS | PERIODIC | SET_VALUE | route(18));
+        machine.write_64(comparator(2), u64::MAX - 89);
+        machine.write_64(comparator(2), 1 << 40);
+        machine.write(CONFIGURATION, ENABLE);
+        if late {
+            machine.bench.now = machine.bench.now.plus_nanos(1000 * NANOS_PER_TICK);
+            let mut lines = machine.pass(0);
+            lines.sort_unstable();
+            assert_eq!(lines, [16, 17, 18]);
+        } else {
+            assert_eq!(machine.pass(10), [18]);
+            assert_eq!(machine.pass(40), [16]);
+            assert_eq!(machine.pass(69), []);
+            assert_eq!(machine.pass(1), [17]);
+            assert_eq!(machine.pass(880), []);
+        }
+        assert_eq!(machine.read_64(MAIN_COUNTER), 900);
+        assert_eq!(machine.read_64(comparator(2)), (1 << 40) - 90);
+        assert_eq!(machine.pass((1 << 40) - 990), [18]);
+    }
+}
+
 /// 2.3.9.2.2: with VAL_SET_CNF the first write is the first match, and the second one the period.
 #[test]
 fn a_periodic_timer_adds_its_period() {

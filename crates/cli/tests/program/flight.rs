@@ -41,7 +41,7 @@ fn a_panic_of_debian_is_recorded_and_gdb_goes_back_from_it() {
     let directory = Directory::new();
     let script = directory.file(
         "script",
-        b"modprobe pvpanic-mmio\nls /sys/bus/acpi/devices\nsleep 3\necho c > /proc/sysrq-trigger\n",
+        b"modprobe pvpanic-mmio\nls /sys/bus/acpi/devices\nsleep 5\necho c > /proc/sysrq-trigger\n",
     );
     let mut run = ring3();
     run.args(["run", "--on-panic", "end", "--stats", "--record-last"]).arg(last("2s", &directory));

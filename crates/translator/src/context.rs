@@ -295,6 +295,8 @@ pub(crate) struct Context {
     pub(crate) sti: u64,
     /// The address of the routine that executes POPF of the supervisor. The popped value is in R8D.
     pub(crate) popf: u64,
+    /// The address of the routine that executes POPF of flat user code. The popped value is in R8D.
+    popf_of_user: u64,
     /// The address of the routine that executes the POPF part of IRET with 32-bit operands.
     popf_of_iret: u64,
     /// The addresses of the routines that execute CLAC and STAC of the supervisor.
@@ -549,6 +551,7 @@ impl Context {
             open_limit: 0,
             sti: routines::sti as *const () as u64,
             popf: routines::popf::<{ routines::KEPT_BY_POPF }> as *const () as u64,
+            popf_of_user: routines::popf_of_user as *const () as u64,
             popf_of_iret: routines::popf::<{ routines::KEPT_BY_IRET }> as *const () as u64,
             clac: routines::clac as *const () as u64,
             stac: routines::stac as *const () as u64,

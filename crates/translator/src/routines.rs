@@ -42,6 +42,31 @@ macro_rules! load_status {
     };
 }
 
+/// Sets the status flags and DF to those in R8D, restores the RAX that [`keep_flags`] has saved, and returns. The
+/// host's POPF takes longer than this, so it serves only to set DF. Takes the number of a label.
+///
+/// Operands: `direction`, `status`, `host`, and those of [`load_status`] and [`keep_flags`].
+macro_rules! return_with_flags {
+    ($label:literal) => {
+        concat!(
+            "test r8d, {direction}\n",
+            concat!("jnz ", $label, "f\n"),
+            "cld\n",
+            load_status!("r8d", "r8b"),
+            "\n",
+            "mov rax, [r14 + {saved_rax}]\n",
+            "ret\n",
+            concat!($label, ":\n"),
+            "and r8d, {status}\n",
+            "or r8d, {host}\n",
+            "push r8\n",
+            "popfq\n",
+            "mov rax, [r14 + {saved_rax}]\n",
+            "ret",
+        )
+    };
+}
+
 /// Loads R10 with the address of the entry for the selector in R9D in a table of
 /// [`FarMode`](crate::context::FarMode)s. Uses R8, and changes no flags.
 ///
@@ -155,8 +180,7 @@ pub(crate) unsafe extern "sysv64" fn sti() {
 
 /// Executes POPF of the value in R8D, ignoring the flags in `IGNORED`, where the code may change IF. Leaves
 /// the instruction to the interpreter if it changes flags other than the usual ones, or if it sets IF while
-/// an interrupt is waiting. Uses R9. The host's POPF takes longer than this routine, so it serves only to set
-/// DF.
+/// an interrupt is waiting. Uses R9.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
     naked_asm!(
@@ -175,19 +199,7 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "and eax, {without_interrupt}",
         "or eax, r9d",
         "mov [r14 + {system_flags}], eax",
-        "test r8d, {direction}",
-        "jnz 3f",
-        "cld",
-        load_status!("r8d", "r8b"),
-        "mov rax, [r14 + {saved_rax}]",
-        "ret",
-        "3:",
-        "and r8d, {status}",
-        "or r8d, {host}",
-        "push r8",
-        "popfq",
-        "mov rax, [r14 + {saved_rax}]",
-        "ret",
+        return_with_flags!("3"),
         "5:",
         restore_flags!(),
         "jmp {ask_interpreter}",
@@ -197,6 +209,41 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         unusual = const !(STATUS_AND_DIRECTION | IF | IGNORED),
         interrupt = const IF,
         without_interrupt = const !IF as i32,
+        direction = const Eflags::DF.bits(),
+        overflow = const Eflags::OF.bits().ilog2(),
+        status = const STATUS_AND_DIRECTION,
+        host = const HOST_FLAGS,
+        ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Executes POPF of the value in R8D in flat user code, which changes IF only if IOPL is 3, and never IOPL (SDM
+/// vol. 2, POPF, table 4-15). Leaves the instruction to the interpreter if it changes flags other than the status
+/// flags and DF. Uses R9.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn popf_of_user() {
+    naked_asm!(
+        keep_flags!(),
+        "mov r9d, r8d",
+        "xor r9d, [r14 + {system_flags}]",
+        "test r9d, {unusual}",
+        "jne 5f",
+        "test r9d, {interrupt}",
+        "jz 2f",
+        "mov r9d, [r14 + {system_flags}]",
+        "not r9d",
+        "test r9d, {iopl}",
+        "jz 5f",
+        "2:",
+        return_with_flags!("3"),
+        "5:",
+        restore_flags!(),
+        "jmp {ask_interpreter}",
+        saved_rax = const offset_of!(Context, saved_rax),
+        system_flags = const offset_of!(Context, system_flags),
+        unusual = const !(STATUS_AND_DIRECTION | KEPT_BY_POPF | IF | Eflags::IOPL.bits()),
+        interrupt = const IF,
+        iopl = const Eflags::IOPL.bits(),
         direction = const Eflags::DF.bits(),
         overflow = const Eflags::OF.bits().ilog2(),
         status = const STATUS_AND_DIRECTION,

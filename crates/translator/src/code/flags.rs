@@ -24,9 +24,9 @@ pub(crate) fn translate(emitter: &mut Emitter, instruction: &Instruction, is_use
             load(emitter, Register::R8);
             emitter.push(Register::R8D);
         }
-        Code::Popfd if !is_user => {
+        Code::Popfd => {
             emitter.pop();
-            emitter.call(at::POPF);
+            emitter.call(if is_user { at::POPF_OF_USER } else { at::POPF });
         }
         Code::Cli if !is_user => {
             emitter.copy_field(at::SYSTEM_FLAGS, at::FLAGS_WITHOUT_IF);

@@ -52,6 +52,7 @@ const INSTRUCTIONS: &[(&str, Mode, &[&[u8]])] = &[
         &[0xc9],                         // LEAVE
         &[0x60],                         // PUSHA
         &[0x9c],                         // PUSHF
+        &[0x9d],                         // POPF
         &[0x0f, 0xb1, 0x0b],             // CMPXCHG [EBX], ECX
         &[0xf0, 0xff, 0x03],             // LOCK INC dword [EBX]
         &[0xa5],                         // MOVSD

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ring3_disk::ImageOptions;
-use ring3_vm::control::{Ended, LoadError, Running, Status};
+use ring3_vm::control::{Ended, LoadError, Running};
 use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk};
 use ring3_vm::{Control, Vm, VmError};
 use thiserror::Error;
@@ -73,15 +73,13 @@ pub enum LoadFileError {
 pub fn load(control: &Control, path: &Path) -> Result<(), LoadFileError> {
     let snapshot = Snapshot::open(path)?;
     let ended = |ended: Ended| LoadError::from(ended);
-    let was_running = control.status() == Status::Running;
-    if was_running {
-        control.pause().map_err(ended)?;
-    }
+    control.hold().map_err(ended)?;
     let path = path.to_owned();
     let loaded = control.load(move |running| make(&snapshot, path, &running));
-    if was_running && !matches!(loaded, Err(LoadFileError::HalfBack { .. })) {
-        control.resume().map_err(ended)?;
+    if matches!(loaded, Err(LoadFileError::HalfBack { .. })) {
+        control.pause().map_err(ended)?;
     }
+    control.release().map_err(ended)?;
     loaded
 }
 

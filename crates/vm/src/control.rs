@@ -533,21 +533,27 @@ impl Control {
     }
 
     /// Passes the machine as it is at this moment to `keeper`, for which it stands still. While drives work,
-    /// this pauses it for up to [`DRIVES_MAX`].
+    /// this holds it for up to [`DRIVES_MAX`].
     pub fn keep(&self, keeper: impl FnOnce(Moment<'_>) + Send + 'static) -> Result<(), KeepError> {
-        let was_running = self.status() == Status::Running;
-        if was_running {
-            self.pause()?;
-        }
+        self.hold()?;
         let kept = if self.wait_for_drives()? {
             self.ask(|reply| Request::Keep(Keeper(Box::new(keeper)), reply))?
         } else {
             Err(KeepError::DrivesAreBusy)
         };
-        if was_running {
-            self.resume()?;
-        }
+        self.release()?;
         kept
+    }
+
+    /// Pauses a machine that runs until [`Control::release`], for something that is soon done. A debugger is not
+    /// told: its run goes on afterwards.
+    pub fn hold(&self) -> Result<(), Ended> {
+        self.visit(|_, door| door.hold())
+    }
+
+    /// Lets a machine go on that [`Control::hold`] has paused, unless somebody has paused it meanwhile.
+    pub fn release(&self) -> Result<(), Ended> {
+        self.visit(|_, door| door.release())
     }
 
     /// Waits until drives have answered all requests of a machine that is paused, which takes the answers, too.
@@ -723,6 +729,31 @@ mod tests {
         }
         door.end(&Event::Ended(Ending::Quit));
         assert_eq!(events.count(), EVENTS_WAITING);
+    }
+
+    #[test]
+    fn a_hold_ends_only_its_own_pause() {
+        let (_sender, mut door) = door();
+        door.hold();
+        door.hold();
+        door.release();
+        assert!(door.is_paused());
+        door.release();
+        assert!(!door.is_paused());
+        // Somebody pauses it meanwhile.
+        door.hold();
+        door.pause();
+        door.release();
+        assert!(door.is_paused());
+        // A paused machine stays so.
+        door.hold();
+        door.release();
+        assert!(door.is_paused());
+        door.resume();
+        door.hold();
+        door.stop(Status::Stopped);
+        door.release();
+        assert!(door.is_paused());
     }
 
     #[test]

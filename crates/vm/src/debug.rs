@@ -359,6 +359,19 @@ impl Vm {
         self.cpu.set_debugger_points(Vec::new(), Vec::new());
     }
 
+    /// Takes the debugger of `old`, in whose place this machine goes on: its breakpoints and watchpoints, and the
+    /// run for whose end it waits.
+    pub(crate) fn take_debugger_of(&mut self, old: &mut Vm) {
+        let points = old.cpu.debugger();
+        let (breakpoints, watchpoints) =
+            (points.breakpoints().to_vec(), points.watchpoints().to_vec());
+        self.cpu.set_debugger_points(breakpoints, watchpoints);
+        let Debugging { waiter, step, .. } = mem::take(&mut old.debugging);
+        // A step is one instruction of the machine in which it ends.
+        let step = step.map(|(_, interrupts)| (self.cpu.instructions + 1, interrupts));
+        self.debugging = Debugging { waiter, step, ..Debugging::default() };
+    }
+
     /// Notes that the engine has returned for the debugger.
     pub(crate) fn note_hit(&mut self) {
         let stop = match self.cpu.take_debugger_hit() {

@@ -65,6 +65,7 @@ pub fn door() -> (Sender, Door) {
         opened: Instant::now(),
         before: Time::ZERO,
         paused: None,
+        holds: 0,
         off: false,
         moved: false,
         script: Script::new(iter::empty()),
@@ -302,6 +303,8 @@ pub struct Door {
     before: Time,
     /// When the present pause began.
     paused: Option<Instant>,
+    /// For how many of those who call [`Door::hold`] the pause is.
+    holds: u32,
     /// Whether only a reset of the machine ends this pause.
     off: bool,
     /// Whether the machine has moved to another process, so that nothing ends this pause.
@@ -360,8 +363,29 @@ impl Door {
 
     /// Stops host time, as far as the machine sees it, and tells the subscribers.
     pub fn pause(&mut self) {
+        self.holds = 0;
         if !self.is_paused() {
             self.stand_still(Status::Paused);
+        }
+    }
+
+    /// Pauses a machine that runs until [`Door::release`] is called as often, for something that is soon done.
+    /// Whoever pauses it meanwhile finds it paused afterwards.
+    pub(crate) fn hold(&mut self) {
+        if self.holds > 0 {
+            self.holds += 1;
+        } else if !self.is_paused() {
+            self.stand_still(Status::Paused);
+            self.holds = 1;
+        }
+    }
+
+    /// Ends a pause of [`Door::hold`], and no other.
+    pub(crate) fn release(&mut self) {
+        match self.holds {
+            0 => {}
+            1 => self.resume(),
+            _ => self.holds -= 1,
         }
     }
 
@@ -379,6 +403,7 @@ impl Door {
     }
 
     fn stand_still(&mut self, status: Status) {
+        self.holds = 0;
         // The status must change first: a subscriber may ask for it at once.
         self.shared.lock().status = match (self.moved, self.off) {
             (true, _) => Status::Moved,
@@ -446,6 +471,7 @@ impl Door {
         if self.off || self.moved {
             return;
         }
+        self.holds = 0;
         if let Some(since) = self.paused.take() {
             self.opened += since.elapsed();
             self.shared.lock().status = Status::Running;

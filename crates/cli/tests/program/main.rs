@@ -33,6 +33,7 @@ mod kernels;
 mod libvirt;
 mod limits;
 mod links;
+mod loading;
 mod looking_inside;
 mod machine;
 mod moving;

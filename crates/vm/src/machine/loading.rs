@@ -12,7 +12,7 @@ use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use thiserror::Error;
 
-use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, Request, Status};
+use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, Request};
 use crate::door::Door;
 use crate::drives::Drive;
 use crate::engines::EngineChoice;
@@ -102,14 +102,9 @@ impl Control {
         &self,
         make: impl FnOnce(Running<'_>) -> Result<Vm, E> + Send + 'static,
     ) -> Result<(), E> {
-        let was_running = self.status() == Status::Running;
-        if was_running {
-            self.pause().map_err(LoadError::Ended)?;
-        }
+        self.hold().map_err(LoadError::Ended)?;
         let loaded = self.load_in_pause(make);
-        if was_running {
-            self.resume().map_err(LoadError::Ended)?;
-        }
+        self.release().map_err(LoadError::Ended)?;
         loaded
     }
 
@@ -160,6 +155,7 @@ impl Vm {
         }
         let cards = new.config.nics.len();
         new.profile = self.profile.take();
+        new.take_debugger_of(self);
         *self = new;
         let now = self.now();
         if let Some(profile) = &mut self.profile {

@@ -1,9 +1,11 @@
-//! A command to a machine that runs, by the socket of its `--qmp`.
+//! Commands to a machine that runs, by the socket of its `--qmp`.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use ring3_vm::control::Ended;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -14,6 +16,8 @@ pub(crate) enum AskError {
         "cannot reach a machine at {socket}: {source}; it must run with --qmp unix:{socket}", socket = .socket.display()
     )]
     Connect { socket: PathBuf, source: io::Error },
+    #[error("the machine at {socket} has ended", socket = .0.display())]
+    Ended(PathBuf),
     #[error("the machine at {socket} does not answer as expected: {what}", socket = .socket.display())]
     Answer { socket: PathBuf, what: String },
     #[error("{path}: {source}", path = .path.display())]
@@ -29,31 +33,87 @@ pub(crate) fn absolute(file: &Path) -> Result<PathBuf, AskError> {
 
 /// Asks the machine at `socket` to execute `command`, and returns the result.
 pub(crate) fn ask(socket: &Path, command: &str, arguments: &Value) -> Result<Value, AskError> {
-    let connect = |source| AskError::Connect { socket: socket.to_owned(), source };
-    let mut stream = UnixStream::connect(socket).map_err(connect)?;
-    let mut lines = BufReader::new(stream.try_clone().map_err(connect)?).lines();
-    let mut result = Value::Null;
-    for command in [
-        json!({"execute": "qmp_capabilities", "id": 0}),
-        json!({"execute": command, "arguments": arguments, "id": 1}),
-    ] {
-        writeln!(stream, "{command}").map_err(connect)?;
+    Machine::connect(socket)?.ask(command, arguments)
+}
+
+/// A connection to a machine.
+pub(crate) struct Machine {
+    socket: PathBuf,
+    stream: UnixStream,
+    messages: BufReader<UnixStream>,
+    /// The number of the last command.
+    last: u64,
+}
+
+impl Machine {
+    /// Connects to the machine at `socket`.
+    pub(crate) fn connect(socket: &Path) -> Result<Machine, AskError> {
+        let connect = |source| AskError::Connect { socket: socket.to_owned(), source };
+        let stream = UnixStream::connect(socket).map_err(connect)?;
+        let messages = BufReader::new(stream.try_clone().map_err(connect)?);
+        let mut machine = Machine { socket: socket.to_owned(), stream, messages, last: 0 };
+        machine.ask("qmp_capabilities", &json!({}))?;
+        Ok(machine)
+    }
+
+    /// Asks the machine to execute `command`, and returns the result.
+    pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value, AskError> {
+        self.last += 1;
+        let id = json!(self.last);
+        let asked = json!({"execute": command, "arguments": arguments, "id": id});
+        writeln!(self.stream, "{asked}").map_err(|error| self.lost(error))?;
         let mut answer: Value = loop {
-            let line = lines.next().unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
-            let line = line.map_err(connect)?;
+            let line = self.message()?;
             let answer: Value = serde_json::from_str(&line).map_err(|error| AskError::Answer {
-                socket: socket.to_owned(),
+                socket: self.socket.clone(),
                 what: error.to_string(),
             })?;
             // Greetings and events have no id.
-            if answer.get("id") == command.get("id") {
+            if answer.get("id") == Some(&id) {
                 break answer;
             }
         };
-        if let Some(reason) = answer["error"]["desc"].as_str() {
-            return Err(AskError::Refused(reason.to_owned()));
+        match answer["error"]["desc"].as_str() {
+            None => Ok(answer["return"].take()),
+            Some(reason) if reason == Ended.to_string() => {
+                Err(AskError::Ended(self.socket.clone()))
+            }
+            Some(reason) => Err(AskError::Refused(reason.to_owned())),
         }
-        result = answer["return"].take();
     }
-    Ok(result)
+
+    /// Reads the next line that the machine sends, and waits for it.
+    fn message(&mut self) -> Result<String, AskError> {
+        let mut line = String::new();
+        match self.messages.read_line(&mut line) {
+            Ok(1..) => Ok(line),
+            Ok(0) => Err(self.lost(ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Reads, and forgets, the events that have come. [`Machine::news`] can be read, or there is more to read
+    /// already.
+    pub(crate) fn skip_events(&mut self) -> Result<(), AskError> {
+        loop {
+            self.message()?;
+            if self.messages.buffer().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the descriptor that can be read when the machine has sent something, or has ended.
+    pub(crate) fn news(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn lost(&self, error: io::Error) -> AskError {
+        match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                AskError::Ended(self.socket.clone())
+            }
+            _ => AskError::Connect { socket: self.socket.clone(), source: error },
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::guest::{Guest, add_linux};
@@ -171,8 +172,33 @@ fn shows_its_registers(engine: &str) {
     assert_eq!(wrong.status.code(), Some(1));
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(said, "ring3: there is no 3 in devices/pit/counters: it has 0 to 2\n");
+    // Changes are shown until Ctrl-C, or until the machine ends.
+    let watch = |arguments: &[&str]| {
+        Guest::of({
+            let mut command = inspect(arguments);
+            command.args(["--watch", "0.02"]);
+            command
+        })
+    };
+    let mut watched = watch(&["time"]);
+    watched.wait_for("\ninstructions 0x");
+    guest.type_line("ls");
+    watched.wait_for("after ");
+    watched.wait_for("\ninstructions 0x");
+    let changed = watched.wait_for("\n");
+    assert!(changed.contains(" -> 0x"), "{changed}");
+    let id = Pid::from_raw(watched.id().cast_signed()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    assert_eq!(watched.wait_for_the_end(), Some(0));
+    let wrong = inspect(&["--watch", "never"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let mut watched = watch(&["--json", "time"]);
+    watched.wait_for("{\"value\":{\"instructions\":");
+    guest.type_line("ls");
+    watched.wait_for("\"changes\":{\"instructions\":");
     guest.type_line("poweroff");
     assert_eq!(guest.wait_for_the_end(), Some(0));
+    assert_eq!(watched.wait_for_the_end(), Some(0));
     let gone = inspect(&[]).output().unwrap();
     let said = String::from_utf8(gone.stderr).unwrap();
     assert!(gone.status.code() == Some(1) && said.contains("must run with --qmp"), "{said}");

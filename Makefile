@@ -45,14 +45,15 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 		--initrd $(RING3_GUESTS)/initramfs.cpio.gz \
 		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
 
-# Two groups of test programs run at once: those on guests and servers leave a processor idle now and then, and
+# Guests come over the network while the checks compute. Two groups of test programs run at once: those on guests and servers leave a processor idle now and then, and
 # many others are one long computation. The first group tests the program `ring3` as a whole.
 .PHONY: test
 test: export RING3_COVERAGE := $(COVERAGE)
 test: export RING3_SKIPPED := $(SKIPPED)
 test: export PROPTEST_CASES ?= 100
-test: check guests ## all checks and all tests, those on real guests too
+test: needs ## all checks and all tests, those on real guests too
 	rm -rf $(COVERAGE) $(SKIPPED)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line check guests
 	cargo test --workspace --profile gate --no-run
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-program test-parts
 	cargo test --workspace --profile gate --test bench_net

@@ -262,9 +262,13 @@ leave_user:
         popa
         ret
 
+/* The usual stack is in a page of its own, and another one in a page with code. */
         .section .user, "awx"
         .space 1024
 user_stack:
+        .balign 0x1000
+        .space 64
+stack_beside_code:
         .balign 16
 
         .text
@@ -294,6 +298,12 @@ user_stack:
         end_of_user
 
         by_user user_pushf_popf, 2000000
+8:      pushf
+        popf
+        end_of_user
+
+        by_user user_pushf_popf_beside_code, 500000
+        mov esp, offset stack_beside_code
 8:      pushf
         popf
         end_of_user

@@ -223,6 +223,8 @@ pub struct Cpu {
     /// EFLAGS without the status flags.
     pub(crate) system_flags: Eflags,
     segments: [Segment; 8],
+    /// Grows when a segment register is loaded.
+    segment_loads: u64,
     /// Local descriptor table register.
     pub ldtr: Segment,
     /// Task register.
@@ -359,6 +361,7 @@ impl Cpu {
             status: Status::default(),
             system_flags: Eflags::empty(),
             segments: [data; 8],
+            segment_loads: 0,
             ldtr: Segment::new(0, 0, 0xffff, Attributes(0x82)),
             tr: Segment::new(0, 0, 0xffff, Attributes(0x8b)),
             gdtr: TableRegister { base: 0, limit: 0xffff },
@@ -563,9 +566,15 @@ impl Cpu {
         &self.segments
     }
 
+    /// Returns a number that grows when a segment register is loaded. It is no part of the processor's state.
+    pub fn segment_loads(&self) -> u64 {
+        self.segment_loads
+    }
+
     /// Sets segment register `register`, 0 to 5, with its hidden part.
     pub fn set_segment(&mut self, register: u8, segment: Segment) {
         self.segments[usize::from(register & 7)] = segment;
+        self.segment_loads += 1;
         if register == sreg::SS {
             self.update_cpl();
         }

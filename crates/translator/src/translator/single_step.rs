@@ -5,7 +5,6 @@
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
-use ring3_x86::segment::Segment;
 
 use super::Translator;
 use super::leaving::{Middle, Next};
@@ -16,7 +15,7 @@ use crate::context::{info, reason};
 /// [`Translator::is_quiet`] asks for.
 #[derive(Debug, PartialEq, Eq)]
 struct Surroundings {
-    segments: [Segment; 8],
+    segment_loads: u64,
     control: (Cr0, u64, Cr4),
     msrs: (u32, u32, u32, u64, u32),
 }
@@ -25,7 +24,7 @@ impl Surroundings {
     #[inline]
     fn of(cpu: &Cpu) -> Surroundings {
         Surroundings {
-            segments: *cpu.segments(),
+            segment_loads: cpu.segment_loads(),
             control: (cpu.cr0(), cpu.cr3(), cpu.cr4()),
             msrs: known_msrs(&cpu.msrs),
         }

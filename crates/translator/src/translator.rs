@@ -48,6 +48,7 @@ use crate::numeric::{self, Numeric};
 use crate::segmented::limits::Limits;
 use barred::{Patience, Signals};
 use changes::Paging;
+use device_access::MissedPeeks;
 pub(crate) use device_access::execute_access;
 use faults::{PageFault, Sweep};
 use leaving::{Middle, Next};
@@ -150,6 +151,7 @@ pub struct Translator {
     /// The instructions that blocks leave to the interpreter.
     ops: Vec<DeferredOp>,
     device_pages: DevicePages,
+    missed_peeks: MissedPeeks,
     /// The linear addresses of instructions that have read device registers for which a read has no effect on
     /// the device.
     device_reads: Set<u32>,
@@ -245,6 +247,7 @@ impl Translator {
             signals: Map::default(),
             ops: Vec::new(),
             device_pages: DevicePages::default(),
+            missed_peeks: MissedPeeks::default(),
             device_reads: Set::default(),
             numeric_errors: Set::default(),
             refused_loads: Set::default(),

@@ -49,6 +49,33 @@ pub(crate) unsafe extern "sysv64" fn execute_access(context: *mut Context, numbe
     }
 }
 
+/// The port that was read last among those whose value could not be known beforehand, and how often since.
+#[derive(Debug, Default)]
+pub(super) struct MissedPeeks {
+    port: Option<u16>,
+    reads: u8,
+}
+
+impl MissedPeeks {
+    /// Most of these ports never let their values be known, and guests read them again and again; to look whether
+    /// they do takes an eighth of such a read. So it is done for the first of this many reads.
+    const READS: u8 = 16;
+
+    /// Notes a read of `port`. Returns whether it is to be looked whether its value can be known.
+    #[inline]
+    fn is_worth_a_look(&mut self, port: u16) -> bool {
+        let is_another = self.port.replace(port) != Some(port);
+        self.reads = if is_another { 0 } else { (self.reads + 1) % MissedPeeks::READS };
+        self.reads == 0
+    }
+
+    /// Notes that the value could be known.
+    #[inline]
+    fn forget(&mut self) {
+        self.port = None;
+    }
+}
+
 impl Translator {
     /// Makes an access by `devices` while translated code, which may execute `allowed` instructions, waits;
     /// see [`execute_access`].
@@ -78,15 +105,17 @@ impl Translator {
                 None => return outcome::STOPPED,
             }
         }
-        let Translator { ops, context, device_pages, .. } = self;
+        let Translator { ops, context, device_pages, missed_peeks, .. } = self;
         let DeferredOp { access: Some(access), reads_register, .. } = &ops[number] else {
             return outcome::STOPPED;
         };
         let exit = match to {
             To::Port(port) => {
                 if access.reads_byte()
+                    && missed_peeks.is_worth_a_look(port)
                     && let Some(value) = devices.peek_port(port)
                 {
+                    missed_peeks.forget();
                     if !access.needs_permission() {
                         context.note_port_read(port, value);
                     }

@@ -73,6 +73,9 @@ pub(crate) mod reason {
     /// The engine has made an access to a device, and must look around. The call of the instruction's host
     /// code ends at `fault_rip`.
     pub(crate) const ACCESSED: u32 = 7;
+    /// POPF in flat code has set TF. It is complete but for that, and for ESP. The call of its host code ends at
+    /// `fault_rip`.
+    pub(crate) const TRAP_FLAG: u32 = 8;
 }
 
 /// The guest's flags that are in the host's flags while translated code runs: the status flags and DF.
@@ -293,8 +296,10 @@ pub(crate) struct Context {
     pub(crate) open_limit: u64,
     /// The address of the routine that executes STI of the supervisor.
     pub(crate) sti: u64,
-    /// The address of the routine that executes POPF of the supervisor. The popped value is in R8D.
+    /// The address of the routine that executes POPF of the supervisor's flat code. The popped value is in R8D.
     pub(crate) popf: u64,
+    /// The address of the routine that executes POPF in segmented code, in the same way.
+    segmented_popf: u64,
     /// The address of the routine that executes POPF of flat user code. The popped value is in R8D.
     popf_of_user: u64,
     /// The address of the routine that executes the POPF part of IRET with 32-bit operands.
@@ -550,9 +555,10 @@ impl Context {
             closed_limit: 0,
             open_limit: 0,
             sti: routines::sti as *const () as u64,
-            popf: routines::popf::<{ routines::KEPT_BY_POPF }> as *const () as u64,
+            popf: routines::popf::<{ routines::KEPT_BY_POPF }, true> as *const () as u64,
+            segmented_popf: routines::popf::<{ routines::KEPT_BY_POPF }, false> as *const () as u64,
             popf_of_user: routines::popf_of_user as *const () as u64,
-            popf_of_iret: routines::popf::<{ routines::KEPT_BY_IRET }> as *const () as u64,
+            popf_of_iret: routines::popf::<{ routines::KEPT_BY_IRET }, false> as *const () as u64,
             clac: routines::clac as *const () as u64,
             stac: routines::stac as *const () as u64,
             check_count: routines::check_count as *const () as u64,

@@ -180,9 +180,10 @@ pub(crate) unsafe extern "sysv64" fn sti() {
 
 /// Executes POPF of the value in R8D, ignoring the flags in `IGNORED`, where the code may change IF. Leaves
 /// the instruction to the interpreter if it changes flags other than the usual ones, or if it sets IF while
-/// an interrupt is waiting. Uses R9.
+/// an interrupt is waiting. Where `TRAPS` is true and it changes TF but neither IF nor other unusual flags, it is
+/// executed, and the engine sets TF. Uses R9.
 #[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
+pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32, const TRAPS: bool>() {
     naked_asm!(
         keep_flags!(),
         "mov r9d, r8d",
@@ -199,14 +200,29 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32>() {
         "and eax, {without_interrupt}",
         "or eax, r9d",
         "mov [r14 + {system_flags}], eax",
+        "4:",
         return_with_flags!("3"),
         "5:",
+        "and r9d, {beside_trap}",
+        "jnz 6f",
+        "call 4b",
+        "mov dword ptr [r14 + {reason}], {trap_flag}",
+        "jmp {leave_call}",
+        "6:",
         restore_flags!(),
         "jmp {ask_interpreter}",
         saved_rax = const offset_of!(Context, saved_rax),
         pin = const offset_of!(Context, interrupt_pin),
         system_flags = const offset_of!(Context, system_flags),
         unusual = const !(STATUS_AND_DIRECTION | IF | IGNORED),
+        beside_trap = const if TRAPS {
+            !(STATUS_AND_DIRECTION | Eflags::TF.bits() | IGNORED) as i32
+        } else {
+            -1
+        },
+        reason = const offset_of!(Context, reason),
+        trap_flag = const reason::TRAP_FLAG,
+        leave_call = sym leave_call,
         interrupt = const IF,
         without_interrupt = const !IF as i32,
         direction = const Eflags::DF.bits(),

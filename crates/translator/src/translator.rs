@@ -348,6 +348,13 @@ impl Translator {
                         next => return Ok(next),
                     }
                 }
+                Ok(Next::TrapFlag) => match self.set_trap_flag(cpu, memory, *deadline) {
+                    Next::Again(point) => {
+                        middle = point;
+                        continue;
+                    }
+                    next => return Ok(next),
+                },
                 Ok(Next::Again(point)) if !memory.has_stale_code() => {
                     middle = point;
                     continue;
@@ -497,7 +504,12 @@ impl Translator {
                             }
                             continue;
                         }
-                        Ok(Next::Again(_) | Next::Quiet { .. } | Next::DeviceRead { .. }) => {
+                        Ok(
+                            Next::Again(_)
+                            | Next::TrapFlag
+                            | Next::Quiet { .. }
+                            | Next::DeviceRead { .. },
+                        ) => {
                             unreachable!("it goes on by itself")
                         }
                         Err(error) => {

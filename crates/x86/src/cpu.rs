@@ -544,6 +544,11 @@ impl Cpu {
         self.attention.set(Attention::RESUME, after.contains(Eflags::RF));
     }
 
+    /// Sets TF, as the last part of a POPF that another engine has executed.
+    pub fn set_trap_flag(&mut self) {
+        self.change_eflags(Eflags::TF, Eflags::TF);
+    }
+
     /// Returns whether the system flag `flag` is set.
     #[inline(always)]
     pub(crate) fn has_flag(&self, flag: Eflags) -> bool {

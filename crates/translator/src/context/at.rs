@@ -50,6 +50,7 @@ fields! {
         LOAD_TOWARD_FLAT: load_toward_flat,
         STI: sti,
         POPF: popf,
+        SEGMENTED_POPF: segmented_popf,
         POPF_OF_USER: popf_of_user,
         CLAC: clac,
         STAC: stac,

@@ -112,13 +112,13 @@ fn flags(
             peek(emitter, segmented, 2);
             emitter.load(Register::R8D, field(at::SYSTEM_FLAGS));
             copy(emitter, Register::R8W, Register::R10W);
-            emitter.call(at::POPF);
+            emitter.call(at::SEGMENTED_POPF);
             release(emitter, segmented, 2);
         }
         Code::Popfd if changes_interrupt_flag => {
             peek(emitter, segmented, 4);
             emitter.copy(Register::R8D, Register::R10D);
-            emitter.call(at::POPF);
+            emitter.call(at::SEGMENTED_POPF);
             release(emitter, segmented, 4);
         }
         Code::Cli | Code::Sti => {

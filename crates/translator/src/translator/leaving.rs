@@ -34,6 +34,8 @@ pub(super) enum Next {
     Interpret(u64),
     /// The interpreter executes some instructions of user code, up to the next page fault if that comes soon.
     ToPageFault,
+    /// POPF in flat code is complete, but that the engine is to set TF.
+    TrapFlag,
     /// Translated code continues.
     Again(Middle),
     /// The interpreter executes an instruction, after which translated code may continue at once.
@@ -151,6 +153,19 @@ impl Translator {
                 cpu.instructions += 1;
                 self.count_completed(cpu, number);
                 Ok(Next::Done)
+            }
+            reason::TRAP_FLAG => {
+                // The code was left at the call, whose return address is noted.
+                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let Some(number) = point.site.deferred else {
+                    unreachable!("POPF can be left to the interpreter");
+                };
+                let len = self.ops[number as usize].len;
+                self.context.eip = self.context.eip.wrapping_add(len.into());
+                self.move_stack(4);
+                cpu.instructions += 1;
+                self.count_completed(cpu, number as usize);
+                Ok(Next::TrapFlag)
             }
             reason::ACCESSED => {
                 // The code was left at the call, whose return address is noted.

@@ -1,6 +1,6 @@
 //! POPF and IRET that set TF: a debugger lets another program execute one instruction by them. The
-//! interpreter executes them, the instruction that follows, and the single-step trap after it (SDM vol. 3,
-//! 19.3.1.4). Mostly these lead back to the code of the supervisor that set TF, and translated code
+//! interpreter executes that instruction and the single-step trap after it (SDM vol. 3, 19.3.1.4), and before
+//! them IRET, and most forms of POPF. Mostly these lead back to the code of the supervisor that set TF, and translated code
 //! continues there as after a [quiet](super::quiet) instruction.
 
 use ring3_core::memory::Memory;
@@ -59,6 +59,32 @@ impl Translator {
         if transfers {
             self.note_transfer(cpu, memory, by_user);
         }
+        self.step_to_trap(cpu, memory, &before, was_asked, deadline)
+    }
+
+    /// Sets TF for a POPF that translated code has executed but for that, and executes the next instruction and
+    /// the trap. Returns how execution continues.
+    pub(super) fn set_trap_flag(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        deadline: u64,
+    ) -> Next {
+        self.store(cpu);
+        let (before, was_asked) = (Surroundings::of(cpu), cpu.interrupt_pin);
+        cpu.set_trap_flag();
+        self.step_to_trap(cpu, memory, &before, was_asked, deadline)
+    }
+
+    /// Executes the instruction after one that may have set TF, if it has, and the trap.
+    fn step_to_trap(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        before: &Surroundings,
+        was_asked: bool,
+        deadline: u64,
+    ) -> Next {
         if !cpu.begins_single_step() || cpu.instructions >= deadline || memory.has_stale_code() {
             return Next::Done;
         }
@@ -72,7 +98,7 @@ impl Translator {
         let goes_on = cpu.instructions < deadline
             && self.is_quiet(cpu, memory, was_asked)
             && self.context.flags_without_if == flags
-            && Surroundings::of(cpu) == before
+            && Surroundings::of(cpu) == *before
             && self.descriptors.are_those_of(cpu);
         if !goes_on {
             return Next::Done;

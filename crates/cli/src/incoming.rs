@@ -2,8 +2,9 @@
 
 use std::thread;
 
-use ring3_snapshot::moving::{self, Arriving, Incoming, MoveError, Place};
+use ring3_snapshot::moving::{self, Arrived, Arriving, Incoming, MoveError, Place};
 use ring3_vm::{Control, Door, Sender, Vm};
+use tracing::warn;
 
 use crate::args::RunArguments;
 use crate::limits;
@@ -20,29 +21,22 @@ pub(crate) fn wait_at(
     Ok(Incoming::at(place, move || !control.is_to_quit())?)
 }
 
-/// Receives the machine, with its disks, and attaches the networks of the command line to it. Returns None if
-/// the run is to end before it is here.
+/// Receives the machine, with its disks, and attaches the networks of the command line to it. It still belongs to
+/// the other end. Returns None if the run is to end before it is here.
 pub(crate) fn receive(
     incoming: Incoming,
     arguments: &RunArguments,
     sender: &Sender,
-    door: &mut Door,
-) -> Result<Option<Vm>, RunError> {
+) -> Result<Option<(Vm, Arrived)>, RunError> {
     let received = incoming.accept(arguments.qemu.incoming_memory).map_err(RunError::from);
-    let received = received.and_then(|arriving| complete(arriving, arguments, sender, door));
-    match received {
-        Ok(vm) => Ok(Some(vm)),
-        Err(RunError::Incoming(MoveError::Cancelled)) => Ok(None),
-        Err(error) => Err(error),
-    }
+    unless_cancelled(received.and_then(|arriving| complete(arriving, arguments, sender)))
 }
 
 fn complete(
     arriving: Arriving,
     arguments: &RunArguments,
     sender: &Sender,
-    door: &mut Door,
-) -> Result<Vm, RunError> {
+) -> Result<(Vm, Arrived), RunError> {
     let config = arriving.machine().config();
     limits::check_for_machine(config.memory_bytes)?;
     let (has, given) = (config.nics.len(), arguments.nics.cards().len());
@@ -52,12 +46,36 @@ fn complete(
     let mut vm = Vm::restore(arriving.machine(), engine(arguments)).map_err(MoveError::from)?;
     arguments.nics.attach(&mut vm, sender)?;
     let arrived = arriving.receive(&mut vm)?;
+    Ok((vm, arrived))
+}
+
+/// Takes the machine from the other end, and lets it go on here. Returns None if the run is to end instead.
+pub(crate) fn take(
+    arrived: Arrived,
+    is_paused: bool,
+    sender: &Sender,
+    door: &mut Door,
+) -> Result<Option<()>, RunError> {
+    let Some(runs) = unless_cancelled(arrived.take().map_err(RunError::from))? else {
+        return Ok(None);
+    };
+    // The machine is nowhere else now, so nothing may fail any more.
     door.arrive();
-    if arrived.runs && !arguments.paused {
+    if runs && !is_paused {
         door.resume();
     }
     let control = sender.control();
     let announces = thread::Builder::new().name("announcements".into());
-    announces.spawn(move || moving::announce(&control)).map_err(RunError::Announcements)?;
-    Ok(vm)
+    if let Err(error) = announces.spawn(move || moving::announce(&control)) {
+        warn!("the host has no thread to announce the network cards at their new place: {error}");
+    }
+    Ok(Some(()))
+}
+
+fn unless_cancelled<T>(received: Result<T, RunError>) -> Result<Option<T>, RunError> {
+    match received {
+        Ok(received) => Ok(Some(received)),
+        Err(RunError::Incoming(MoveError::Cancelled)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -144,8 +144,6 @@ pub(crate) enum RunError {
     Incoming(#[from] MoveError),
     #[error("the machine that comes has {has} network cards, but --nic is given {given} times")]
     IncomingCards { has: usize, given: usize },
-    #[error("cannot start a thread that announces the network cards: {0}")]
-    Announcements(#[source] io::Error),
     #[error(transparent)]
     RestoreDrive(#[from] RestoreDriveError),
     #[error(transparent)]
@@ -244,13 +242,13 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     if arguments.qemu.dry_run {
         sender.send(Input::Quit);
     }
-    let mut vm = match (made, coming) {
+    let (mut vm, arrived) = match (made, coming) {
         (Some(mut vm), _) => {
             arguments.nics.attach(&mut vm, &sender)?;
-            vm
+            (vm, None)
         }
-        (None, Some(coming)) => match incoming::receive(coming, arguments, &sender, &mut door)? {
-            Some(vm) => vm,
+        (None, Some(coming)) => match incoming::receive(coming, arguments, &sender)? {
+            Some((vm, arrived)) => (vm, Some(arrived)),
             None => return Ok(Verified::Same(Ending::Quit)),
         },
         (None, None) => return Ok(Verified::Same(Ending::Quit)),
@@ -274,6 +272,11 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let raw_mode = output.serial.read_stdin(script)?;
     if arguments.qemu.is_daemon {
         daemon::tell_parent().map_err(RunError::Parent)?;
+    }
+    if let Some(arrived) = arrived
+        && incoming::take(arrived, arguments.paused, &sender, &mut door)?.is_none()
+    {
+        return Ok(Verified::Same(Ending::Quit));
     }
     let ended = if repetition.verify {
         vm.verify(COMPARED, &mut door, &mut output)

@@ -1,16 +1,18 @@
 //! One end of a connection, over a Unix socket or TCP. Both are read and written alike.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getpeername, getsockname,
+    recv, send, sendmsg, shutdown,
 };
 
 /// One end of a connection. Any thread may use it at any time.
@@ -50,6 +52,19 @@ impl Stream {
     pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         self.set_read_patience(patience)?;
         self.set_write_patience(patience)
+    }
+
+    /// Returns the names of this end and of the other one. If nothing is between the two, each has the same names
+    /// for them: addresses of TCP, or the processes at a Unix socket.
+    pub fn ends(&self) -> io::Result<[String; 2]> {
+        let near = getsockname(&self.0)?;
+        if near.address_family() == AddressFamily::UNIX {
+            let there = socket_peercred(&self.0)?.pid.as_raw_nonzero().get();
+            return Ok([format!("process {}", process::id()), format!("process {there}")]);
+        }
+        let name = |address| io::Result::Ok(SocketAddr::try_from(address)?.to_string());
+        let there = getpeername(&self.0)?.ok_or(Errno::NOTCONN)?;
+        Ok([name(near)?, name(there)?])
     }
 
     /// Ends the connection for both sides. Reads and writes that are waiting now end too.
@@ -141,6 +156,14 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let near = Stream::tcp(listener.local_addr().unwrap()).unwrap();
         [unix, (near, Stream(listener.accept().unwrap().0.into()))]
+    }
+
+    #[test]
+    fn both_ends_have_the_same_names() {
+        for (near, far) in pairs() {
+            let [here, there] = near.ends().unwrap();
+            assert_eq!(far.ends().unwrap(), [there, here]);
+        }
     }
 
     #[test]

@@ -15,8 +15,18 @@
 //! that were written meanwhile. When these can be sent within the allowed downtime, or do not become fewer any
 //! more, the guest stands still. The source closes the disks, which gives up their locks, and sends the rest of
 //! memory and the state of processor and devices. The target opens the disks and says that it is ready; only
-//! then the source tells it to go on. Until that word is sent, whatever fails leaves the machine at the source,
-//! which opens its disks again and goes on.
+//! then the source tells it to go on; the target says that it does, and goes on. Whatever fails leaves the machine
+//! at the source, which opens its disks again and goes on.
+//!
+//! # Who has the machine
+//!
+//! The target takes it when it has read the word to go on, and has written that it does. The source lets it go when it
+//! has read that. It is in doubt from its word to this answer, and waits as long as the connection stands. A
+//! connection within a host loses nothing that was written to it, so if it ends without the answer, the target has not
+//! taken the machine, and the source goes on. That does not hold where something between them passes the bytes on:
+//! then the source, which knows this by the names of both ends, has the machine stand still until a person decides. If
+//! the source dies before its word, the machine is lost as it is when it does not move: the target cannot know
+//! whether the source has it.
 
 mod channel;
 mod handing;
@@ -133,6 +143,11 @@ pub enum MoveError {
     /// The other end cannot take the machine.
     #[error("the other end cannot take the machine: {0}")]
     Refused(String),
+    /// The other end was told to go on, and then the connection, which is not a direct one, has broken off.
+    #[error(
+        "the other end was told to go on, but its answer is lost, since the connection goes through another program          ({0}): if the machine does not run there, let it go on here with cont; if it does, end it here with quit"
+    )]
+    InDoubt(#[source] Box<MoveError>),
     /// A disk cannot be opened again at the source.
     #[error(
         "the machine has not moved ({why}), and stands still, since {disk} cannot be opened again: {source}"

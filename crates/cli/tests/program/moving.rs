@@ -247,7 +247,7 @@ fn what_is_no_machine_is_refused_in_one_line() {
     let whole = fs::read(&moved).unwrap();
     let cut = directory.file("cut", &whole[..whole.len() / 2]);
     assert!(run(of(&cut)).contains("before the machine is complete"));
-    let other = [&whole[..16], &[2], &whole[17..]].concat();
+    let other = [&whole[..16], &[1], &whole[17..]].concat();
     let other = directory.file("other", &other);
-    assert!(run(of(&other)).contains("version 2"));
+    assert!(run(of(&other)).contains("version 1"));
 }

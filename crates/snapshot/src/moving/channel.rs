@@ -27,6 +27,8 @@ pub(super) struct Channel {
     goes_on: GoesOn,
     /// Whether `goes_on` has said that nobody wants to wait.
     given_up: bool,
+    /// Whether to wait all the same, and for as long as there is another end.
+    insists: bool,
 }
 
 enum End {
@@ -51,7 +53,12 @@ impl Channel {
             Place::File(path) => {
                 let file = File::create(path);
                 let file = file.map_err(|source| MoveError::File { path: path.clone(), source })?;
-                return Ok(Channel { end: End::File(file), goes_on, given_up: false });
+                return Ok(Channel {
+                    end: End::File(file),
+                    goes_on,
+                    given_up: false,
+                    insists: false,
+                });
             }
         };
         Channel::of(stream.map_err(failed)?, goes_on)
@@ -75,17 +82,39 @@ impl Channel {
 
     /// Reads `file`.
     pub(super) fn file(file: File, goes_on: GoesOn) -> Channel {
-        Channel { end: End::File(file), goes_on, given_up: false }
+        Channel { end: End::File(file), goes_on, given_up: false, insists: false }
     }
 
     pub(super) fn of(stream: Stream, goes_on: GoesOn) -> Result<Channel, MoveError> {
         stream.set_patience(Some(LOOKS)).map_err(MoveError::Lost)?;
-        Ok(Channel { end: End::Stream(stream), goes_on, given_up: false })
+        Ok(Channel { end: End::Stream(stream), goes_on, given_up: false, insists: false })
     }
 
     /// Returns whether somebody at the other end answers.
     pub(super) fn answers(&self) -> bool {
         matches!(self.end, End::Stream(_))
+    }
+
+    /// Returns the name of this end, by which the other one knows whether it is connected to it directly.
+    pub(super) fn here(&self) -> String {
+        self.ends().map_or_else(String::new, |[here, _]| here)
+    }
+
+    /// Returns whether the other end has this name for itself, so that nothing that passes bytes on is between.
+    pub(super) fn is_connected_to(&self, name: &[u8]) -> bool {
+        self.ends().is_some_and(|[_, there]| there.as_bytes() == name)
+    }
+
+    fn ends(&self) -> Option<[String; 2]> {
+        match &self.end {
+            End::Stream(stream) => stream.ends().ok(),
+            End::File(_) => None,
+        }
+    }
+
+    /// From now on waits whether or not anybody wants to, until the other end is gone.
+    pub(super) fn insist(&mut self) {
+        self.insists = true;
     }
 
     /// Makes sure that everything written is in the file.
@@ -116,6 +145,9 @@ impl Channel {
             match act(&mut self.end) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 other => return other,
+            }
+            if self.insists {
+                continue;
             }
             if !(self.goes_on)() {
                 self.given_up = true;

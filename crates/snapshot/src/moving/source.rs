@@ -291,14 +291,7 @@ impl Source<'_> {
         stream::send(channel, Frame::new(Kind::End))?;
         stream::send_bytes(channel, &stream::packed(&rest)?)?;
         if channel.answers() {
-            match stream::receive(channel)? {
-                (Kind::Ready, _) => {}
-                (Kind::Failed, why) => {
-                    return Err(MoveError::Refused(String::from_utf8_lossy(&why).into_owned()));
-                }
-                _ => return Err(stream::damaged("the other end does not answer as it should")),
-            }
-            stream::send(channel, Frame::new(Kind::Go))?;
+            give(channel)?;
         } else {
             channel.finish()?;
         }
@@ -318,6 +311,7 @@ impl Source<'_> {
         stands: Option<bool>,
     ) -> Result<(), MoveError> {
         let drives = handed.take_back(why)?;
+        let is_in_doubt = matches!(why, MoveError::InDoubt(_));
         self.control.visit(move |vm, door| {
             vm.stop_watching_memory();
             for (at, drive) in drives {
@@ -325,13 +319,35 @@ impl Source<'_> {
             }
             if let Some(runs) = stands {
                 door.come_back();
-                if runs {
+                if runs && !is_in_doubt {
                     door.resume();
                 }
             }
         })?;
         Ok(())
     }
+}
+
+/// Gives the machine to the other end when that is ready. If this fails, the machine is still here.
+fn give(channel: &mut Channel) -> Result<(), MoveError> {
+    let strange = || stream::damaged("the other end does not answer as it should");
+    let is_direct = match stream::receive(channel)? {
+        (Kind::Ready, name) => channel.is_connected_to(&name),
+        (Kind::Failed, why) => {
+            return Err(MoveError::Refused(String::from_utf8_lossy(&why).into_owned()));
+        }
+        _ => return Err(strange()),
+    };
+    stream::send(channel, Frame::new(Kind::Go))?;
+    // From here on only the other end knows who has the machine.
+    channel.insist();
+    let answer = stream::receive(channel).and_then(|(kind, _)| match kind {
+        Kind::Gone => Ok(()),
+        _ => Err(strange()),
+    });
+    // What a process has written is read before its end, so this one has not taken the machine, unless its answer
+    // was lost on the way.
+    answer.map_err(|why| if is_direct { why } else { MoveError::InDoubt(Box::new(why)) })
 }
 
 /// Begins to watch memory. Returns what is sent first.

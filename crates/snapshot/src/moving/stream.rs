@@ -16,7 +16,7 @@ use crate::format::SavedDrive;
 /// The first bytes.
 const MAGIC: &[u8; 16] = b"ring3 on move\r\n\0";
 /// The version of the form. Both ends must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before those of a frame.
 const HEADER: usize = 12;
 /// Upper bound of the bytes of a frame.
@@ -41,12 +41,15 @@ pub(super) enum Kind {
     Sectors = 4,
     /// Nothing more: the values [`Rest`] follow.
     End = 5,
-    /// From the target: the machine can go on here.
+    /// From the target: the machine can go on here. The contents are the name of this end of the connection, as
+    /// [`Channel::here`] gives it.
     Ready = 6,
     /// From the target: why it cannot.
     Failed = 7,
     /// From the source: go on.
     Go = 8,
+    /// From the target: it goes on.
+    Gone = 9,
 }
 
 impl Kind {
@@ -60,6 +63,7 @@ impl Kind {
             Kind::Ready,
             Kind::Failed,
             Kind::Go,
+            Kind::Gone,
         ];
         all.into_iter().find(|kind| *kind as u32 == number)
     }

@@ -1,6 +1,7 @@
 //! The end to which a machine comes.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -44,11 +45,11 @@ pub struct Arriving {
     head: Head,
 }
 
-/// A machine that is here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A machine that is here, complete and with its disks, but still belongs to the other end.
 pub struct Arrived {
+    channel: Channel,
     /// Whether it ran before.
-    pub runs: bool,
+    runs: bool,
 }
 
 impl Incoming {
@@ -119,20 +120,12 @@ impl Arriving {
         &self.head.machine
     }
 
-    /// Receives the rest into `vm`, which was made of [`Arriving::machine`], and waits for the word to go on.
+    /// Receives the rest into `vm`, which was made of [`Arriving::machine`].
     pub fn receive(mut self, vm: &mut Vm) -> Result<Arrived, MoveError> {
-        let runs = match self.receive_all(vm) {
-            Ok(runs) => runs,
-            Err(error) => return Err(refuse(&mut self.channel, error)),
-        };
-        if self.channel.answers() {
-            stream::send(&mut self.channel, Frame::new(Kind::Ready))?;
-            let (kind, _) = stream::receive(&mut self.channel)?;
-            if kind != Kind::Go {
-                return Err(stream::damaged("it ends in another way than it should"));
-            }
+        match self.receive_all(vm) {
+            Ok(runs) => Ok(Arrived { channel: self.channel, runs }),
+            Err(error) => Err(refuse(&mut self.channel, error)),
         }
-        Ok(Arrived { runs })
     }
 
     fn receive_all(&mut self, vm: &mut Vm) -> Result<bool, MoveError> {
@@ -162,6 +155,30 @@ impl Arriving {
         vm.arrive(&rest.machine)?;
         attach(&rest.drives, &sectors, vm)?;
         Ok(rest.runs)
+    }
+}
+
+impl Arrived {
+    /// Takes the machine from the other end. After that it must go on here, and nothing may fail any more: the
+    /// other end has let it go. Returns whether it ran before.
+    pub fn take(mut self) -> Result<bool, MoveError> {
+        let channel = &mut self.channel;
+        if !channel.answers() {
+            return Ok(self.runs);
+        }
+        let name = channel.here();
+        stream::send(channel, Frame::of(Kind::Ready, name.as_bytes()))?;
+        let (kind, _) = stream::receive(channel)?;
+        if kind != Kind::Go {
+            return Err(stream::damaged("it ends in another way than it should"));
+        }
+        match stream::send(channel, Frame::new(Kind::Gone)) {
+            // The other end is gone, and the machine is nowhere else.
+            Err(MoveError::Lost(error))
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+            sent => sent?,
+        }
+        Ok(self.runs)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use ring3_core::disk::{DiskOperation, DriveId, SECTOR_SIZE};
 use ring3_core::input::Input;
 use ring3_devices::ide::{DriveKind, DriveModel};
 use ring3_disk::{Access, ImageFile, ImageOptions, Overlay};
+use ring3_host::stream::Stream;
 use ring3_vm::control::Status;
 use ring3_vm::drives::{Attachment, Drive};
 use ring3_vm::{Config, EngineChoice, Software, Vm, door};
@@ -21,7 +25,7 @@ use super::*;
 use crate::tests::{Nowhere, Running};
 
 /// What comes of a machine at the other end.
-type Came = Result<(Vm, Arrived), MoveError>;
+type Came = Result<(Vm, bool), MoveError>;
 
 const ENGINES: [EngineChoice; 2] = [EngineChoice::Interpreter, EngineChoice::Translator];
 
@@ -72,11 +76,11 @@ fn read(drive: &dyn Drive, sector: u64) -> u8 {
 }
 
 /// Receives the machine that comes to `incoming`.
-fn receive(incoming: Incoming, engine: EngineChoice) -> Result<(Vm, Arrived), MoveError> {
+fn receive(incoming: Incoming, engine: EngineChoice) -> Came {
     let arriving = incoming.accept(None)?;
     let mut vm = Vm::restore(arriving.machine(), engine)?;
-    let arrived = arriving.receive(&mut vm)?;
-    Ok((vm, arrived))
+    let runs = arriving.receive(&mut vm)?.take()?;
+    Ok((vm, runs))
 }
 
 /// Waits at `place`, and receives what comes while `machine` goes to `to`. Returns how both ends see it.
@@ -118,10 +122,10 @@ fn assert_runs(machine: &Running) {
 
 /// Asserts that the machine that has moved away and the one that has come are the same. Returns the latter.
 #[track_caller]
-fn assert_same(old: Running, came: (Vm, Arrived)) -> Vm {
-    let (mut vm, arrived) = came;
+fn assert_same(old: Running, came: (Vm, bool)) -> Vm {
+    let (mut vm, runs) = came;
     assert_eq!(old.control.status(), Status::Moved);
-    assert!(arrived.runs);
+    assert!(runs);
     // Nothing lets it go on.
     old.control.resume().unwrap();
     assert_eq!(old.control.status(), Status::Moved);
@@ -161,7 +165,7 @@ fn a_busy_machine_moves_between_both_engines() {
 #[test]
 fn a_machine_moves_by_tcp_and_by_a_file() {
     let directory = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let tcp = Place::Tcp { host: "127.0.0.1".to_owned(), port };
     let old = machine(EngineChoice::Translator, Vec::new());
     let (gone, _, came) = move_to(&old, &tcp, &tcp, EngineChoice::Translator);
@@ -265,6 +269,86 @@ fn a_transfer_that_breaks_off_leaves_the_source_whole() {
     assert_same(old, came.unwrap());
 }
 
+/// Passes everything on between `source` and `target`, up to the word to go on, or with it and up to the answer.
+fn lose(source: Stream, target: Stream, passes_word: bool) {
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let pass = |mut from: Stream, mut to: Stream, ends: Box<dyn FnMut() -> bool + Send>| {
+        let mut ends = ends;
+        thread::spawn(move || {
+            let mut bytes = vec![0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                if ends() || to.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            from.hang_up();
+            to.hang_up();
+        });
+    };
+    let (was_ready, mut answers) = (Arc::clone(&is_ready), 0);
+    let clones = [&source, &target].map(|end| end.try_clone().unwrap());
+    let [back, forth] = clones;
+    // The first answer says that the target is ready, and the second that it goes on.
+    let is_last_answer = move || {
+        is_ready.store(true, Ordering::SeqCst);
+        answers += 1;
+        answers == 2
+    };
+    pass(target, back, Box::new(is_last_answer));
+    pass(source, forth, Box::new(move || !passes_word && was_ready.load(Ordering::SeqCst)));
+}
+
+/// The target ends when it is ready, and before it reads the word to go on. Both ends are of one process here, so
+/// that what is between them does not show.
+#[test]
+fn a_target_that_dies_before_it_has_the_machine_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let raw = directory.path().join("raw");
+    fs::write(&raw, vec![0; 64 << 10]).unwrap();
+    let old = machine(EngineChoice::Translator, vec![disk(&raw)]);
+    let [between, target] = ["between", "target"].map(|name| directory.path().join(name));
+    let listener = UnixListener::bind(&between).unwrap();
+    let there = target.clone();
+    thread::spawn(move || {
+        let source = Stream::from(OwnedFd::from(listener.accept().unwrap().0));
+        lose(source, Stream::unix(&there).unwrap(), false);
+    });
+    let engine = EngineChoice::Translator;
+    let (gone, _, came) = move_to(&old, &Place::Unix(target), &Place::Unix(between), engine);
+    assert!(matches!(gone, Err(MoveError::Lost(_) | MoveError::Cut)), "{gone:?}");
+    assert!(came.is_err());
+    assert_eq!(old.control.status(), Status::Running);
+    assert_runs(&old);
+    assert!(old.control.visit(|vm, _| vm.drives()[0].1.medium().is_some()).unwrap());
+    old.end();
+}
+
+/// The target has the machine, and what passes the bytes on loses its answer.
+#[test]
+fn a_source_in_doubt_stands_still() {
+    let old = machine(EngineChoice::Interpreter, Vec::new());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = |port| Place::Tcp { host: "127.0.0.1".to_owned(), port };
+    let between = place(listener.local_addr().unwrap().port());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    thread::spawn(move || {
+        let source = Stream::from(OwnedFd::from(listener.accept().unwrap().0));
+        lose(source, Stream::tcp(("127.0.0.1", port)).unwrap(), true);
+    });
+    let (gone, progress, came) = move_to(&old, &place(port), &between, EngineChoice::Interpreter);
+    let gone = gone.unwrap_err();
+    assert!(matches!(gone, MoveError::InDoubt(_)), "{gone}");
+    assert!(matches!(progress.look().0, Stage::Failed(_)));
+    let (vm, runs) = came.unwrap();
+    assert!(runs);
+    assert_eq!(old.control.status(), Status::Paused);
+    // Somebody finds out that it does not run there.
+    drop(vm);
+    old.control.resume().unwrap();
+    assert_runs(&old);
+    old.end();
+}
+
 #[test]
 fn the_target_says_why_it_refuses() {
     let directory = tempfile::tempdir().unwrap();
@@ -317,7 +401,7 @@ fn bad_transfers_end_in_one_line() {
         refused(&bytes)
     };
     assert_eq!(changed(0), "what comes is not a machine of ring3");
-    assert!(changed(16).contains("version 0"), "{}", changed(16));
+    assert!(changed(16).contains("version 3"), "{}", changed(16));
     for at in [20, 24, 28, 32, 1000, whole.len() / 2, whole.len() - 1] {
         assert!(changed(at).contains("damaged"), "{at}: {}", changed(at));
     }

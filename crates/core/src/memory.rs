@@ -15,10 +15,12 @@
 
 mod code;
 mod copies;
+mod full;
 mod saved;
 mod written;
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use memmap2::MmapMut;
@@ -27,6 +29,7 @@ use thiserror::Error;
 
 pub use code::MarkedCode;
 pub use copies::MemoryCopy;
+pub use full::FullPages;
 use written::Watch;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
@@ -57,7 +60,7 @@ impl Area {
         (self.first_page as usize) << PAGE_SHIFT
     }
 
-    fn range(self) -> std::ops::Range<usize> {
+    fn range(self) -> Range<usize> {
         self.start()..self.start() + self.size() as usize
     }
 }
@@ -156,6 +159,13 @@ pub trait HostPages: Send + Sync {
     /// returned before. The host reads each part of it from the file when it is first touched. None if it
     /// cannot do so; the bytes that were returned before are still in use then.
     fn copy_of(&self, file: &File, offset: u64, len: usize) -> Option<MmapMut>;
+
+    /// Returns the first part of the `len` bytes that were returned last, from `place` on, that may not be zero.
+    /// Until its start there are only zeros. For bytes that take no room of the host when they are merely read,
+    /// it is all of them.
+    fn data_from(&self, place: usize, len: usize) -> Range<usize> {
+        place..len
+    }
 }
 
 /// Takes memory that is private to the process.
@@ -508,7 +518,7 @@ impl Memory {
 
 /// Splits `len` bytes at `address` at page boundaries, and calls `each` with the address and the range of the
 /// buffer that lies in each page. Addresses wrap round at the end of the 64-bit space.
-fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, std::ops::Range<usize>)) {
+fn for_each_page(address: u64, len: usize, mut each: impl FnMut(u64, Range<usize>)) {
     let mut done = 0;
     while done < len {
         let at = address.wrapping_add(done as u64);

@@ -18,7 +18,7 @@ use crate::elf_core::{self, Layout, Load};
 
 /// Guest-physical addresses end here; there is no memory beyond them.
 const ADDRESSES: u64 = 1 << 32;
-/// Bytes that are written at once. Where they are all zero, the file has a hole.
+/// Upper bound of the bytes that are written at once. Where pages are all zero, the file has a hole.
 const PIECE: usize = 64 << 10;
 
 /// What is written.
@@ -125,15 +125,35 @@ fn write(
     file.write_at(&layout.start, 0)?;
     for (run, offset) in runs.iter().zip(&layout.offsets) {
         let len = (run.physical.end - run.physical.start) as usize;
-        let bytes = &memory.all_contents()[run.place..run.place + len];
-        for (at, piece) in (*offset..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
-            if piece.iter().any(|byte| *byte != 0) {
-                file.write_at(piece, at)?;
-            }
-            progress.written.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        let before = progress.written.load(Ordering::Relaxed);
+        for part in full_parts(memory, run.place..run.place + len) {
+            let from_start = |place: usize| (place - run.place) as u64;
+            let (at, end) = (offset + from_start(part.start), before + from_start(part.end));
+            file.write_at(&memory.all_contents()[part], at)?;
+            progress.written.store(end, Ordering::Relaxed);
         }
+        progress.written.store(before + len as u64, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Returns the parts of the memory in `places` that are in pages which are not all zero.
+fn full_parts(memory: &Memory, places: Range<usize>) -> Vec<Range<usize>> {
+    let mut pages = memory.full_pages();
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    let mut at = places.start;
+    while at < places.end {
+        let page = at - at % PAGE_SIZE as usize;
+        let end = (page + PAGE_SIZE as usize).min(places.end);
+        if pages.at(page).is_some() {
+            match parts.last_mut() {
+                Some(last) if last.end == at && last.len() < PIECE => last.end = end,
+                _ => parts.push(at..end),
+            }
+        }
+        at = end;
+    }
+    parts
 }
 
 /// Guest-physical memory that is at consecutive places.

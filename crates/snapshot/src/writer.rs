@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use ring3_block::storage::{HostFile, Storage};
 use ring3_block::{Unfinished, remove_left};
+use ring3_core::memory::{FullPages, Memory};
 use ring3_vm::control::{DriveInfo, Ended, KeepError, Moment};
 use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk};
 use ring3_vm::file_bytes::START_LEN;
@@ -120,7 +121,7 @@ impl Writer<'_> {
     /// Writes everything. Returns the bytes of memory that are not zero.
     fn write(&mut self, moment: Moment<'_>, name: &str, saved_at: u64) -> Result<u64, Failure> {
         let Moment { mut machine, memory, drives } = moment;
-        let memory_len = memory.len() as u64;
+        let memory_len = memory.all_contents().len() as u64;
         let parts = self.write_memory(memory)?;
         let written = parts.iter().map(|part| u64::from(part.len)).sum();
         let drives = drives
@@ -146,12 +147,13 @@ impl Writer<'_> {
         Ok(written)
     }
 
-    fn write_memory(&mut self, memory: &[u8]) -> io::Result<Vec<Part>> {
+    fn write_memory(&mut self, memory: &Memory) -> io::Result<Vec<Part>> {
+        let mut runs = Runs { memory: memory.full_pages(), at: 0 };
+        let memory = memory.all_contents();
         if !self.options.compress {
             self.end = MEMORY_AT + memory.len() as u64;
         }
         let mut parts = Vec::new();
-        let mut runs = Runs { memory, at: 0 };
         while let Some((start, end)) = runs.next() {
             for (to, bytes) in
                 (start..end).step_by(PART_MAX).zip(memory[start..end].chunks(PART_MAX))
@@ -229,29 +231,27 @@ impl Writer<'_> {
 
 /// The runs of pages that are not all zero. Short runs of zeros belong to them.
 struct Runs<'a> {
-    memory: &'a [u8],
+    memory: FullPages<'a>,
+    /// Where to go on.
     at: usize,
 }
 
 impl Runs<'_> {
-    fn is_zero(&self, at: usize) -> bool {
-        self.memory[at..self.memory.len().min(at + PAGE)].iter().all(|byte| *byte == 0)
-    }
-
     fn next(&mut self) -> Option<(usize, usize)> {
         let len = self.memory.len();
-        let start = (self.at..len).step_by(PAGE).find(|at| !self.is_zero(*at))?;
+        let start = (self.at..len).step_by(PAGE).find(|at| self.memory.at(*at).is_some())?;
         let mut end = start + PAGE;
+        self.at = len;
         for at in (end..len).step_by(PAGE) {
             if at >= end + GAP {
+                self.at = at;
                 break;
             }
-            if !self.is_zero(at) {
+            if self.memory.at(at).is_some() {
                 end = at + PAGE;
             }
         }
-        self.at = end;
-        Some((start, end.min(len)))
+        Some((start, end))
     }
 }
 
@@ -263,11 +263,11 @@ mod tests {
 
     #[test]
     fn runs_leave_out_long_zeros() {
-        let mut memory = vec![0; 100 * PAGE];
+        let mut memory = Memory::new(100 * PAGE as u64).unwrap();
         for page in [0, 3, 40, 98, 99] {
-            memory[page * PAGE + 5] = 1;
+            memory.write(page * PAGE as u64 + 5, &[1]);
         }
-        let mut runs = Runs { memory: &memory, at: 0 };
+        let mut runs = Runs { memory: memory.full_pages(), at: 0 };
         let found: Vec<_> = std::iter::from_fn(|| runs.next()).collect();
         assert_eq!(found, [(0, 4 * PAGE), (40 * PAGE, 41 * PAGE), (98 * PAGE, 100 * PAGE)]);
     }

@@ -35,6 +35,7 @@ use ring3_core::device::{DeviceId, GuestFailure};
 use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
+use ring3_core::memory::Memory;
 use thiserror::Error;
 use tracing::warn;
 
@@ -312,8 +313,8 @@ impl Request {
 pub struct Moment<'a> {
     /// The machine, without the contents of memory.
     pub machine: SavedMachine,
-    /// The contents of memory ([`Vm::fill_memory`](crate::Vm::fill_memory)).
-    pub memory: &'a [u8],
+    /// Memory, whose contents belong to it ([`Vm::fill_memory`](crate::Vm::fill_memory)).
+    pub memory: &'a Memory,
     /// The drives, and what does the work of each, which nobody uses now.
     pub drives: Vec<(DriveInfo, Arc<dyn Drive>)>,
 }

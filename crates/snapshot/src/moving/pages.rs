@@ -1,6 +1,8 @@
 //! Pages of memory in frames: their number (4 bytes), for each its own number with [`ZERO`] set if it has only
 //! zeros (4 bytes each), and then the contents of the others.
 
+use ring3_core::memory::Memory;
+
 use super::MoveError;
 use super::stream::{Frame, Kind, damaged};
 
@@ -13,39 +15,31 @@ const FULL: usize = 256;
 /// Upper bound of all pages in a frame.
 const MOST: usize = 4096;
 
-/// Takes pages from the front of `pages` until a frame of them is full. Returns the frame, and the number of its
+/// Takes pages from the front of `pages`, which ascend, until a frame of them is full. Returns the frame, and the number of its
 /// pages that are not zero.
-pub(super) fn pack(memory: &[u8], pages: &mut &[u32]) -> (Frame, usize) {
-    let (mut numbers, mut full) = (Vec::new(), 0);
+pub(super) fn pack(memory: &Memory, pages: &mut &[u32]) -> (Frame, usize) {
+    let (mut numbers, mut full) = (Vec::new(), Vec::new());
+    let mut memory = memory.full_pages();
     for page in pages.iter().take(MOST) {
-        if full == FULL {
+        if full.len() == FULL {
             break;
         }
-        let is_zero = is_zero(contents(memory, *page));
-        full += usize::from(!is_zero);
-        numbers.push(if is_zero { page | ZERO } else { *page });
+        let contents = memory.at(*page as usize * PAGE);
+        numbers.push(if contents.is_some() { *page } else { page | ZERO });
+        full.extend(contents);
     }
     *pages = &pages[numbers.len()..];
     let mut frame = Frame::new(Kind::Pages);
     let bytes = frame.bytes();
-    bytes.reserve(4 + 4 * numbers.len() + full * PAGE);
+    bytes.reserve(4 + 4 * numbers.len() + full.len() * PAGE);
     bytes.extend((numbers.len() as u32).to_le_bytes());
     for number in &numbers {
         bytes.extend(number.to_le_bytes());
     }
-    for page in numbers.iter().filter(|number| *number & ZERO == 0) {
-        bytes.extend(contents(memory, *page));
+    for contents in &full {
+        bytes.extend(*contents);
     }
-    (frame, full)
-}
-
-fn contents(memory: &[u8], page: u32) -> &[u8] {
-    let start = page as usize * PAGE;
-    &memory[start..start + PAGE]
-}
-
-fn is_zero(page: &[u8]) -> bool {
-    page.chunks_exact(size_of::<u128>()).all(|part| part == [0; size_of::<u128>()])
+    (frame, full.len())
 }
 
 /// Puts the pages of a frame into `memory`. Pages that are zero already are not touched, so the host need not
@@ -91,16 +85,22 @@ mod tests {
 
     #[test]
     fn pages_survive_the_transfer() {
-        let mut memory = vec![0; 600 * PAGE];
-        for page in (0..600).step_by(2) {
-            memory[page * PAGE + page] = page as u8 | 1;
-        }
+        let memory_of = |fill: &dyn Fn(&mut [u8])| {
+            let mut memory = Memory::new(600 * PAGE as u64).unwrap();
+            memory.change_contents(fill);
+            memory
+        };
+        let memory = memory_of(&|bytes| {
+            for page in (0..600).step_by(2) {
+                bytes[page * PAGE + page] = page as u8 | 1;
+            }
+        });
         let all: Vec<u32> = (0..600).collect();
         let mut rest = &all[..];
-        let mut other = vec![0; memory.len()];
+        let mut other = vec![0; 600 * PAGE];
         let mut known = Known::none(&other);
         unpack(
-            &pack(&vec![7; memory.len()], &mut &all[..200]).0.bytes()[12..],
+            &pack(&memory_of(&|bytes| bytes.fill(7)), &mut &all[..200]).0.bytes()[12..],
             &mut other,
             &mut known,
         )
@@ -115,7 +115,7 @@ mod tests {
         for frame in &frames {
             unpack(frame, &mut other, &mut known).unwrap();
         }
-        assert!(other == memory);
+        assert!(other == memory.all_contents());
         // Pages beyond the end, too few bytes and too many.
         let frame = &frames[0];
         for bad in

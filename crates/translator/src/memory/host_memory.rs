@@ -101,6 +101,30 @@ impl HostPages for GuestMemory {
         self.set(GuestFile { file, absent: Some(absent) });
         Some(bytes)
     }
+
+    fn data_from(&self, place: usize, len: usize) -> std::ops::Range<usize> {
+        match self.file() {
+            Some(file) if file.absent.is_none() => next_data(&file.file, place, len),
+            // What is still in the file of a saved machine is in the host's page cache.
+            _ => place..len,
+        }
+    }
+}
+
+/// Returns the first part of the first `len` bytes of `file`, from `place` on, for which the host has pages.
+fn next_data(file: &File, place: usize, len: usize) -> std::ops::Range<usize> {
+    let seek = |from: usize, whence| {
+        // SAFETY: the call accesses no memory.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), from as off_t, whence) };
+        usize::try_from(found).map_err(|_| io::Error::last_os_error().raw_os_error())
+    };
+    match seek(place, libc::SEEK_DATA) {
+        Ok(start) => start.min(len)..seek(start, libc::SEEK_HOLE).map_or(len, |end| end.min(len)),
+        // There is nothing more.
+        Err(Some(libc::ENXIO)) => len..len,
+        // The host cannot tell.
+        Err(_) => place..len,
+    }
 }
 
 /// Takes memory that is private to the process, for an engine that needs no other addresses for it.

@@ -279,7 +279,7 @@ impl Vm {
         }
         let drives = self.drives();
         let machine = self.save_without_contents();
-        keeper.0(Moment { machine, memory: self.memory.all_contents(), drives });
+        keeper.0(Moment { machine, memory: &self.memory, drives });
         Ok(())
     }
 

@@ -66,7 +66,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("input-send-event", input_send_event),
     ("memsave", |machine, arguments| save_memory(machine, arguments, true)),
     ("migrate", moving::migrate),
-    ("migrate-set-capabilities", probe::set_migration_capabilities),
+    ("migrate-set-capabilities", moving::set_capabilities),
     ("migrate-set-parameters", moving::set_parameters),
     ("migrate_cancel", moving::cancel),
     ("pmemsave", |machine, arguments| save_memory(machine, arguments, false)),
@@ -108,7 +108,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("query-memory-size-summary", probe::memory_size),
     ("query-mice", probe::mice),
     ("query-migrate", moving::query),
-    ("query-migrate-capabilities", probe::migration_capabilities),
+    ("query-migrate-capabilities", moving::capabilities),
     ("query-migrate-parameters", moving::parameters),
     ("query-name", |machine, arguments| {
         none(arguments)?;
@@ -222,8 +222,8 @@ impl Machine {
             nodes: Mutex::default(),
             debuggers: Arc::default(),
             dumps: Arc::default(),
+            mover: Mover::new(news.clone()),
             news,
-            mover: Mover::default(),
         })
     }
 

@@ -1,17 +1,19 @@
 //! Machines that move to another process: `migrate` and the commands that belong to it (QMP Reference Manual,
 //! "Migration"). [`ring3_snapshot::moving`] does the work.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_snapshot::moving::{Counts, Parameters, Place, Progress, Stage, depart};
+use ring3_snapshot::moving::{self, Counts, Parameters, Place, Progress, Stage, depart};
 use ring3_vm::control::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::commands::{Machine, done, none};
-use crate::protocol::{Arguments, Failure, read};
+use crate::news::News;
+use crate::protocol::{self, Arguments, Failure, read};
 
 /// Bytes of a page of memory.
 const PAGE: u64 = 4096;
@@ -59,17 +61,90 @@ pub(crate) fn check_arrival(machine: &Machine, command: &str) -> Result<(), Fail
     Ok(())
 }
 
-/// A machine's departure, and its parameters.
-#[derive(Debug, Default)]
+/// A machine's departure, its parameters, and its arrival.
+#[derive(Debug)]
 pub(crate) struct Mover {
     progress: Arc<Progress>,
     parameters: Mutex<Parameters>,
+    /// Whether clients want events about moves (capability "events").
+    events: Arc<AtomicBool>,
+    has_arrived: AtomicBool,
 }
 
 impl Mover {
+    /// Makes the mover of a machine, whose events go to `news`.
+    pub(crate) fn new(news: News) -> Mover {
+        let events = Arc::new(AtomicBool::new(false));
+        let are_wanted = Arc::clone(&events);
+        let progress = Progress::telling(move |what| {
+            if are_wanted.load(Ordering::Relaxed) {
+                let (name, data) = match what {
+                    moving::News::Stage(stage) => ("MIGRATION", json!({"status": status(stage)})),
+                    moving::News::Round(number) => ("MIGRATION_PASS", json!({"pass": number})),
+                };
+                news.tell(protocol::news(name, Some(data)));
+            }
+        });
+        let (progress, parameters) = (Arc::new(progress), Mutex::default());
+        Mover { progress, parameters, events, has_arrived: AtomicBool::new(false) }
+    }
+
+    /// Notes that the machine has come from another process. Returns whether clients want to be told.
+    pub(crate) fn note_arrival(&self) -> bool {
+        self.has_arrived.store(true, Ordering::Relaxed);
+        self.events.load(Ordering::Relaxed)
+    }
+
     fn parameters(&self) -> MutexGuard<'_, Parameters> {
         self.parameters.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns QEMU's word for `stage`.
+fn status(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::None => "none",
+        Stage::Setup => "setup",
+        Stage::Active => "active",
+        Stage::Device => "device",
+        Stage::Completed => "completed",
+        Stage::Failed(_) => "failed",
+        Stage::Cancelled => "cancelled",
+    }
+}
+
+/// The capability of moves that there is: clients get events about them.
+const EVENTS: &str = "events";
+
+/// Returns the capabilities.
+pub(crate) fn capabilities(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    none(arguments)?;
+    let state = machine.mover().events.load(Ordering::Relaxed);
+    Ok(json!([{"capability": EVENTS, "state": state}]))
+}
+
+/// Sets capabilities.
+pub(crate) fn set_capabilities(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        capabilities: Vec<Capability>,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Capability {
+        capability: String,
+        state: bool,
+    }
+    let Wanted { capabilities } = read(arguments)?;
+    let missing = capabilities.iter().find(|wanted| wanted.state && wanted.capability != EVENTS);
+    if let Some(Capability { capability, .. }) = missing {
+        return Err(Failure::generic(format!("there is no capability '{capability}'")));
+    }
+    for wanted in capabilities.iter().filter(|wanted| wanted.capability == EVENTS) {
+        machine.mover().events.store(wanted.state, Ordering::Relaxed);
+    }
+    done()
 }
 
 /// Moves the machine.
@@ -147,17 +222,18 @@ pub(crate) fn parameters(machine: &Machine, arguments: Arguments) -> Result<Valu
 pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     let (stage, counts) = machine.mover().progress.look();
-    let status = match &stage {
-        Stage::None => return Ok(json!({})),
-        Stage::Setup => "setup",
-        Stage::Active => "active",
-        Stage::Device => "device",
-        Stage::Completed => "completed",
-        Stage::Failed(_) => "failed",
-        Stage::Cancelled => "cancelled",
-    };
+    if stage == Stage::None {
+        // The other end of a move knows only this.
+        return Ok(if machine.control.status() == Status::Arriving {
+            json!({"status": status(&Stage::Setup)})
+        } else if machine.mover().has_arrived.load(Ordering::Relaxed) {
+            json!({"status": status(&Stage::Completed)})
+        } else {
+            json!({})
+        });
+    }
     let mut info = json!({
-        "status": status,
+        "status": status(&stage),
         "total-time": millis(counts.time),
         "setup-time": millis(counts.setup),
         "ram": ram(&counts),
@@ -174,6 +250,7 @@ pub(crate) fn query(machine: &Machine, arguments: Arguments) -> Result<Value, Fa
 }
 
 fn ram(counts: &Counts) -> Value {
+    let before_standing = counts.before_standing.unwrap_or(counts.transferred);
     json!({
         "transferred": counts.transferred,
         "remaining": counts.remaining,
@@ -183,7 +260,16 @@ fn ram(counts: &Counts) -> Value {
         "normal-bytes": counts.normal * PAGE,
         "mbps": f64::from((counts.rate / 1000) as u32) * 8.0 / 1e3,
         "dirty-sync-count": counts.rounds,
+        "dirty-pages-rate": counts.written_rate,
+        "pages-per-second": counts.rate / PAGE,
         "page-size": PAGE,
+        "precopy-bytes": before_standing,
+        "downtime-bytes": counts.transferred - before_standing,
+        // There are no such ways here.
+        "postcopy-bytes": 0,
+        "postcopy-requests": 0,
+        "multifd-bytes": 0,
+        "dirty-sync-missed-zero-copy": 0,
     })
 }
 

@@ -68,41 +68,6 @@ fn screen(machine: &Machine) -> Option<Value> {
     Some(json!({"family": family, "host": host, "service": service, "auth": "none"}))
 }
 
-/// The capability of migrations that libvirt sets for every machine: to receive events about them. There are
-/// none, and tools ask for the state of a migration.
-const MIGRATION_EVENTS: &str = "events";
-
-pub(crate) fn migration_capabilities(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    none(arguments)?;
-    Ok(json!([{"capability": MIGRATION_EVENTS, "state": false}]))
-}
-
-pub(crate) fn set_migration_capabilities(
-    _: &Machine,
-    arguments: Arguments,
-) -> Result<Value, Failure> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Wanted {
-        capabilities: Vec<Capability>,
-    }
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Capability {
-        capability: String,
-        state: bool,
-    }
-    let Wanted { capabilities } = read(arguments)?;
-    let missing =
-        capabilities.iter().find(|wanted| wanted.state && wanted.capability != MIGRATION_EVENTS);
-    match missing {
-        Some(Capability { capability, .. }) => {
-            Err(Failure::generic(format!("there is no capability '{capability}'")))
-        }
-        None => Ok(json!({})),
-    }
-}
-
 /// Describes the VNC server, if there is one.
 pub(crate) fn vnc(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;

@@ -186,6 +186,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             };
             (name, Some(json!({"action": action})))
         }
+        Event::Arrived => ("MIGRATION", Some(json!({"status": "completed"}))),
         Event::CardGone { device, id } => {
             ("DEVICE_DELETED", Some(card_gone(*device, id.as_deref())))
         }

@@ -22,6 +22,7 @@ use ring3_host::socket::{SocketError, SocketFile};
 use ring3_host::stream::hang_up;
 use ring3_host::telnet;
 use ring3_vm::Control;
+use ring3_vm::control::Event;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -98,6 +99,9 @@ impl Server {
             for event in events {
                 let asked = teller.machine.asked();
                 asked.signal.store(teller.machine.control.was_signalled(), Ordering::Relaxed);
+                if event == Event::Arrived && !teller.machine.mover().note_arrival() {
+                    continue;
+                }
                 let message = protocol::event(&event, asked);
                 teller.tell(&message);
             }

@@ -18,7 +18,7 @@ use ring3_host::listener::Listener;
 use ring3_host::telnet::Filter;
 use ring3_qmp::{Facts, Protocol, Server};
 use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
-use ring3_vm::drives::{Cache, Counts, DetectZeroes, DriveNames, Limits};
+use ring3_vm::drives::{Cache, Counts, DetectZeroes, DriveNames, ErrorPolicy, Limits};
 use ring3_vm::{Control, Door, Ending, Stats, door};
 use serde_json::{Value, json};
 
@@ -88,6 +88,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
         cache: Cache::default(),
         detect_zeroes: DetectZeroes::default(),
         limits: Limits::default(),
+        errors: ErrorPolicy::default(),
         stopped: None,
         counts: Counts::default(),
     };

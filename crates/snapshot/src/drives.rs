@@ -8,7 +8,7 @@ use ring3_core::device::DeviceId;
 use ring3_core::disk::DiskOperation;
 use ring3_devices::ide::DriveKind;
 use ring3_disk::{Access, BlockSize, ImageError, ImageFile, ImageOptions, Overlay};
-use ring3_vm::drives::{Attachment, Drive, DriveNames, Empty, KeptDisk, LimitError};
+use ring3_vm::drives::{Attachment, Drive, Empty, KeptDisk, LimitError};
 use ring3_vm::{Config, Vm};
 use thiserror::Error;
 
@@ -73,15 +73,17 @@ pub(crate) fn attach<E: From<RestoreDriveError>>(
         {
             return Err(RestoreDriveError::Size { path: file.display().to_string() }.into());
         }
-        let mut attachment = Attachment::new(drive);
+        let mut names = saved.names.clone();
         if DeviceId::VIRTIO_BLK.contains(&at.device) {
             if let Some(id) = &saved.id {
                 vm.name_card(at.device, id.clone());
             }
         } else {
-            attachment.names = DriveNames { device: saved.id.clone(), ..DriveNames::default() };
+            names.device.clone_from(&saved.id);
         }
-        vm.attach_drive(at, attachment).map_err(RestoreDriveError::from)?;
+        let (limits, errors) = (saved.limits, saved.errors);
+        vm.attach_drive(at, Attachment { drive, names, limits, errors })
+            .map_err(RestoreDriveError::from)?;
     }
     Ok(())
 }

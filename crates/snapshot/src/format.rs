@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use ring3_core::device::DeviceId;
 use ring3_core::disk::DriveId;
 use ring3_vm::control::DriveInfo;
-use ring3_vm::drives::{Cache, DetectZeroes, KeptDisk};
+use ring3_vm::drives::{Cache, DetectZeroes, DriveNames, ErrorPolicy, KeptDisk, Limits};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of the file. A transfer that changes ends of lines is noticed by them.
@@ -150,6 +150,15 @@ pub struct SavedDrive {
     pub kept: KeptDisk,
     /// The sectors that the guest has written over the file, with offsets in bytes.
     pub(crate) written: Vec<Part>,
+    /// The names by which people know the parts of the drive.
+    #[serde(default)]
+    pub names: DriveNames,
+    /// The limits of its rate.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The policy for errors of the host.
+    #[serde(default)]
+    pub errors: ErrorPolicy,
 }
 
 impl SavedDrive {
@@ -170,6 +179,9 @@ impl SavedDrive {
             detect_zeroes: info.detect_zeroes,
             kept,
             written,
+            names: info.names.clone(),
+            limits: info.limits,
+            errors: info.errors,
         }
     }
 

@@ -49,7 +49,7 @@ use thiserror::Error;
 use crate::drives::RestoreDriveError;
 
 pub use place::{BadPlace, Place};
-pub use source::{Counts, Parameters, Progress, Stage, depart};
+pub use source::{Counts, News, Parameters, Progress, Stage, depart};
 pub use stream::VERSION;
 pub use target::{Arrived, Arriving, Incoming, announce};
 

@@ -44,7 +44,8 @@ use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
 use crate::door::{Door, Sender};
 use crate::drives::{
-    Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, LimitError, Limits, ResizeError,
+    Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, ErrorPolicy, LimitError, Limits,
+    ResizeError,
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 pub use crate::machine::flight::{KeepLastError, KeptLast};
@@ -134,6 +135,8 @@ pub enum Event {
     PowerButton,
     /// The guest has said that its system has failed, and the machine does this.
     GuestFailed(GuestFailure, OnPanic),
+    /// It has come from another process.
+    Arrived,
     /// The guest has given up a card, which was removed.
     CardGone {
         /// The device that it was.
@@ -175,6 +178,8 @@ pub struct DriveInfo {
     pub detect_zeroes: DetectZeroes,
     /// The limits of its rate.
     pub limits: Limits,
+    /// The policy for errors of the host.
+    pub errors: ErrorPolicy,
     /// The error because of which the machine is stopped, if it is one of this drive.
     pub stopped: Option<DiskError>,
     /// Counts of its operations.

@@ -445,6 +445,7 @@ impl Door {
     /// Notes that the machine has arrived. It is still paused.
     pub fn arrive(&mut self) {
         self.shared.lock().status = Status::Paused;
+        self.tell(&Event::Arrived);
     }
 
     /// Notes that the machine, which is paused, goes on in another process.

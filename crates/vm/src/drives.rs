@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 use ring3_core::device::DeviceId;
 use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId, Medium};
 use ring3_devices::ide::DriveKind;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use counts::{Counts, OperationCounts};
@@ -254,7 +255,7 @@ pub enum LimitError {
 }
 
 /// The names by which people know the parts of a drive, as far as they have any.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveNames {
     /// The drive, whatever is in it.
     pub drive: Option<String>,
@@ -561,6 +562,7 @@ impl Drives {
                 cache: drive.map(Drive::cache).unwrap_or_default(),
                 detect_zeroes: drive.map(Drive::detect_zeroes).unwrap_or_default(),
                 limits: throttle.map(|throttle| *throttle.limits()).unwrap_or_default(),
+                errors: at.map(|at| at.policy).unwrap_or_default(),
                 stopped: at.and_then(|at| at.stopped),
                 counts: at.map(|at| at.counts).unwrap_or_default(),
             }

@@ -1,6 +1,7 @@
 //! Machines move to other processes while their guests work: with memory, disks and connections.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,6 +12,7 @@ use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, ring3, wait_until};
 use crate::switch::{self, Switch};
+use crate::vblock::Server;
 
 /// Prepares a guest for what the tests do.
 const SET_UP: &str = "dmesg -n 1; for i in virtio_pci virtio_blk virtio_net; do modprobe $i; done";
@@ -59,6 +61,18 @@ fn moves(qmp: &mut Qmp, place: &str) {
     qmp.refused("migrate", json!({"uri": place}), "GenericError", "has moved");
 }
 
+/// Returns how many bytes of the host the memory of a guest takes, to which the translator maps a file.
+fn memory_of(guest: &Guest) -> u64 {
+    let files = fs::read_dir(format!("/proc/{}/fd", guest.id())).unwrap();
+    let memory = files.filter_map(|file| {
+        let file = file.unwrap().path();
+        let name = fs::read_link(&file).ok()?;
+        let is_memory = name.to_string_lossy().contains("memfd:guest memory");
+        is_memory.then(|| fs::metadata(&file).unwrap().blocks() * 512)
+    });
+    memory.sum()
+}
+
 fn quit(mut qmp: Qmp, guest: Guest) {
     qmp.done("quit", json!({}));
     assert_eq!(guest.wait_for_the_end(), Some(0));
@@ -76,18 +90,47 @@ fn an_idle_guest_moves_by_sockets_and_by_a_file() {
     ];
     let mut guest = start(&socket(0), &[]);
     guest.command("variable=kept; seq 1 200000 > file; md5sum < file > sum");
+    let events = json!({"capabilities": [{"capability": "events", "state": true}]});
     for (number, place) in places.iter().enumerate() {
         let mut qmp = Qmp::connect(&socket(number));
         let next = socket(number + 1);
-        let mut came = None;
+        let (mut came, mut waiting) = (None, None);
         if !place.starts_with("file:") {
-            came = Some(awaited(place, &next, &[]));
-            let mut waiting = Qmp::connect(&next);
-            let status = waiting.done("query-status", json!({}));
+            came = Some(awaited(place, &next, &["--engine", "translator"]));
+            let mut client = Qmp::connect(&next);
+            let status = client.done("query-status", json!({}));
             assert_eq!(status, json!({"running": false, "status": "inmigrate"}));
-            waiting.refused("query-block", json!({}), "GenericError", "not arrived");
+            client.refused("query-block", json!({}), "GenericError", "not arrived");
+            assert_eq!(client.done("query-migrate", json!({}))["status"], "setup");
+            waiting = Some(client);
+        }
+        // Clients are told only if they want to be.
+        let tells = number == 1;
+        let before = memory_of(&guest);
+        if tells {
+            qmp.done("migrate-set-capabilities", events.clone());
+            waiting.as_mut().unwrap().done("migrate-set-capabilities", events.clone());
         }
         moves(&mut qmp, place);
+        if tells {
+            let status = |qmp: &mut Qmp| qmp.event("MIGRATION")["status"].take();
+            assert_eq!([(); 2].map(|()| status(&mut qmp)), ["setup", "active"]);
+            assert_eq!(qmp.event("MIGRATION_PASS"), json!({"pass": 1}));
+            assert_eq!([(); 2].map(|()| status(&mut qmp)), ["device", "completed"]);
+            assert_eq!(status(waiting.as_mut().unwrap()), "completed");
+        } else if number == 0 {
+            assert!(!qmp.has_event("MIGRATION"));
+        }
+        if let Some(mut waiting) = waiting {
+            assert_eq!(waiting.done("query-migrate", json!({}))["status"], "completed");
+        }
+        // Memory that the guest has never touched takes no room, at neither end.
+        let after = memory_of(&guest);
+        assert!(before < 96 << 20 && after < before + (8 << 20), "{before} {after}");
+        if let Some(came) = &came {
+            let there = memory_of(came);
+            assert!(there < before + (8 << 20), "{before} {there}");
+        }
         let came = came.unwrap_or_else(|| awaited(place, &next, &["--engine", "interpreter"]));
         quit(qmp, std::mem::replace(&mut guest, came));
         let kept = guest.command("echo $variable; md5sum < file | cmp - sum && echo same");
@@ -131,17 +174,51 @@ fn a_busy_guest_moves_with_its_disk_and_its_connections() {
         quit(qmp, std::mem::replace(&mut first, came));
     }
     assert_eq!(second.end(), "done");
-    let result = |guest: &mut Guest, name: &str| {
-        wait_until("all has come", || {
-            let sum = guest.command(&format!("cat {name}"));
-            (!sum.is_empty()).then_some(sum)
-        })
-    };
     assert_eq!(result(&mut first, "come"), sum);
     assert_eq!(result(&mut first, "got"), result(&mut first, "want"));
     let answer = second.command("ping -c 3 10.0.0.1 | grep received");
     assert!(answer.contains("3 packets received"), "{answer}");
     assert_eq!(first.power_off(), Some(0));
+}
+
+/// A disk of a server goes to the other process by the server's socket, while the guest writes to it, and keeps
+/// its limits and its name.
+#[test]
+fn a_guest_moves_with_the_disk_of_a_server() {
+    let directory = Directory::new();
+    let disk = directory.path("disk");
+    fs::File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    let arguments = ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm"];
+    let _server = Server::start(&directory.path(""), &arguments, "vm");
+    let vm = directory.path("vm");
+    let drive = format!("vblock={},if=virtio,id=data,throttling.bps-total=100000000", vm.display());
+    let socket = |number: usize| directory.path(&format!("qmp{number}"));
+    let mut guest = start(&socket(0), &["--drive", &drive]);
+    guest.command(
+        "dd if=/dev/urandom of=written bs=64k count=128 2>/dev/null; \
+         (for i in 1 2 3 4 5 6 7 8; do dd if=written of=/dev/vda bs=64k conv=fsync 2>/dev/null; done; \
+          echo 3 > /proc/sys/vm/drop_caches; md5sum < written > want; \
+          dd if=/dev/vda bs=64k count=128 2>/dev/null | md5sum > got) & sleep 0.1",
+    );
+    let place = format!("unix:{}", directory.path("move").display());
+    let came = awaited(&place, &socket(1), &[]);
+    let mut there = Qmp::connect(&socket(1));
+    let mut qmp = Qmp::connect(&socket(0));
+    moves(&mut qmp, &place);
+    quit(qmp, std::mem::replace(&mut guest, came));
+    let drives = there.done("query-block", json!({}));
+    assert_eq!(drives[0]["inserted"]["bps"], 100_000_000, "{drives}");
+    assert_eq!(drives[0]["device"], "data", "{drives}");
+    assert_eq!(result(&mut guest, "got"), result(&mut guest, "want"));
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// Waits until `file` has something, and returns it.
+fn result(guest: &mut Guest, file: &str) -> String {
+    wait_until("all has come", || {
+        let sum = guest.command(&format!("cat {file} 2>/dev/null"));
+        (!sum.is_empty()).then_some(sum)
+    })
 }
 
 fn kill(guest: Guest) {

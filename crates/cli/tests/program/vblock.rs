@@ -13,11 +13,11 @@ use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_u
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server, which is killed when this value is dropped.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Server {
     /// Starts a server in `directory`, and waits until `socket` is there.
-    fn start(directory: &Path, arguments: &[&str], socket: &str) -> Server {
+    pub(crate) fn start(directory: &Path, arguments: &[&str], socket: &str) -> Server {
         let mut command = ring3();
         command.arg("vblock").args(arguments).current_dir(directory);
         Server::of(&mut command, &directory.join(socket))

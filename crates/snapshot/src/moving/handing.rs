@@ -87,7 +87,8 @@ pub(super) fn take(
             })?;
         }
         let (writes, is_served) = (is_exclusive(&*drive), is_served(&*drive));
-        drives.push(MovedDrive { saved: saved(&info, kept), writes, is_served });
+        let read_only = drive.medium().is_some_and(|medium| medium.read_only);
+        drives.push(MovedDrive { saved: saved(&info, kept), writes, is_served, read_only });
         if writes {
             let held = |why| MoveError::Held { disk: name(&info), why };
             let opener = drive.opener().ok_or_else(|| held("it cannot be opened again"))?;

@@ -1,5 +1,6 @@
 //! The end from which a machine goes.
 
+use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -77,16 +78,49 @@ pub struct Counts {
     pub downtime: Duration,
     /// Bytes that were sent in a second.
     pub rate: u64,
+    /// Pages that the guest has written in a second.
+    pub written_rate: u64,
+    /// Bytes that were sent before the guest stood still, if it does.
+    pub before_standing: Option<u64>,
 }
 
+/// What happens while a machine moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News<'a> {
+    /// It is at this stage.
+    Stage(&'a Stage),
+    /// Memory, or what was written meanwhile, is about to be sent for the time with this number, from 1.
+    Round(u32),
+}
+
+type Listener = Box<dyn Fn(News<'_>) + Send + Sync>;
+
 /// Shows how far a machine has moved, and cancels it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Progress {
     state: Mutex<(Stage, Counts, Option<Instant>)>,
     is_cancelled: AtomicBool,
+    listener: Option<Listener>,
+}
+
+impl Debug for Progress {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Progress").field(&self.look()).finish()
+    }
 }
 
 impl Progress {
+    /// Makes one that tells `listener` what happens.
+    pub fn telling(listener: impl Fn(News<'_>) + Send + Sync + 'static) -> Progress {
+        Progress { listener: Some(Box::new(listener)), ..Progress::default() }
+    }
+
+    fn tell(&self, news: News<'_>) {
+        if let Some(listener) = &self.listener {
+            listener(news);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, (Stage, Counts, Option<Instant>)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,6 +142,10 @@ impl Progress {
             *state = (Stage::Setup, Counts::default(), Some(Instant::now()));
             self.is_cancelled.store(false, Ordering::Relaxed);
         }
+        drop(state);
+        if is_free {
+            self.tell(News::Stage(&Stage::Setup));
+        }
         is_free
     }
 
@@ -120,15 +158,24 @@ impl Progress {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    fn set(&self, change: impl FnOnce(&mut Stage, &mut Counts)) {
-        let (stage, counts, _) = &mut *self.lock();
-        change(stage, counts);
+    fn enter(&self, stage: &Stage) {
+        self.lock().0 = stage.clone();
+        self.tell(News::Stage(stage));
     }
 
-    fn end(&self, stage: Stage) {
-        let mut state = self.lock();
-        state.1.time = state.2.take().map_or(Duration::ZERO, |began| began.elapsed());
-        state.0 = stage;
+    fn set(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.lock().1);
+    }
+
+    fn end(&self, stage: &Stage) {
+        self.set_time();
+        self.enter(stage);
+    }
+
+    /// Lets time no longer pass.
+    fn set_time(&self) {
+        let (_, counts, began) = &mut *self.lock();
+        counts.time = began.take().map_or(Duration::ZERO, |began| began.elapsed());
     }
 }
 
@@ -141,7 +188,7 @@ pub fn depart(
     progress: &Arc<Progress>,
 ) -> Result<(), MoveError> {
     let departed = Source { control, parameters, progress }.depart(place);
-    progress.end(match &departed {
+    progress.end(&match &departed {
         Ok(()) => Stage::Completed,
         Err(MoveError::Cancelled) => Stage::Cancelled,
         Err(error) => Stage::Failed(error.to_string()),
@@ -157,7 +204,9 @@ struct Source<'a> {
 
 /// What a machine that stands still sends.
 struct Last {
-    frames: Vec<Frame>,
+    /// Pages, with the number of those that are not zero and of all.
+    pages: Vec<(Frame, usize, usize)>,
+    sectors: Vec<Frame>,
     rest: Rest,
 }
 
@@ -176,10 +225,8 @@ impl Source<'_> {
                 stream::send_bytes(&mut channel, &bytes)?;
             }
             let (_, Counts { time: setup, .. }) = self.progress.look();
-            self.progress.set(|stage, counts| {
-                *stage = Stage::Active;
-                (counts.total, counts.setup) = (head.memory_len, setup);
-            });
+            self.progress.set(|counts| (counts.total, counts.setup) = (head.memory_len, setup));
+            self.progress.enter(&Stage::Active);
             self.send_memory(&mut channel, head.memory_len)?;
             self.send_rest(&mut channel, &mut handed, &mut stands)
         });
@@ -196,16 +243,19 @@ impl Source<'_> {
         let (mut vain, mut round) = (0, 0);
         loop {
             let began = Instant::now();
+            self.progress.tell(News::Round(round + 1));
             let sent = self.send_pages(channel, &pages, began)?;
-            let rate = rate_of(sent, began.elapsed());
+            let took = began.elapsed();
+            let rate = rate_of(sent, took);
             let count = self.control.visit(|vm, _| vm.memory().written_count())?;
             let downtime = time_of(count * PAGE, rate);
             round += 1;
             vain = if count < pages.len() * 3 / 4 { 0 } else { vain + 1 };
-            self.progress.set(|_, counts| {
+            self.progress.set(|counts| {
                 counts.rounds = round;
                 counts.downtime = downtime;
                 counts.rate = rate;
+                counts.written_rate = rate_of(count, took);
                 counts.remaining = (count * PAGE) as u64;
             });
             tracing::debug!(round, count, rate, ?downtime, "memory is sent");
@@ -234,7 +284,7 @@ impl Source<'_> {
             let all = Arc::clone(&pages);
             let (frame, full, next) = self.control.visit(move |vm, _| {
                 let mut rest = &all[at..];
-                let (frame, full) = pages::pack(vm.memory().all_contents(), &mut rest);
+                let (frame, full) = pages::pack(vm.memory(), &mut rest);
                 (frame, full, all.len() - rest.len())
             })?;
             sent += frame.len();
@@ -250,7 +300,7 @@ impl Source<'_> {
     }
 
     fn count(&self, frame: &Frame, full: usize, pages: usize) {
-        self.progress.set(|_, counts| {
+        self.progress.set(|counts| {
             counts.transferred += frame.len() as u64;
             counts.normal += full as u64;
             counts.zero += (pages - full) as u64;
@@ -273,7 +323,8 @@ impl Source<'_> {
         })?;
         *stands = Some(runs);
         let stood = Instant::now();
-        self.progress.set(|stage, _| *stage = Stage::Device);
+        self.progress.enter(&Stage::Device);
+        self.progress.set(|counts| counts.before_standing = Some(counts.transferred));
         if !self.control.wait_for_drives()? {
             return Err(MoveError::DrivesAreBusy);
         }
@@ -283,9 +334,13 @@ impl Source<'_> {
             (handed, last)
         })?;
         *handed = taken;
-        let Last { frames, rest } = last?;
+        let Last { pages, sectors, rest } = last?;
         handed.wait()?;
-        for frame in frames {
+        for (frame, full, all) in pages {
+            self.count(&frame, full, all);
+            stream::send(channel, frame)?;
+        }
+        for frame in sectors {
             stream::send(channel, frame)?;
         }
         stream::send(channel, Frame::new(Kind::End))?;
@@ -296,7 +351,7 @@ impl Source<'_> {
             channel.finish()?;
         }
         let downtime = stood.elapsed();
-        self.progress.set(|_, counts| (counts.downtime, counts.remaining) = (downtime, 0));
+        self.progress.set(|counts| (counts.downtime, counts.remaining) = (downtime, 0));
         // A switch lets the cards in at the other end when they are gone here. If the machine has ended, they
         // are.
         let _ = self.control.visit(Vm::disconnect);
@@ -371,16 +426,18 @@ fn stand_still(
 ) -> Result<Last, MoveError> {
     let mut written = vm.take_written_pages().ok_or(MoveError::Replaced)?;
     written.sort_unstable();
-    let mut frames = Vec::new();
-    let mut pages = &written[..];
-    while !pages.is_empty() {
-        frames.push(pages::pack(vm.memory().all_contents(), &mut pages).0);
+    let (mut pages, mut left) = (Vec::new(), &written[..]);
+    while !left.is_empty() {
+        let before = left.len();
+        let (frame, full) = pages::pack(vm.memory(), &mut left);
+        pages.push((frame, full, before - left.len()));
     }
     let mut machine = vm.save_without_contents();
     machine.take_files();
     door.move_away();
-    let drives = handing::take(vm, handed, &mut frames)?;
-    Ok(Last { frames, rest: Rest { machine, drives, runs } })
+    let mut sectors = Vec::new();
+    let drives = handing::take(vm, handed, &mut sectors)?;
+    Ok(Last { pages, sectors, rest: Rest { machine, drives, runs } })
 }
 
 /// Returns how many bytes a second they are if `bytes` take `time`, at least 1.

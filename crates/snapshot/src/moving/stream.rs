@@ -99,6 +99,8 @@ pub(super) struct MovedDrive {
     pub(super) writes: bool,
     /// Whether its file is the socket of a server.
     pub(super) is_served: bool,
+    /// Whether the guest may only read.
+    pub(super) read_only: bool,
 }
 
 /// A frame that is made.

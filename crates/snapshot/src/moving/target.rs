@@ -227,7 +227,7 @@ fn open(
     loop {
         let opened: Result<Arc<dyn Drive>, NotOpen> = match &moved.saved.kept {
             KeptDisk::NoMedium => return Ok(Arc::new(Empty)),
-            _ if moved.is_served => match Served::connect(path, false) {
+            _ if moved.is_served => match Served::connect(path, moved.read_only) {
                 Ok(served) => Ok(Arc::new(served)),
                 Err(error) => Err(NotOpen::Server(error)),
             },

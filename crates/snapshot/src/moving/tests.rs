@@ -18,7 +18,7 @@ use ring3_devices::ide::{DriveKind, DriveModel};
 use ring3_disk::{Access, ImageFile, ImageOptions, Overlay};
 use ring3_host::stream::Stream;
 use ring3_vm::control::Status;
-use ring3_vm::drives::{Attachment, Drive};
+use ring3_vm::drives::{Attachment, Drive, DriveNames, ErrorPolicy, Limit, Limits, OnError};
 use ring3_vm::{Config, EngineChoice, Software, Vm, door};
 
 use super::*;
@@ -55,10 +55,23 @@ fn machine(engine: EngineChoice, drives: Vec<Arc<dyn Drive>>) -> Running {
         let mut vm = Vm::with_engine(config, busy(), engine).unwrap();
         for (drive, unit) in drives.into_iter().zip(0..) {
             let at = DriveId::new(DeviceId::IDE, unit);
-            vm.attach_drive(at, Attachment::new(drive)).unwrap();
+            let (limits, errors, names) = settings(unit);
+            vm.attach_drive(at, Attachment { drive, names, limits, errors }).unwrap();
         }
         vm
     })
+}
+
+/// What people have set for the disk with this number.
+fn settings(unit: u8) -> (Limits, ErrorPolicy, DriveNames) {
+    let bytes_total = Limit { average: 1 << 30, max: 2 << 30 };
+    let names = DriveNames {
+        drive: Some(format!("drive{unit}")),
+        node: Some(format!("node{unit}")),
+        device: Some(format!("device{unit}")),
+    };
+    let errors = ErrorPolicy { read: OnError::Ignore, write: OnError::Stop };
+    (Limits { bytes_total, ..Limits::default() }, errors, names)
 }
 
 fn disk(path: &Path) -> Arc<dyn Drive> {
@@ -195,6 +208,9 @@ fn disks_are_handed_over() {
     gone.unwrap();
     let vm = assert_same(old, came.unwrap());
     let drives = vm.drives();
+    for (unit, (info, _)) in (0..).zip(&drives) {
+        assert_eq!((info.limits, info.errors, info.names.clone()), settings(unit));
+    }
     assert_eq!(read(&*drives[0].1, 3), 7);
     assert_eq!(read(&*drives[1].1, 5), 9);
     write(&*drives[0].1, 4, 8);

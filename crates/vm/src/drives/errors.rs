@@ -2,9 +2,10 @@
 //! `werror`).
 
 use ring3_core::disk::{DiskError, DiskOperation, SECTOR_SIZE};
+use serde::{Deserialize, Serialize};
 
 /// The treatment of an error of the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnError {
     /// The guest is told.
     #[default]
@@ -28,7 +29,7 @@ impl OnError {
 }
 
 /// The treatment of a drive's errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorPolicy {
     /// Errors of reads.
     pub read: OnError,

@@ -7,10 +7,11 @@
 use std::time::{Duration, Instant};
 
 use ring3_core::disk::{DiskOperation, SECTOR_SIZE};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A limit. Both numbers are units a second, and 0 is no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     /// The rate in the long run.
     pub average: u64,
@@ -19,7 +20,7 @@ pub struct Limit {
 }
 
 /// The limits of a drive.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of all operations.
     pub bytes_total: Limit,

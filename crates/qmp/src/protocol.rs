@@ -140,6 +140,8 @@ pub(crate) const EVENTS: [&str; 10] = [
     "DUMP_COMPLETED",
     "GUEST_CRASHLOADED",
     "GUEST_PANICKED",
+    "MIGRATION",
+    "MIGRATION_PASS",
     "POWERDOWN",
     "RESET",
     "RESUME",

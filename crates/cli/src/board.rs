@@ -31,6 +31,12 @@ pub(crate) struct BoardArguments {
     #[arg(long, value_name = "auto|off|GUID", default_value = "auto")]
     pub(crate) generation_id: GenerationId,
 
+    /// Whether Linux can say how the data of its kernel are laid out (driver qemu_fw_cfg), which ring3 dump then writes
+    /// for debuggers
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    #[arg(action = ArgAction::Set, value_parser = switch)]
+    pub(crate) vmcoreinfo: bool,
+
     /// Add the device by which the guest's system says that it has failed (QEMU's pvpanic), and say what
     /// happens then: continue (the guest may reset the machine), pause, or end
     #[arg(long, value_name = "ACTION")]
@@ -148,6 +154,7 @@ impl BoardArguments {
     /// Enters the options into `config`.
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
+        config.note = self.vmcoreinfo;
         config.test_device = self.test_device;
         config.on_panic = self.on_panic.map(|action| match action {
             OnPanic::Continue => ring3_vm::OnPanic::Continue,

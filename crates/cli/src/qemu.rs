@@ -187,6 +187,7 @@ pub(crate) fn translate<'a>(
     let mut all = Translation::default();
     // QEMU's machines have the device only if it is asked for.
     all.run.board.generation_id = GenerationId::Off;
+    all.run.board.vmcoreinfo = false;
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     if let Some(architecture) = arguments.first().and_then(|first| architecture(first)) {
         if !["i386", "x86_64"].contains(&architecture) {

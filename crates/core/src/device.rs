@@ -311,6 +311,12 @@ pub trait Device {
         None
     }
 
+    /// Returns the guest-physical address and the size of the note for debuggers that the guest has told this device
+    /// of. Both are only what the guest says.
+    fn note(&self) -> Option<(u64, u32)> {
+        None
+    }
+
     /// Saves the whole state, except for timers and line levels, which the machine keeps.
     fn save(&self) -> SavedState;
 

@@ -2,7 +2,8 @@
 //!
 //! The interface is QEMU's (docs/specs/fw_cfg.rst there), since the firmware for emulators knows that one: items of
 //! bytes that are selected by a key and read byte by byte, or by DMA; a directory gives further items
-//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state.
+//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state. The one
+//! exception is a file in which the guest says where its note for debuggers is ([`FwCfg::add_note`]).
 //!
 //! ```
 //! use ring3_core::device::{Device, TestBench, Width};
@@ -91,6 +92,13 @@ const INTERFACES: u32 = 1 << 0 | 1 << 1;
 
 /// The length of a file's name in the directory, with the zero byte at its end.
 pub const NAME_LEN: usize = 56;
+/// The file in which the guest says where its note is (QEMU, docs/specs/vmcoreinfo.rst).
+const NOTE_FILE: &str = "etc/vmcoreinfo";
+/// The note is one of ELF.
+const NOTE_OF_ELF: u16 = 1;
+/// The bytes of that file: which notes the host knows, which one there is, its size, and its guest-physical address.
+type NotePlace = [u8; 16];
+
 /// More files than this there cannot be: further on are the keys that are a PC's own.
 pub const FILES_MAX: usize = 0x1000;
 
@@ -156,6 +164,8 @@ pub struct FwCfg {
     files: Vec<String>,
     /// What items become when the machine is reset.
     after_reset: BTreeMap<u16, Contents>,
+    /// The key of [`NOTE_FILE`], if there is one.
+    note: Option<u16>,
     state: State,
 }
 
@@ -172,6 +182,9 @@ struct State {
     /// It was reset since.
     #[serde(default)]
     was_reset: bool,
+    /// What the guest has written to [`NOTE_FILE`].
+    #[serde(default)]
+    note: Option<NotePlace>,
 }
 
 impl Default for FwCfg {
@@ -181,6 +194,7 @@ impl Default for FwCfg {
             items: BTreeMap::new(),
             files: vec![],
             after_reset: BTreeMap::new(),
+            note: None,
             state: State::default(),
         };
         fw_cfg.set(key::SIGNATURE, b"QEMU".to_vec());
@@ -241,6 +255,18 @@ impl FwCfg {
         self.after_reset.insert(key, Contents(Arc::new(then)));
     }
 
+    /// Adds a file in which the guest says where its note for debuggers is, from which they learn how the data of its
+    /// kernel are laid out. Linux has a driver for it.
+    ///
+    /// # Panics
+    /// As [`FwCfg::add_file`].
+    pub fn add_note(&mut self) {
+        let mut place = NotePlace::default();
+        place[..2].copy_from_slice(&NOTE_OF_ELF.to_le_bytes());
+        self.add_file(NOTE_FILE, place.to_vec());
+        self.note = Some(key::FIRST_FILE + (self.files.len() - 1) as u16);
+    }
+
     /// The ports at which the board attaches the device.
     pub fn ports(&self) -> [PortRange; 2] {
         [PortRange::new(SELECTOR_PORT, 2), PortRange::new(DMA_HIGH_PORT, 8)]
@@ -248,6 +274,9 @@ impl FwCfg {
 
     /// The contents of an item; none for one that does not exist.
     fn item(&self, key: u16) -> &[u8] {
+        if let (Some(place), true) = (&self.state.note, self.note == Some(key)) {
+            return place;
+        }
         let changed = self.after_reset.get(&key).filter(|_| self.state.was_reset);
         changed.or_else(|| self.items.get(&key)).map_or(&[], Contents::bytes)
     }
@@ -290,11 +319,26 @@ impl FwCfg {
                 result = DMA_ERROR;
             }
         } else if control & DMA_WRITE != 0 {
-            result = DMA_ERROR;
+            if self.write_from(memory, address, length).is_none() {
+                result = DMA_ERROR;
+            }
         } else if control & DMA_SKIP != 0 {
             self.skip(length);
         }
         memory.write(descriptor, &u32::to_be_bytes(result));
+    }
+
+    /// Writes `length` bytes at `address` to the selected item. Returns None if they do not fit there, or if the item is
+    /// read-only.
+    fn write_from(&mut self, memory: &Memory, address: u64, length: u32) -> Option<()> {
+        let mut place = NotePlace::default();
+        let key = self.note.filter(|key| *key == self.state.key)?;
+        place.copy_from_slice(self.item(key));
+        let start = self.state.offset as usize;
+        memory.read(address, place.get_mut(start..start.checked_add(length as usize)?)?);
+        self.state.note = Some(place);
+        self.skip(length);
+        Some(())
     }
 
     /// Reads `length` bytes to `address`, zeros where the item has ended.
@@ -344,6 +388,14 @@ impl Device for FwCfg {
             }
             _ => {}
         }
+    }
+
+    /// Returns the place of a note of ELF.
+    fn note(&self) -> Option<(u64, u32)> {
+        let place = self.state.note?;
+        let is_elf = place[2..4] == NOTE_OF_ELF.to_le_bytes();
+        let (len, address) = (place[4..8].try_into().ok()?, place[8..].try_into().ok()?);
+        is_elf.then(|| (u64::from_le_bytes(address), u32::from_le_bytes(len)))
     }
 
     fn save(&self) -> SavedState {
@@ -409,6 +461,40 @@ mod tests {
         let low = (DESCRIPTOR as u32).swap_bytes();
         fw_cfg.write_port(&mut bench.context(), DMA_LOW_PORT, Width::Dword, low);
         u32::from_be_bytes(bench.memory.load(DESCRIPTOR as usize))
+    }
+
+    #[test]
+    fn the_guest_says_where_its_note_is() {
+        let (mut bench, mut fw_cfg) = machine();
+        fw_cfg.add_note();
+        let key = key::FIRST_FILE + 2;
+        select(&mut bench, &mut fw_cfg, key);
+        assert_eq!(read(&mut bench, &mut fw_cfg), [1, 0, 0, 0]);
+        let place = [1, 0, 1, 0, 24, 4, 0, 0, 0, 0x50, 0x23, 1, 0, 0, 0, 0];
+        bench.memory.write(BUFFER, &place);
+        let write = u32::from(key) << 16 | DMA_SELECT | DMA_WRITE;
+        assert_eq!(fw_cfg.note(), None);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, write, 16), 0);
+        assert_eq!(fw_cfg.note(), Some((0x123_5000, 0x418)));
+        select(&mut bench, &mut fw_cfg, key);
+        assert_eq!(read(&mut bench, &mut fw_cfg), place);
+        let mut other = machine().1;
+        other.add_note();
+        other.restore(&fw_cfg.save()).unwrap();
+        assert_eq!(other.note(), fw_cfg.note());
+        // Too much, behind the end, and to an item that is read-only.
+        assert_eq!(dma(&mut bench, &mut fw_cfg, write, 17), DMA_ERROR);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, DMA_WRITE, u32::MAX), DMA_ERROR);
+        let other = u32::from(key::FIRST_FILE) << 16 | DMA_SELECT | DMA_WRITE;
+        assert_eq!(dma(&mut bench, &mut fw_cfg, other, 1), DMA_ERROR);
+        // Another kind of note, and a reset.
+        bench.memory.write(BUFFER, &[0; 16]);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, write, 16), 0);
+        assert_eq!(fw_cfg.note(), None);
+        bench.memory.write(BUFFER, &place);
+        assert_eq!(dma(&mut bench, &mut fw_cfg, write, 16), 0);
+        fw_cfg.reset(&mut bench.context());
+        assert_eq!(fw_cfg.note(), None);
     }
 
     #[test]

@@ -96,6 +96,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("pc-testdev", "isa-device", &[], false),
     device("pvpanic", "isa-device", &[("ioport", "uint16"), ("events", "uint8")], false),
     device("vmgenid", "device", GENERATION, false),
+    device("vmcoreinfo", "device", &[], false),
     device("VGA", "pci-device", &[("addr", "int32")], false),
     device("i440FX", "pci-device", &[], false),
     device("PIIX3", "pci-device", &[], false),

@@ -116,7 +116,7 @@ fn write(
     }
     let ranges: Vec<_> = runs.iter().map(|run| run.physical.clone()).collect();
     let loads = if options.paging { linear_loads(vm, &ranges) } else { physical_loads(&ranges) };
-    let notes = elf_core::notes(vm.cpu(), &vm.registers());
+    let notes = elf_core::notes(vm.cpu(), &vm.registers(), &vm.note().unwrap_or_default());
     let layout = Layout::new(&ranges, &loads, &notes);
     progress
         .total

@@ -95,13 +95,27 @@ impl Layout {
     }
 }
 
-/// Makes the notes with the registers of a processor, as Linux and QEMU lay them out.
-pub(crate) fn notes(cpu: &Cpu, registers: &Registers) -> Vec<u8> {
+/// Makes the notes with the registers of a processor, as Linux and QEMU lay them out. The guest's own note follows, if
+/// there is one in `of_guest`.
+pub(crate) fn notes(cpu: &Cpu, registers: &Registers, of_guest: &[u8]) -> Vec<u8> {
     let mut notes = Vec::new();
     note(&mut notes, b"CORE\0", NT_PRSTATUS, &process_status(registers));
     note(&mut notes, b"CORE\0", NT_FPREGSET, &x87(registers));
     note(&mut notes, b"QEMU\0", 0, &qemu_state(cpu, registers));
+    notes.extend(vmcoreinfo(of_guest).unwrap_or_default());
     notes
+}
+
+/// Returns the note at the beginning of `bytes`, if it is one about the layout of a kernel's data.
+fn vmcoreinfo(bytes: &[u8]) -> Option<&[u8]> {
+    const NAME: &[u8] = b"VMCOREINFO\0";
+    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (name_len, body_len) = (number(0)? as usize, number(4)? as usize);
+    let body_at = 12 + NAME.len().next_multiple_of(4);
+    let has_name = name_len == NAME.len() && bytes.get(12..12 + NAME.len())? == NAME;
+    // The length is what the guest says, and may be any number.
+    let end = body_at.checked_add(body_len)?.checked_next_multiple_of(4)?;
+    bytes.get(..end).filter(|_| has_name)
 }
 
 fn note(to: &mut Vec<u8>, name: &[u8], kind: u32, body: &[u8]) {
@@ -224,9 +238,28 @@ mod tests {
 
     #[test]
     fn notes_have_the_lengths_that_readers_expect() {
-        let notes = notes(&Cpu::new(), &Registers::default());
+        let notes = notes(&Cpu::new(), &Registers::default(), &[]);
         // The headers with their names take 20 bytes each.
         assert_eq!(notes.len(), 20 + 144 + 20 + 108 + 20 + 440);
         assert_eq!(dword(&notes, 4), 144);
+    }
+
+    #[test]
+    fn only_a_whole_note_of_the_guest_is_taken() {
+        let mut memory = Vec::new();
+        note(&mut memory, b"VMCOREINFO\0", 0, b"OSRELEASE=6");
+        let len = memory.len();
+        memory.extend([7; 100]);
+        assert_eq!(vmcoreinfo(&memory), Some(&memory[..len]));
+        let all = notes(&Cpu::new(), &Registers::default(), &memory);
+        assert!(all.ends_with(&memory[..len]));
+        assert!((0..len).all(|len| vmcoreinfo(&memory[..len]).is_none()));
+        for (at, byte) in [(0, 12), (4, 200), (7, 0xff), (12, b'v')] {
+            let mut other = memory.clone();
+            other[at] = byte;
+            assert_eq!(vmcoreinfo(&other), None, "{at}");
+        }
+        memory[4..8].fill(0xff);
+        assert_eq!(vmcoreinfo(&memory), None);
     }
 }

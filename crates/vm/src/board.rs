@@ -338,6 +338,11 @@ impl Board {
         self.wires.outputs.push(Output::ProcessorReset);
     }
 
+    /// Returns the guest-physical address and the size of the guest's note for debuggers, as far as the guest says.
+    pub fn note(&self) -> Option<(u64, u32)> {
+        self.bus.devices().find_map(|(_, device)| device.note())
+    }
+
     /// Returns the picture that the display adapter shows.
     pub fn picture(&self, memory: &Memory) -> Option<Picture> {
         self.bus.devices().find_map(|(_, device)| device.picture(memory))

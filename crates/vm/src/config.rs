@@ -79,6 +79,9 @@ pub struct Config {
     /// What the machine does when the guest says that its system has failed
     /// ([`ring3_devices::pvpanic`]); None for no device by which it could say so.
     pub on_panic: Option<OnPanic>,
+    /// Whether the guest can say where its note for debuggers is, by a file in fw_cfg
+    /// ([`FwCfg::add_note`](ring3_devices::fw_cfg::FwCfg::add_note)).
+    pub note: bool,
     /// Files that the guest finds in fw_cfg besides those of the machine.
     pub fw_cfg_files: Vec<FwCfgFile>,
     /// The port at which a write ends the run, for tests that run in the guest; None for no such port.
@@ -129,6 +132,7 @@ impl Default for Config {
             generation: None,
             test_device: false,
             on_panic: None,
+            note: false,
             fw_cfg_files: Vec::new(),
             debug_exit_port: None,
             reboots: true,

@@ -49,6 +49,9 @@ pub(crate) fn describe(config: &Config, software: &Software) -> Result<FwCfg, Vm
     if let Some(kernel) = software.any_kernel() {
         tell_of_kernel(&mut fw_cfg, config, software, kernel)?;
     }
+    if config.note {
+        fw_cfg.add_note();
+    }
     for (count, file) in config.fw_cfg_files.iter().enumerate() {
         let name = &file.name;
         if name.is_empty() || name.len() >= NAME_LEN || name.contains('\0') {

@@ -28,6 +28,8 @@ pub struct Processor {
 
 /// Number of [`Processor::instructions`].
 const INSTRUCTIONS: usize = 16;
+/// Upper bound of the bytes of a guest's note for debuggers, as in QEMU.
+const NOTE_MAX: u32 = 1 << 20;
 
 impl Processor {
     fn of(cpu: &Cpu, memory: &ring3_core::memory::Memory) -> Processor {
@@ -140,6 +142,15 @@ impl Vm {
     /// Returns the physical address for a linear one, if it is mapped.
     pub fn physical(&self, linear: u64) -> Option<u64> {
         self.cpu.probe(&self.memory, linear & 0xffff_ffff)
+    }
+
+    /// Returns the memory in which, as the guest says, its note for debuggers is ([`Config::note`](crate::Config::note)):
+    /// at most the first MiB of it.
+    pub fn note(&self) -> Option<Vec<u8>> {
+        let (address, len) = self.board.note()?;
+        let mut note = vec![0; len.min(NOTE_MAX) as usize];
+        self.memory.read(address, &mut note);
+        Some(note)
     }
 
     /// Describes the functions on the PCI bus.

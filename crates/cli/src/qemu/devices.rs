@@ -82,6 +82,9 @@ pub(super) const DEVICES: &[Device] = &[
     }),
     taken("pvpanic", "ISA", "port by which a failed system says so", machine::pvpanic),
     taken("vmgenid", "", "VM generation ID", generation_id),
+    taken("vmcoreinfo", "", "place of the guest's note for debuggers", |all, _, _| {
+        set(&mut all.run.board.vmcoreinfo, true)
+    }),
     taken("VGA", "PCI", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     taken("isa-vga", "ISA", "VGA with linear modes", |all, _, _| set(&mut all.vga, Some(Vga::Std))),
     // Devices without which a guest works, or which it finds elsewhere.
@@ -99,7 +102,6 @@ pub(super) const DEVICES: &[Device] = &[
     warned("virtio-mouse*", "the mouse is on PS/2"),
     warned("virtio-tablet*", "the mouse is on PS/2"),
     warned("pvpanic-pci", "give -device pvpanic, by which panics of the guest are reported"),
-    warned("vmcoreinfo", "memory is not dumped"),
     warned("isa-parallel", "there is no parallel port"),
     warned("vmport", "the guest does not see VMware's interface"),
     warned("cirrus-vga", STD),

@@ -156,6 +156,7 @@ fn a_test_kernel_that_exits() {
     assert_eq!(run.board.generation_id, GenerationId::Off);
     let given = "-device vmgenid,guid=324e6eaf-d1d1-4bf6-bf41-b9bb6c91fb87,id=g";
     assert!(matches!(self::run(given).board.generation_id, GenerationId::Number(_)));
+    assert!(!run.board.vmcoreinfo && self::run("-device vmcoreinfo").board.vmcoreinfo);
     assert_eq!(self::run("-device vmgenid").board.generation_id, GenerationId::Auto);
     let names: Vec<_> = run.board.fw_cfg.iter().map(|file| file.name.as_str()).collect();
     assert_eq!(names, ["opt/a", "c"]);
@@ -530,7 +531,7 @@ fn the_table_is_in_order_and_help_lists_it_once() {
         if let devices::Kind::Taken(_) = device.kind {
             let has = !ring3_qmp::device_properties(device.name).is_empty();
             assert!(
-                has || ["ide-drive", "isa-vga", "pc-testdev"].contains(&device.name),
+                has || ["ide-drive", "isa-vga", "pc-testdev", "vmcoreinfo"].contains(&device.name),
                 "{}",
                 device.name
             );

@@ -131,6 +131,17 @@ fn a_dump_of_the_interpreter_is_read_by_gdb() {
     is_read_by_gdb("interpreter");
 }
 
+/// The core of a Linux whose driver qemu_fw_cfg runs says how the data of the kernel are laid out.
+pub(crate) fn has_the_note_of_linux(socket: &Path, directory: &Directory) {
+    let core = directory.path("core");
+    output(ring3().arg("dump").arg(socket).arg(&core));
+    let listed = String::from_utf8(output(system_program("readelf").arg("-n").arg(&core))).unwrap();
+    assert!(listed.contains("VMCOREINFO"), "{listed}");
+    let core = fs::read(&core).unwrap();
+    let layout = core[..64 << 10].windows(10).any(|part| part == b"OSRELEASE=");
+    assert!(layout, "the kernel's note is incomplete");
+}
+
 /// Each reason is one line, and neither a part of the new file remains nor anything of the old one is lost.
 #[test]
 fn what_cannot_be_dumped_is_refused() {

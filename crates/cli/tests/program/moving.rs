@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::dumps;
 use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, ring3, wait_until};
@@ -89,7 +90,7 @@ fn an_idle_guest_moves_by_sockets_and_by_a_file() {
         format!("file:{}", directory.path("moved").display()),
     ];
     let mut guest = start(&socket(0), &[]);
-    guest.command("variable=kept; seq 1 200000 > file; md5sum < file > sum");
+    guest.command("variable=kept; seq 1 200000 > file; md5sum < file > sum; modprobe qemu_fw_cfg");
     let events = json!({"capabilities": [{"capability": "events", "state": true}]});
     for (number, place) in places.iter().enumerate() {
         let mut qmp = Qmp::connect(&socket(number));
@@ -136,6 +137,7 @@ fn an_idle_guest_moves_by_sockets_and_by_a_file() {
         let kept = guest.command("echo $variable; md5sum < file | cmp - sum && echo same");
         assert_eq!(kept, "kept\nsame", "{place}");
     }
+    dumps::has_the_note_of_linux(&socket(places.len()), &directory);
     assert_eq!(guest.power_off(), Some(0));
 }
 
@@ -317,6 +319,7 @@ fn what_is_no_machine_is_refused_in_one_line() {
     let of = |path: &Path| format!("file:{}", path.display());
     assert!(run(of(&file)).contains("is not a machine of ring3"));
     assert!(run(of(&directory.path("nothing"))).contains("cannot use"));
+    assert!(run(of(&directory.path(""))).contains("Is a directory"));
     assert!(run("tcp:192.0.2.1:4444".to_owned()).contains("192.0.2.1"));
     let mut qemu = ring3();
     qemu.args(["qemu", "-nographic", "-m", "64", "-incoming", &of(&moved)]);

@@ -75,6 +75,9 @@ pub enum MoveError {
         /// The reason.
         source: io::Error,
     },
+    /// The file cannot be made.
+    #[error(transparent)]
+    New(#[from] ring3_block::Error),
     /// The connection cannot be used any more.
     #[error("the transfer broke off: {0}")]
     Lost(#[source] io::Error),

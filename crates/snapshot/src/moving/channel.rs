@@ -1,11 +1,14 @@
 //! A connection or file that is read and written for as long as anybody wants to wait.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_block::storage::Storage;
+use ring3_block::{Unfinished, remove_left};
 use ring3_host::listener::{ListenError, Listener};
 use ring3_host::stream::Stream;
 
@@ -33,7 +36,26 @@ pub(super) struct Channel {
 
 enum End {
     Stream(Stream),
-    File(File),
+    /// A file that is read, or something else with a name, such as a pipe.
+    File(File, PathBuf),
+    /// A file that is made, and replaces the one of its name when it is complete.
+    New(NewFile),
+}
+
+struct NewFile {
+    /// None once it is complete.
+    unfinished: Option<Unfinished>,
+    target: PathBuf,
+    len: u64,
+}
+
+impl NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let unfinished = self.unfinished.as_ref().ok_or(ErrorKind::BrokenPipe)?;
+        unfinished.file().write_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(bytes.len())
+    }
 }
 
 impl Channel {
@@ -50,18 +72,13 @@ impl Channel {
                 }
                 Stream::tcp((host.as_str(), *port))
             }
-            Place::File(path) => {
-                let file = File::create(path);
-                let file = file.map_err(|source| MoveError::File { path: path.clone(), source })?;
-                return Ok(Channel {
-                    end: End::File(file),
-                    goes_on,
-                    given_up: false,
-                    insists: false,
-                });
-            }
+            Place::File(path) => return Ok(Channel::new(make(path)?, goes_on)),
         };
         Channel::of(stream.map_err(failed)?, goes_on)
+    }
+
+    fn new(end: End, goes_on: GoesOn) -> Channel {
+        Channel { end, goes_on, given_up: false, insists: false }
     }
 
     /// Waits until somebody connects to `listener`.
@@ -80,14 +97,14 @@ impl Channel {
         }
     }
 
-    /// Reads `file`.
-    pub(super) fn file(file: File, goes_on: GoesOn) -> Channel {
-        Channel { end: End::File(file), goes_on, given_up: false, insists: false }
+    /// Reads `file`, which has this path.
+    pub(super) fn file(file: File, path: PathBuf, goes_on: GoesOn) -> Channel {
+        Channel::new(End::File(file, path), goes_on)
     }
 
     pub(super) fn of(stream: Stream, goes_on: GoesOn) -> Result<Channel, MoveError> {
         stream.set_patience(Some(LOOKS)).map_err(MoveError::Lost)?;
-        Ok(Channel { end: End::Stream(stream), goes_on, given_up: false, insists: false })
+        Ok(Channel::new(End::Stream(stream), goes_on))
     }
 
     /// Returns whether somebody at the other end answers.
@@ -108,7 +125,7 @@ impl Channel {
     fn ends(&self) -> Option<[String; 2]> {
         match &self.end {
             End::Stream(stream) => stream.ends().ok(),
-            End::File(_) => None,
+            End::File(..) | End::New(_) => None,
         }
     }
 
@@ -118,11 +135,15 @@ impl Channel {
     }
 
     /// Makes sure that everything written is in the file.
-    pub(super) fn finish(&self) -> Result<(), MoveError> {
-        match &self.end {
-            End::Stream(_) => Ok(()),
-            End::File(file) => file.sync_all().map_err(MoveError::Lost),
+    pub(super) fn finish(&mut self) -> Result<(), MoveError> {
+        if let End::New(new) = &mut self.end
+            && let Some(unfinished) = new.unfinished.take()
+        {
+            let flushed = unfinished.file().flush();
+            flushed.map_err(|source| MoveError::File { path: new.target.clone(), source })?;
+            unfinished.finish(&new.target)?;
         }
+        Ok(())
     }
 
     /// Returns why reading or writing has failed.
@@ -130,9 +151,12 @@ impl Channel {
         if self.given_up {
             return MoveError::Cancelled;
         }
-        match error.kind() {
-            ErrorKind::UnexpectedEof => MoveError::Cut,
-            _ => MoveError::Lost(error),
+        match &self.end {
+            _ if error.kind() == ErrorKind::UnexpectedEof => MoveError::Cut,
+            End::Stream(_) => MoveError::Lost(error),
+            End::File(_, path) | End::New(NewFile { target: path, .. }) => {
+                MoveError::File { path: path.clone(), source: error }
+            }
         }
     }
 
@@ -160,11 +184,26 @@ impl Channel {
     }
 }
 
+/// Makes the file at `path`. What is there already and is no file is written to as it is.
+fn make(path: &Path) -> Result<End, MoveError> {
+    let fails = |source| MoveError::File { path: path.to_owned(), source };
+    if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
+        let file = OpenOptions::new().write(true).open(path).map_err(fails)?;
+        return Ok(End::File(file, path.to_owned()));
+    }
+    // For a symbolic link the file behind it is replaced, and not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    remove_left(&target);
+    let unfinished = Some(Unfinished::make(&target)?);
+    Ok(End::New(NewFile { unfinished, target, len: 0 }))
+}
+
 impl Read for Channel {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.patiently(|end| match end {
             End::Stream(stream) => stream.read(bytes),
-            End::File(file) => file.read(bytes),
+            End::File(file, _) => file.read(bytes),
+            End::New(_) => Ok(0),
         })
     }
 }
@@ -173,7 +212,8 @@ impl Write for Channel {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.patiently(|end| match end {
             End::Stream(stream) => stream.write(bytes),
-            End::File(file) => file.write(bytes),
+            End::File(file, _) => file.write(bytes),
+            End::New(new) => new.write(bytes),
         })
     }
 

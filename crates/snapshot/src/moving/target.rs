@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ pub struct Incoming {
 
 enum Waiting {
     Socket(Listener),
-    File(File),
+    File(File, PathBuf),
 }
 
 /// A machine that is coming.
@@ -63,7 +63,7 @@ impl Incoming {
                 Listener::unix(path).map_err(ring3_host::listener::ListenError::Socket)?,
             ),
             Place::Tcp { host, port } => Waiting::Socket(Listener::tcp_of_this_host(host, *port)?),
-            Place::File(path) => Waiting::File(open_file(path)?),
+            Place::File(path) => Waiting::File(open_file(path)?, path.clone()),
         };
         Ok(Incoming { source, goes_on: Box::new(goes_on) })
     }
@@ -73,7 +73,7 @@ impl Incoming {
     pub fn accept(self, memory: Option<u64>) -> Result<Arriving, MoveError> {
         let mut channel = match self.source {
             Waiting::Socket(listener) => Channel::accept(&listener, self.goes_on)?,
-            Waiting::File(file) => Channel::file(file, self.goes_on),
+            Waiting::File(file, path) => Channel::file(file, path, self.goes_on),
         };
         match receive_head(&mut channel, memory) {
             Ok(head) => Ok(Arriving { channel, head }),

@@ -184,8 +184,17 @@ fn a_machine_moves_by_tcp_and_by_a_file() {
     let (gone, _, came) = move_to(&old, &tcp, &tcp, EngineChoice::Translator);
     gone.unwrap();
     assert_same(old, came.unwrap());
-    let file = Place::File(directory.path().join("file"));
+    let path = directory.path().join("file");
+    let file = Place::File(path.clone());
     let old = machine(EngineChoice::Translator, Vec::new());
+    // A file of that name stays until another one is complete.
+    fs::write(&path, b"another").unwrap();
+    let progress = Arc::new(Progress::default());
+    assert!(progress.begin());
+    progress.cancel();
+    assert!(depart(&old.control, &file, Parameters::default(), &progress).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"another");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     go(&old, &file).join().unwrap().0.unwrap();
     let incoming = Incoming::at(&file, || true).unwrap();
     assert_same(old, receive(incoming, EngineChoice::Interpreter).unwrap());

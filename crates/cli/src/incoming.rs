@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::args::RunArguments;
 use crate::limits;
-use crate::run::{RunError, engine};
+use crate::run::{RunError, check_for_machine, engine};
 
 /// Begins to wait for a machine at `place`, until it is here or the run is to end.
 pub(crate) fn wait_at(
@@ -39,10 +39,7 @@ fn complete(
 ) -> Result<(Vm, Arrived), RunError> {
     let config = arriving.machine().config();
     limits::check_for_machine(config.memory_bytes)?;
-    let (has, given) = (config.nics.len(), arguments.nics.cards().len());
-    if given > has {
-        return Err(RunError::IncomingCards { has, given });
-    }
+    check_for_machine(arguments, config, "the machine that comes")?;
     let mut vm = Vm::restore(arriving.machine(), engine(arguments)).map_err(MoveError::from)?;
     arguments.nics.attach(&mut vm, sender)?;
     let arrived = arriving.receive(&mut vm)?;

@@ -136,14 +136,10 @@ pub(crate) enum RunError {
     Trace(#[from] TraceError),
     #[error("cannot continue the machine in {path}: {source}", path = .path.display())]
     Restore { path: PathBuf, source: VmError },
-    #[error(
-        "{path} has a machine with {has} network cards, but --nic is given {given} times", path = .path.display()
-    )]
-    RestoredCards { path: PathBuf, has: usize, given: usize },
     #[error(transparent)]
     Incoming(#[from] MoveError),
-    #[error("the machine that comes has {has} network cards, but --nic is given {given} times")]
-    IncomingCards { has: usize, given: usize },
+    #[error("{machine} has {has} {what}, but {option} is given {given} times")]
+    TooMany { machine: String, has: usize, what: &'static str, option: &'static str, given: usize },
     #[error(transparent)]
     RestoreDrive(#[from] RestoreDriveError),
     #[error(transparent)]
@@ -324,11 +320,7 @@ fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
     let snapshot = Snapshot::open(path)?;
     let config = snapshot.machine().config();
     limits::check_for_machine(config.memory_bytes)?;
-    let cards = arguments.nics.cards().len();
-    if cards > config.nics.len() {
-        let has = config.nics.len();
-        return Err(RunError::RestoredCards { path: path.to_owned(), has, given: cards });
-    }
+    check_for_machine(arguments, config, &format!("the machine in {}", path.display()))?;
     let explain = |source| RunError::Restore { path: path.to_owned(), source };
     let (machine, engine) = (snapshot.machine(), engine(arguments));
     let mut vm = if arguments.new_identity {
@@ -342,6 +334,31 @@ fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
     snapshot.give_memory(&mut vm)?;
     attach_drives(&snapshot, arguments.drives.snapshot, &mut vm)?;
     Ok(vm)
+}
+
+/// Checks that `machine`, which was made elsewhere, has what the command line connects.
+pub(crate) fn check_for_machine(
+    arguments: &RunArguments,
+    config: &Config,
+    machine: &str,
+) -> Result<(), RunError> {
+    // A port is connected even if nobody has asked for it.
+    let ports = if arguments.serial.is_empty() { 0 } else { arguments.serial_targets().len() };
+    for (what, has, option, given) in [
+        ("network cards", config.nics.len(), "--nic", arguments.nics.cards().len()),
+        ("serial ports", config.serial_ports.into(), "--serial", ports),
+    ] {
+        if given > has {
+            return Err(RunError::TooMany {
+                machine: machine.to_owned(),
+                has,
+                what,
+                option,
+                given,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// How long the machine waits before it repeats a drive's request that the host could not execute.

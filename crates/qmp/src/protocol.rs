@@ -134,7 +134,7 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 10] = [
+pub(crate) const EVENTS: [&str; 12] = [
     "BLOCK_IO_ERROR",
     "DEVICE_DELETED",
     "DUMP_COMPLETED",

@@ -397,6 +397,8 @@ fn a_machine_that_cannot_be_saved_or_restored_says_why() {
     kill(guest);
     let said = refused(&mut restore(&file, &["--nic", "user"]), 1);
     assert!(said.contains("0 network cards"), "{said}");
+    let said = refused(&mut restore(&file, &["--serial", "null", "--serial", "null"]), 1);
+    assert!(said.contains("has 1 serial ports, but --serial is given 2 times"), "{said}");
     refused(&mut restore(&file, &["--memory", "32M"]), 2);
     let said = refused(&mut restore(&raw, &[]), 1);
     assert!(said.contains("is not a saved machine"), "{said}");

@@ -436,6 +436,16 @@ impl Memory {
         });
     }
 
+    /// Reads `N` bytes at guest-physical address `address`, a multiple of `N`, as [`Memory::read`] does.
+    #[inline]
+    pub fn read_aligned<const N: usize>(&self, address: u64) -> [u8; N] {
+        debug_assert!(N.is_power_of_two() && address.is_multiple_of(N as u64));
+        match self.read_target(address) {
+            Target::Place(place) => self.load(place),
+            Target::Nothing | Target::Device => [OPEN_BUS; N],
+        }
+    }
+
     /// Writes `bytes` at guest-physical address `address` as a device does (DMA). Writes to addresses without
     /// a place are dropped, and code that was decoded from the written lines becomes stale.
     pub fn write(&mut self, address: u64, bytes: &[u8]) {

@@ -595,15 +595,11 @@ const fn bits(first: u32, last: u32) -> u64 {
 }
 
 fn read_u32(memory: &Memory, address: u64) -> u32 {
-    let mut bytes = [0; 4];
-    memory.read(address, &mut bytes);
-    u32::from_le_bytes(bytes)
+    u32::from_le_bytes(memory.read_aligned(address))
 }
 
 fn read_u64(memory: &Memory, address: u64) -> u64 {
-    let mut bytes = [0; 8];
-    memory.read(address, &mut bytes);
-    u64::from_le_bytes(bytes)
+    u64::from_le_bytes(memory.read_aligned(address))
 }
 
 /// Writes back an entry in which accessed and dirty bits were set; both are in its first byte.

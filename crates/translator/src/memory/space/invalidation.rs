@@ -10,7 +10,6 @@ use tracing::debug;
 use super::fill::is_writable;
 use super::{DIRECTORY_STEP, Fetched, LARGEST_PAGE, MOST_STALE, Mapped, Space};
 use crate::code::block_store::BlockStore;
-use crate::map::Map;
 
 /// The present contents of the page tables.
 struct Now<'a> {
@@ -18,14 +17,12 @@ struct Now<'a> {
     memory: &'a Memory,
     /// Whether the pages are for user code.
     is_user: bool,
-    /// The page-directory entries, by linear address in units of 2 MiB.
-    directories: Map<u32, u64>,
 }
 
 impl Now<'_> {
     /// Returns whether `entries` still map the page of `linear`.
     fn has(&self, linear: u32, entries: &PageEntries) -> bool {
-        self.directories.get(&(linear / DIRECTORY_STEP)) == Some(&entries.directory)
+        self.cpu.directory_entry(self.memory, linear) == entries.directory
             && entries.leaf_is_unchanged(self.memory)
     }
 
@@ -128,7 +125,7 @@ impl Space {
         if let Some(mapped) = self.small.get(&page).copied()
             && is_stale(&mapped.entries)
         {
-            let now = Now { cpu, memory, is_user: self.is_user, directories: Map::default() };
+            let now = Now { cpu, memory, is_user: self.is_user };
             if let Some(other) = now.with_other_rights(page, &mapped) {
                 self.small.insert(page, other);
                 if mapped.writable && !other.writable {
@@ -154,17 +151,15 @@ impl Space {
         blocks: &BlockStore,
         with_global: bool,
     ) -> io::Result<()> {
-        let mut directories = Map::default();
         for (part, known) in &mut self.directories {
             let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);
-            directories.insert(*part, entry);
             if with_global {
                 *known = Some(entry);
             } else if *known != Some(entry) {
                 *known = None;
             }
         }
-        let now = Now { cpu, memory, is_user: self.is_user, directories };
+        let now = Now { cpu, memory, is_user: self.is_user };
         let changes = if with_global || self.is_user {
             self.take_changes(&now)
         } else {

@@ -76,9 +76,17 @@ int copy_between(struct process *from, uint32_t source, struct process *to, uint
     return 0;
 }
 
+/* The process whose memory `granter` has granted, or NULL if it could not grant that. */
+static struct process *owner(struct process *granter, const struct grant *grant)
+{
+    if (grant->of == 0)
+        return granter;
+    return granter->rights.calls >> SYS_COPY & 1 ? process_of(granter, grant->of) : NULL;
+}
+
 int copy_granted(struct process *caller, const struct safe_copy *copy)
 {
-    struct process *granter = process_of(caller, copy->granter);
+    struct process *granter = process_of(caller, copy->granter), *of;
     struct grant grant;
 
     if (granter == NULL)
@@ -91,7 +99,9 @@ int copy_granted(struct process *caller, const struct safe_copy *copy)
     if (process_at(grant.to) != caller || !(grant.access & copy->direction) || copy->offset > grant.bytes
         || copy->bytes > grant.bytes - copy->offset)
         return -EGRANT;
+    if ((of = owner(granter, &grant)) == NULL)
+        return -EGRANT;
     if (copy->direction == GRANT_READ)
-        return copy_between(granter, grant.address + copy->offset, caller, copy->address, copy->bytes);
-    return copy_between(caller, copy->address, granter, grant.address + copy->offset, copy->bytes);
+        return copy_between(of, grant.address + copy->offset, caller, copy->address, copy->bytes);
+    return copy_between(caller, copy->address, of, grant.address + copy->offset, copy->bytes);
 }

@@ -75,11 +75,13 @@ enum kernel_call {
 #define GRANT_READ 1
 #define GRANT_WRITE 2
 
-/* An entry of a process's table of grants: memory of its own that another process may read or write. */
+/* An entry of a process's table of grants: memory that another process may read or write. It is the
+   granter's own, or, if the granter has the right to COPY, that of any process. */
 struct grant {
     endpoint_t to;         /* NONE: the entry is free */
     uint32_t access;       /* GRANT_READ, GRANT_WRITE */
     uint32_t address, bytes;
+    endpoint_t of;         /* whose memory it is; 0: the granter's own */
 };
 
 #define GRANTS_MAX 256

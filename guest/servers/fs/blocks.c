@@ -10,6 +10,7 @@
 #define NEWS_PATIENCE 1000000u
 #define NEWS_ROUNDS 30
 #define ATTEMPTS 6
+#define PART 262144u           /* bytes of one request: few enough for PATIENCE, by programmed I/O too */
 
 static uint32_t last_number;
 
@@ -37,18 +38,26 @@ static int wait_for_driver(uint32_t device, endpoint_t old)
 static int exchange(endpoint_t driver, struct message *m)
 {
     uint32_t number = m->w[0] = ++last_number;
-    uint64_t end = microseconds() + PATIENCE, time;
+    uint64_t end = 0, time;
     int result = ipc_sendrec(driver, m, PATIENCE);
     while (result == 0 && (m->type > 0 || m->w[0] != number)) {
         time = microseconds();
+        if (end == 0)
+            end = time + PATIENCE;
         result = time < end ? ipc_receive(driver, m, (uint32_t)(end - time)) : -ETIMEDOUT;
     }
     return result;
 }
 
-/* A request, with memory of FS that the driver may read or write. Each request has another grant than the
-   last ones, so that a driver that is late does not reach what is for the next. */
-static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes, uint32_t access)
+/* Memory that the driver of a disk may read or write. */
+struct memory {
+    endpoint_t of;             /* 0: FS */
+    uint32_t address, bytes, access;
+};
+
+/* A request. Each has another grant than the last ones, so that a driver that is late does not reach what is
+   for the next. */
+static int ask(uint32_t device, struct message *m, const struct memory *memory)
 {
     struct message request = *m;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -57,7 +66,8 @@ static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes,
             return -ENODEV;
         endpoint_t endpoint = driver->endpoint;
         uint32_t grant = FIRST_BLOCK_GRANT + last_number % BLOCK_GRANTS;
-        grants[grant] = (struct grant){endpoint, access, (uint32_t)memory, bytes};
+        grants[grant] =
+            (struct grant){endpoint, memory->access, memory->address, memory->bytes, memory->of};
         *m = request;
         m->w[4] = grant;
         int result = exchange(endpoint, m);
@@ -70,80 +80,97 @@ static int ask(uint32_t device, struct message *m, void *memory, uint32_t bytes,
     return -EIO;
 }
 
+static const struct memory nothing;
+
 int block_open(uint32_t device, uint32_t *sectors)
 {
     struct message m = {.type = BLOCK_OPEN, .w = {0, device & 255}};
-    int result = ask(device, &m, NULL, 0, 0);
+    int result = ask(device, &m, &nothing);
     if (result < 0)
         return result;
     *sectors = m.w[2] ? ~0u : m.w[1]; /* what lies behind 2 TiB is out of reach */
     return 0;
 }
 
-static int move(uint32_t device, int32_t type, uint32_t sector, void *memory, uint32_t bytes, uint32_t access)
+static int move(uint32_t device, uint32_t sector, const struct memory *memory)
 {
-    struct message m = {.type = type, .w = {0, device & 255, sector, 0, 0, bytes}};
-    int result = ask(device, &m, memory, bytes, access);
+    int32_t type = memory->access == GRANT_READ ? BLOCK_WRITE : BLOCK_READ;
+    struct message m = {.type = type, .w = {0, device & 255, sector, 0, 0, memory->bytes}};
+    int result = ask(device, &m, memory);
     if (result < 0)
         return result;
-    return m.w[1] == bytes ? 0 : -EIO;
+    return m.w[1] == memory->bytes ? 0 : -EIO;
 }
 
 int device_read(uint32_t device, uint32_t sector, void *to, uint32_t bytes)
 {
-    return move(device, BLOCK_READ, sector, to, bytes, GRANT_WRITE);
+    return move(device, sector, &(struct memory){0, (uint32_t)to, bytes, GRANT_WRITE});
 }
 
 int device_write(uint32_t device, uint32_t sector, const void *from, uint32_t bytes)
 {
-    return move(device, BLOCK_WRITE, sector, (void *)from, bytes, GRANT_READ);
+    return move(device, sector, &(struct memory){0, (uint32_t)from, bytes, GRANT_READ});
 }
 
 int device_flush(uint32_t device)
 {
     struct message m = {.type = BLOCK_FLUSH, .w = {0, device & 255}};
-    int result = ask(device, &m, NULL, 0, 0);
+    int result = ask(device, &m, &nothing);
     return result < 0 ? result : 0;
 }
 
-/* The sectors in which a part of the disk lies, as far as there is room for them. */
-static int one_part(struct client *client, struct file *file, uint32_t address, uint32_t bytes, int is_write)
+/* Whole sectors go between the driver and the client, past FS. Returns their bytes. */
+static int whole_sectors(struct client *client, struct file *file, uint32_t address, uint32_t bytes,
+                         int is_write)
+{
+    uint32_t part = bytes < PART ? bytes - bytes % SECTOR : PART;
+    struct memory memory = {client->endpoint, address, part, is_write ? GRANT_READ : GRANT_WRITE};
+    int result = move(file->device, file->position / SECTOR, &memory);
+    return result ? result : (int)part;
+}
+
+/* The sectors in which a part of the disk lies, as far as there is room for them. Returns the bytes of the
+   part. */
+static int parts_of_sectors(struct client *client, struct file *file, uint32_t address, uint32_t bytes,
+                            int is_write)
 {
     uint32_t sector = file->position / SECTOR, inside = file->position % SECTOR;
-    uint32_t whole = (inside + bytes + SECTOR - 1) & ~(SECTOR - 1);
-    int result = 0;
-    if (!is_write || inside || bytes % SECTOR)
-        result = device_read(file->device, sector, chunk, whole);
-    if (result == 0 && !is_write)
-        return sys_copy(SELF, (uint32_t)chunk + inside, client->endpoint, address, bytes) ? -EFAULT : 0;
-    if (result == 0 && sys_copy(client->endpoint, address, SELF, (uint32_t)chunk + inside, bytes))
+    uint32_t part = bytes < CHUNK - inside ? bytes : CHUNK - inside;
+    uint32_t whole = (inside + part + SECTOR - 1) & ~(SECTOR - 1);
+    int result = device_read(file->device, sector, chunk, whole);
+    if (result)
+        return result;
+    if (!is_write)
+        result = sys_copy(SELF, (uint32_t)chunk + inside, client->endpoint, address, part);
+    else
+        result = sys_copy(client->endpoint, address, SELF, (uint32_t)chunk + inside, part);
+    if (result)
         return -EFAULT;
-    return result ? result : device_write(file->device, sector, chunk, whole);
+    if (is_write)
+        result = device_write(file->device, sector, chunk, whole);
+    return result ? result : (int)part;
 }
 
 int block_transfer(struct client *client, struct file *file, struct message *m, int is_write)
 {
-    uint32_t sectors, address = m->w[1], bytes = m->w[2], done = 0;
-    int result = block_open(file->device, &sectors);
-    if (result)
-        return result;
-    uint64_t end = (uint64_t)sectors * SECTOR;
+    uint32_t address = m->w[1], bytes = m->w[2], done = 0;
+    uint64_t end = (uint64_t)file->sectors * SECTOR;
+    int result = 0;
     if (file->position >= end)
         bytes = 0;
     else if (bytes > end - file->position)
         bytes = end - file->position;
     if (bytes == 0 && m->w[2] && is_write)
         return -ENOSPC;
-    while (done < bytes && result == 0) {
-        uint32_t part = CHUNK - file->position % SECTOR;
-        if (part > bytes - done)
-            part = bytes - done;
-        result = one_part(client, file, address + done, part, is_write);
-        if (result)
+    while (done < bytes) {
+        uint32_t left = bytes - done;
+        int is_whole = file->position % SECTOR == 0 && left >= SECTOR;
+        result = (is_whole ? whole_sectors : parts_of_sectors)(client, file, address + done, left, is_write);
+        if (result < 0)
             break;
-        file->position += part;
-        done += part;
+        file->position += result;
+        done += result;
     }
     m->w[0] = done;
-    return done ? 0 : result;
+    return done || result >= 0 ? 0 : result;
 }

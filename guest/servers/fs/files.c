@@ -118,9 +118,9 @@ int do_open(struct client *client, struct message *m)
         node_put(node);
         return result;
     }
-    uint32_t type = node->mode & S_IFMT, sectors;
+    uint32_t type = node->mode & S_IFMT;
     if (type == S_IFBLK)
-        result = block_open(file->device, &sectors);
+        result = block_open(file->device, &file->sectors);
     if (result == 0)
         result = file_place(client, file, flags, 0, &m->w[0]);
     if (result == 0 && type == S_IFIFO) {

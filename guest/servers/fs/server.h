@@ -20,6 +20,7 @@ struct file {
     uint32_t flags, position;
     uint32_t device;           /* of devices; /dev/tty has become the terminal itself. 0: the driver knows it
                                   no more */
+    uint32_t sectors;          /* of a disk: how many it had when it was opened */
     uint8_t connection;        /* the driver gave the device's number, which is for this file alone */
 };
 

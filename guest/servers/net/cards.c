@@ -46,7 +46,8 @@ static int ask(struct card *card, int32_t type, struct message *m)
 static void grant(struct card *card, uint32_t which, const uint8_t *from, uint32_t bytes, struct message *m)
 {
     uint32_t index = 2 * (uint32_t)(card - cards) + which;
-    grants[index] = (struct grant){card->driver, which ? GRANT_WRITE : GRANT_READ, (uint32_t)from, bytes};
+    grants[index] =
+        (struct grant){card->driver, which ? GRANT_WRITE : GRANT_READ, (uint32_t)from, bytes, 0};
     m->w[0] = index;
     m->w[1] = bytes;
 }

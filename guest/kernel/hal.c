@@ -113,6 +113,13 @@ static int copy_directly(struct process *caller, uint32_t address)
     return copy_granted(caller, &copy);
 }
 
+static int enable_directly(struct process *caller, uint32_t line)
+{
+    if (!(caller->rights.calls >> SYS_IRQCTL & 1))
+        return denied(caller, ECALLDENIED, SYS_IRQCTL);
+    return line_control(caller, IRQ_ENABLE, line);
+}
+
 /* Executes the direct call in the caller's registers. Returns its EAX. */
 int hal(struct process *caller)
 {
@@ -123,6 +130,11 @@ int hal(struct process *caller)
     uint64_t count;
     int error;
 
+    /* These are no accesses to ports: the rights to the kernel calls count. */
+    if (function == HAL_COPY)
+        return copy_directly(caller, registers->esi);
+    if (function == HAL_IRQ_ENABLE)
+        return enable_directly(caller, registers->ebx);
     if (!(caller->rights.ways & BY_DIRECT_CALL))
         return denied(caller, EPORTDENIED, port);
     if (function >= HAL_IN_BYTE && function <= HAL_OUT_DOUBLES) {
@@ -141,8 +153,6 @@ int hal(struct process *caller)
     switch (function) {
     case HAL_VECTOR_ACCESS:
         return port_vector(caller, BY_DIRECT_CALL, registers->esi, registers->ecx);
-    case HAL_COPY:
-        return copy_directly(caller, registers->esi);
     case HAL_UMAP:
         byte = space_byte(caller, registers->ebx, 0);
         if (byte == NULL)

@@ -186,6 +186,8 @@ void interrupts_start(void);
 void interrupt(uint32_t line);
 int line_set(struct process *process, uint32_t line);
 int line_enable(struct process *process, uint32_t line, int is_enabled);
+/* of system_device.c: IRQCTL, with its check */
+int line_control(struct process *process, uint32_t what, uint32_t line);
 void lines_remove(struct process *process, uint32_t lines);
 void line_mask(uint32_t line, int is_masked);
 

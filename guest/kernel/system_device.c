@@ -40,13 +40,11 @@ int call_vdevio(struct process *caller, struct message *m)
     return port_vector(caller, BY_MESSAGE, m->w[0], m->w[1]);
 }
 
-int call_irqctl(struct process *caller, struct message *m)
+int line_control(struct process *caller, uint32_t what, uint32_t line)
 {
-    uint32_t line = m->w[1];
-
     if (line > 15 || !(caller->rights.interrupts >> line & 1))
         return denied(caller, EIRQDENIED, line);
-    switch (m->w[0]) {
+    switch (what) {
     case IRQ_SET:
         return line_set(caller, line);
     case IRQ_ENABLE:
@@ -58,6 +56,11 @@ int call_irqctl(struct process *caller, struct message *m)
         return 0;
     }
     return -EINVAL;
+}
+
+int call_irqctl(struct process *caller, struct message *m)
+{
+    return line_control(caller, m->w[0], m->w[1]);
 }
 
 int call_alarm(struct process *caller, struct message *m)

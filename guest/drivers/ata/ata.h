@@ -50,10 +50,14 @@
 #define CHANNELS 2
 #define DRIVES 4
 
+struct drive;
+
 struct channel {
     uint16_t base, control;
     uint32_t line;
     uint16_t bus_master;       /* first port of its bus master, or 0 */
+    uint8_t capable;           /* the bits of the bus master's status that stay */
+    const struct drive *selected; /* the one that was selected last; NULL: not known */
 };
 
 struct drive {
@@ -83,9 +87,10 @@ int channel_is_empty(const struct channel *channel);
 int drive_select(const struct drive *drive);
 int drive_identify(const struct drive *drive, uint16_t *words);
 
-/* Of dma.c: memory for DMA, the descriptors, and a transfer between it and the disk. Without memory that the
-   device can reach, dma_start returns NULL. */
+/* Of dma.c: memory for DMA, the channel's part of the bus master, which begins at port `first`, and a transfer
+   between memory and disk. Without memory that the device can reach, dma_start returns NULL. */
 uint8_t *dma_start(uint32_t bytes);
+void dma_find(struct channel *channel, uint16_t first);
 int dma_transfer(const struct drive *drive, const struct command *command, int to_disk);
 
 #endif

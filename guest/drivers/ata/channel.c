@@ -48,6 +48,7 @@ void channel_interrupts(struct channel *channel, int on)
 
 void channel_reset(struct channel *channel)
 {
+    channel->selected = NULL;
     out_byte(channel->control, CONTROL_RESET | CONTROL_NO_INTERRUPT);
     driver_pause(RESET_MICROSECONDS);
     out_byte(channel->control, CONTROL_NO_INTERRUPT);
@@ -60,25 +61,36 @@ void channel_reset(struct channel *channel)
 int drive_select(const struct drive *drive)
 {
     struct channel *channel = drive->channel;
-    out_byte(channel->base + DEVICE, DEVICE_LBA | (drive->second ? DEVICE_SECOND : 0));
-    /* 400 ns until the status is that of this device (section 9.3): each read takes more than 100 ns. */
-    for (int i = 0; i < 4; i++)
-        alternate_status(channel);
+    if (channel->selected != drive) {
+        out_byte(channel->base + DEVICE, DEVICE_LBA | (drive->second ? DEVICE_SECOND : 0));
+        /* 400 ns until the status is that of this device (section 9.3): each read takes more than 100 ns. */
+        for (int i = 0; i < 4; i++)
+            alternate_status(channel);
+        channel->selected = drive;
+    }
     return wait_status(channel, STATUS_BUSY | STATUS_REQUEST, 0);
 }
 
-/* Count and address, which 48-bit commands want twice: first their upper, then their lower bytes. */
-static void address_registers(uint16_t base, uint32_t count, uint32_t low, uint32_t mid, uint32_t high)
+/* Adds writes of a command's registers to a vector. */
+static struct port_access *add(struct port_access *at, uint32_t port, uint32_t value)
 {
-    struct port_access accesses[4] = {{IO_OUT, 1, base + SECTOR_COUNT, count & 0xff},
-                                      {IO_OUT, 1, base + LBA_LOW, low & 0xff},
-                                      {IO_OUT, 1, base + LBA_MID, mid & 0xff},
-                                      {IO_OUT, 1, base + LBA_HIGH, high & 0xff}};
-    port_vector(accesses, 4);
+    *at = (struct port_access){IO_OUT, 1, port, value & 0xff};
+    return at + 1;
+}
+
+/* Count and address, which 48-bit commands want twice: first their upper, then their lower bytes. */
+static struct port_access *add_address(struct port_access *at, uint16_t base, uint32_t count, uint32_t low,
+                                       uint32_t mid, uint32_t high)
+{
+    at = add(at, base + SECTOR_COUNT, count);
+    at = add(at, base + LBA_LOW, low);
+    at = add(at, base + LBA_MID, mid);
+    return add(at, base + LBA_HIGH, high);
 }
 
 int channel_command(const struct drive *drive, const struct command *command)
 {
+    struct port_access accesses[10], *end = accesses;
     uint16_t base = drive->channel->base;
     uint64_t sector = command->sector;
     uint32_t low = (uint32_t)sector;
@@ -86,12 +98,13 @@ int channel_command(const struct drive *drive, const struct command *command)
     if (error)
         return error;
     if (command->wide)
-        address_registers(base, command->sectors >> 8, low >> 24, (uint32_t)(sector >> 32),
+        end = add_address(end, base, command->sectors >> 8, low >> 24, (uint32_t)(sector >> 32),
                           (uint32_t)(sector >> 40));
-    address_registers(base, command->sectors, low, low >> 8, low >> 16);
-    if (!command->wide)
-        out_byte(base + DEVICE, DEVICE_LBA | (drive->second ? DEVICE_SECOND : 0) | (low >> 24 & 0x0f));
-    out_byte(base + COMMAND, command->code);
+    end = add_address(end, base, command->sectors, low, low >> 8, low >> 16);
+    end = add(end, base + DEVICE, DEVICE_LBA | (drive->second ? DEVICE_SECOND : 0)
+                                      | (command->wide ? 0 : low >> 24 & 0x0f));
+    end = add(end, base + COMMAND, command->code);
+    port_vector(accesses, end - accesses);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #define COMMAND_TO_MEMORY 0x08
 #define STATUS_DMA_ERROR 0x02
 #define STATUS_INTERRUPT 0x04
+#define STATUS_CAPABLE 0x60    /* of drives 0 and 1: what software has noted there */
 
 /* A physical region descriptor: memory that crosses no multiple of 64 KiB. */
 struct region {
@@ -42,6 +43,12 @@ uint8_t *dma_start(uint32_t bytes)
     return (uint8_t *)address + PAGE_BYTES;
 }
 
+void dma_find(struct channel *channel, uint16_t first)
+{
+    channel->bus_master = first;
+    channel->capable = in_byte(first + BM_STATUS) & STATUS_CAPABLE;
+}
+
 /* Describes the first bytes of the buffer, cut where descriptors must be. */
 static void describe(uint32_t bytes)
 {
@@ -63,20 +70,22 @@ int dma_transfer(const struct drive *drive, const struct command *command, int t
     struct channel *channel = drive->channel;
     uint16_t master = channel->bus_master;
     uint8_t direction = to_disk ? 0 : COMMAND_TO_MEMORY, status;
-    describe(command->sectors * SECTOR_BYTES);
-    out_byte(master + BM_COMMAND, direction);
-    out_double(master + BM_TABLE, table_physical);
     /* The bits are cleared by writing ones; those that say what the drives can do are kept. */
-    out_byte(master + BM_STATUS, in_byte(master + BM_STATUS) | STATUS_INTERRUPT | STATUS_DMA_ERROR);
+    struct port_access begin[] = {
+        {IO_OUT, 1, master + BM_COMMAND, direction},
+        {IO_OUT, 4, master + BM_TABLE, table_physical},
+        {IO_OUT, 1, master + BM_STATUS, channel->capable | STATUS_INTERRUPT | STATUS_DMA_ERROR}};
+    struct port_access end[] = {{IO_OUT, 1, master + BM_COMMAND, direction},
+                                {IO_IN, 1, master + BM_STATUS, 0}};
+    describe(command->sectors * SECTOR_BYTES);
+    port_vector(begin, 3);
     int error = channel_command(drive, command);
     if (error)
         return error;
     out_byte(master + BM_COMMAND, direction | COMMAND_START);
     error = channel_wait_interrupt(channel, &status);
-    out_byte(master + BM_COMMAND, direction);
-    uint8_t master_status = in_byte(master + BM_STATUS);
-    out_byte(master + BM_STATUS, master_status | STATUS_INTERRUPT | STATUS_DMA_ERROR);
-    if (!error && master_status & STATUS_DMA_ERROR)
+    port_vector(end, 2);
+    if (!error && end[1].value & STATUS_DMA_ERROR)
         error = -EIO;
     return error;
 }

@@ -228,8 +228,8 @@ static void find_bus_master(void)
     uint16_t first, last;
     for (uint32_t i = 0; driver_ports(i, &first, &last); i++)
         if (last - first == 15) {
-            channels[0].bus_master = first;
-            channels[1].bus_master = first + 8;
+            dma_find(&channels[0], first);
+            dma_find(&channels[1], first + 8);
         }
 }
 

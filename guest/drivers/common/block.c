@@ -2,6 +2,7 @@
 
 #include <tern/lib.h>
 #include "block.h"
+#include "ports.h"
 
 static const struct block_driver *driver;
 static struct disk *disks;
@@ -49,11 +50,11 @@ static int transfer_part(struct disk *disk, const struct message *m, uint64_t se
 {
     int error;
     if (m->type == BLOCK_WRITE) {
-        error = sys_safecopy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_READ);
+        error = granted_copy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_READ);
         return error ? error : driver->write(disk, sector, bytes / SECTOR_BYTES);
     }
     error = driver->read(disk, sector, bytes / SECTOR_BYTES);
-    return error ? error : sys_safecopy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_WRITE);
+    return error ? error : granted_copy(m->source, m->w[4], done, driver->buffer, bytes, GRANT_WRITE);
 }
 
 static int transfer(struct message *m)

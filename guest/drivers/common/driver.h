@@ -23,9 +23,9 @@ int driver_line(uint32_t i, uint32_t *line);
    NULL) is called; it returns in how many microseconds it wants to be called again, 0 for no time. */
 void driver_run(const struct server *server, uint32_t (*idle)(void));
 
-/* Interrupts: asks the kernel to notify this driver of a line, and unmasks it again after one. */
+/* Asks the kernel to notify this driver of a line, which interrupt_enable (ports.h) unmasks again after an
+   interrupt. */
 int interrupt_attach(uint32_t line);
-void interrupt_enable(uint32_t line);
 
 /* Waits, at most so long, until one of these lines interrupts, and returns those that did (0: none in time).
    Pings are answered meanwhile; requests are kept until the driver is back in its loop. So a device that

@@ -178,6 +178,25 @@ void out_doubles(uint16_t port, const void *from, uint32_t count)
     string(IO_OUT, 4, port, (void *)from, count);
 }
 
+int granted_copy(endpoint_t granter, uint32_t grant, uint32_t offset, void *address, uint32_t bytes,
+                 uint32_t direction)
+{
+    struct safe_copy copy = {granter, grant, offset, (uint32_t)address, bytes, direction};
+    uint32_t value = 0;
+    if (way == BY_MESSAGE)
+        return sys_safecopy(granter, grant, offset, address, bytes, direction);
+    return hal_call(HAL_COPY, 0, &value, &copy);
+}
+
+void interrupt_enable(uint32_t line)
+{
+    uint32_t value = 0;
+    if (way == BY_MESSAGE)
+        sys_irqctl(IRQ_ENABLE, line);
+    else
+        hal_call(HAL_IRQ_ENABLE, line, &value, NULL);
+}
+
 void port_vector(struct port_access *accesses, uint32_t count)
 {
     if (way == BY_MESSAGE) {

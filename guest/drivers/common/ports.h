@@ -30,6 +30,14 @@ void out_bytes(uint16_t port, const void *from, uint32_t count);
 void out_words(uint16_t port, const void *from, uint32_t count);
 void out_doubles(uint16_t port, const void *from, uint32_t count);
 
+/* A copy between the driver's memory and what `granter` has granted it (SYS_SAFECOPY), by a direct call unless
+   ports are reached by messages. */
+int granted_copy(endpoint_t granter, uint32_t grant, uint32_t offset, void *address, uint32_t bytes,
+                 uint32_t direction);
+
+/* Unmasks a line after its interrupt, in the same way. */
+void interrupt_enable(uint32_t line);
+
 /* A vector of accesses, in this order; values read are put into it. At most PORT_VECTOR of them. */
 #define PORT_VECTOR 64
 void port_vector(struct port_access *accesses, uint32_t count);

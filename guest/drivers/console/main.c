@@ -17,6 +17,7 @@ service console
 #include <tern/fs.h>
 #include <tern/lib.h>
 #include "../common/driver.h"
+#include "../common/ports.h"
 #include "../common/terminal.h"
 #include "console.h"
 

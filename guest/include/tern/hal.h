@@ -43,5 +43,6 @@ struct port_access {
 #define HAL_UMAP 15          /* EBX: an address of the caller's; ECX returns its physical address */
 #define HAL_TSC 16           /* ECX returns the low, EDX the high half of the time-stamp counter */
 #define HAL_NOTHING 17       /* for measuring */
+#define HAL_IRQ_ENABLE 18    /* IRQCTL with IRQ_ENABLE: EBX is the line; needs the right to IRQCTL */
 
 #endif

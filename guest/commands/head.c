@@ -1,5 +1,6 @@
-/* head [-n LINES] [FILE...]: the first lines, 10 if no number is given. */
+/* head [-n LINES | -LINES] [FILE...]: the first lines, 10 if no number is given. */
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,6 +18,10 @@ int main(int argc, char **argv)
 {
     long lines = 10;
     int option, failed = 0;
+    if (argc > 1 && argv[1][0] == '-' && isdigit((unsigned char)argv[1][1])) {
+        lines = atol(argv[1] + 1);
+        optind = 2;
+    }
     while ((option = getopt(argc, argv, "n:")) != -1) {
         if (option == '?')
             return 2;

@@ -1,5 +1,6 @@
-/* tail [-n LINES] [FILE]: the last lines, 10 if no number is given. */
+/* tail [-n LINES | -LINES] [FILE]: the last lines, 10 if no number is given. */
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,10 @@ int main(int argc, char **argv)
     static char line[65536], *kept[LINES_MAX];
     long lines = 10, count = 0;
     int option;
+    if (argc > 1 && argv[1][0] == '-' && isdigit((unsigned char)argv[1][1])) {
+        lines = atol(argv[1] + 1);
+        optind = 2;
+    }
     while ((option = getopt(argc, argv, "n:")) != -1) {
         if (option == '?')
             return 2;

@@ -19,10 +19,13 @@ sh /tests/edit.sh >/tmp/edit.log 2>&1 || { cat /tmp/edit.log; failed=1; }
 mkdir -p /tmp/c/a/b && cd /tmp/c || exit 1
 seq 1 10 >ten
 same seq "$(cat ten | tr '\n' ' ')" "1 2 3 4 5 6 7 8 9 10 "
+same clock "$(clock pit 100; clock; clock apic 1000; clock; clock tickless; clock)" "$(printf 'pit 100\napic 1000\ntickless')"
+clock pit 0 2>/dev/null && same clock-0 set refused
 same head "$(head -n 2 ten | tr '\n' ,)" "1,2,"
 same tail "$(tail -n 2 ten | tr '\n' ,)" "9,10,"
-same sort "$(sort ten | head -n 3 | tr '\n' ,)" "1,10,2,"
-same sort-n "$(sort -nr ten | head -n 2 | tr '\n' ,)" "10,9,"
+same tail-2 "$(tail -2 ten | tr '\n' ,)" "9,10,"
+same sort "$(sort ten | head -3 | tr '\n' ,)" "1,10,2,"
+same sort-n "$(sort -nr ten | head -2 | tr '\n' ,)" "10,9,"
 same uniq "$(printf 'a\na\nb\n' | uniq -c | tr -d ' ' | tr '\n' ,)" "2a,1b,"
 same grep "$(grep -n '^1' ten | tr '\n' ,)" "1:1,10:10,"
 same grep-c "$(grep -c -v 1 ten)" 8

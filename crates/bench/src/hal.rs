@@ -11,6 +11,7 @@ mod accesses;
 mod masks;
 mod transfers;
 
+use std::io;
 use std::path::Path;
 
 use super::guest::{Extras, Guest};
@@ -84,7 +85,17 @@ impl Machine {
     }
 
     fn work(&mut self, command: &str) -> Result<Work, BenchError> {
+        self.work_after(|| Ok(()), command)
+    }
+
+    /// Executes `command` after `begin`, whose consequences count, too, and whose result lasts until the end.
+    fn work_after<T>(
+        &mut self,
+        begin: impl FnOnce() -> io::Result<T>,
+        command: &str,
+    ) -> Result<Work, BenchError> {
         let before = self.executed()?;
+        let _begun = begin().map_err(BenchError::Line)?;
         let (seconds, shown) = self.peer.work(command)?;
         let after = self.executed()?;
         let instructions = before.zip(after).map(|(before, after)| after - before);
@@ -96,7 +107,7 @@ impl Machine {
     }
 }
 
-const NAME: usize = 26;
+const NAME: usize = 28;
 const VALUE: usize = 9;
 const SHARE: usize = 8;
 

@@ -124,6 +124,9 @@ pub enum BenchError {
     /// One of our own machines does not report its counters.
     #[error("the counters of a machine cannot be read: {0}")]
     Monitor(io::Error),
+    /// A machine's serial line cannot be written to.
+    #[error("a machine's serial line cannot be written to: {0}")]
+    Line(io::Error),
     /// The model's figures cannot be measured.
     #[error("the host cannot be calibrated: {0}")]
     Calibration(#[from] net::calibration::CalibrationError),

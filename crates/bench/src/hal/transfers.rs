@@ -1,9 +1,13 @@
-//! Transfers by the drivers of real devices, in each of their ways to ports: a file over a serial line,
-//! blocks of a disk by programmed I/O, and packets of an NE2000.
+//! Transfers by the drivers of real devices, in each of their ways to ports: files over a serial line, there
+//! and back, blocks of a disk by programmed I/O, and packets of an NE2000.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use ring3_tern::{TERN, with_line};
 use serde::Serialize;
@@ -24,12 +28,55 @@ struct Transfer {
     /// The command that transfers nothing, and the one that transfers `count` units more.
     commands: [&'static str; 2],
     count: u32,
-    needs_network: bool,
+    outside: Outside,
+}
+
+/// What comes to the machine from outside in a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    Nothing,
+    /// The answers of a network.
+    Packets,
+    /// [`lines`] over the second serial line, at so many bits a second.
+    Lines(u32),
+}
+
+/// The lines that are received, and the bytes of each with its end: a terminal gives a program a line at a time.
+const LINES: u32 = 16;
+const LINE_BYTES: u32 = 64;
+
+/// Returns the bytes that are received.
+fn lines() -> Vec<u8> {
+    let line = |number| format!("{number:0width$}\n", width = LINE_BYTES as usize - 1);
+    (0..LINES).map(line).collect::<String>().into_bytes()
+}
+
+/// The bytes that are sent at a time: those at which the driver has the 16550 interrupt.
+const PIECE: usize = 8;
+/// Bits of a byte on the line, with those around it.
+const BITS: u32 = 10;
+
+/// Sends [`lines`] to the socket at `path`, in a thread, at the rate at which a serial line would bring them. The
+/// connection must last until they are received.
+fn send_lines(path: &Path, speed: u32) -> io::Result<UnixStream> {
+    let mut socket = UnixStream::connect(path)?;
+    let connection = socket.try_clone()?;
+    let pause = Duration::from_secs(1) * (PIECE as u32 * BITS) / speed;
+    thread::spawn(move || {
+        for piece in lines().chunks(PIECE) {
+            // A machine that has ended does not need them.
+            if socket.write_all(piece).is_err() {
+                break;
+            }
+            thread::sleep(pause);
+        }
+    });
+    Ok(connection)
 }
 
 /// The driver of serial lines keeps what it could not send yet, so its commands sleep as long as the
 /// bytes take.
-const TRANSFERS: [Transfer; 4] = [
+const TRANSFERS: [Transfer; 6] = [
     Transfer {
         service: "serial",
         title: "byte sent, 19200 bit/s",
@@ -39,7 +86,7 @@ const TRANSFERS: [Transfer; 4] = [
             "dd if=/sbin/fs of=/dev/ttyS1 bs=1024 count=1; sleep 0.6",
         ],
         count: 1024,
-        needs_network: false,
+        outside: Outside::Nothing,
     },
     Transfer {
         service: "serial",
@@ -50,7 +97,23 @@ const TRANSFERS: [Transfer; 4] = [
             "dd if=/sbin/fs of=/dev/ttyS1 bs=1024 count=1; sleep 0.3",
         ],
         count: 1024,
-        needs_network: false,
+        outside: Outside::Nothing,
+    },
+    Transfer {
+        service: "serial",
+        title: "byte received, 19200 bit/s",
+        probe: "stty 19200 -echo </dev/ttyS1",
+        commands: RECEPTIONS,
+        count: LINES * LINE_BYTES,
+        outside: Outside::Lines(19200),
+    },
+    Transfer {
+        service: "serial",
+        title: "byte received, 38400 bit/s",
+        probe: "stty 38400 -echo </dev/ttyS1",
+        commands: RECEPTIONS,
+        count: LINES * LINE_BYTES,
+        outside: Outside::Lines(38400),
     },
     Transfer {
         service: "ata",
@@ -61,7 +124,7 @@ const TRANSFERS: [Transfer; 4] = [
             "dd if=/dev/hda of=/dev/null bs=65536 count=128",
         ],
         count: 128,
-        needs_network: false,
+        outside: Outside::Nothing,
     },
     Transfer {
         service: "ne2000",
@@ -69,12 +132,19 @@ const TRANSFERS: [Transfer; 4] = [
         probe: "ping -c 1 10.0.2.2",
         commands: ["ping -c 1 -i 0 -s 1000 10.0.2.2", "ping -c 201 -i 0 -s 1000 10.0.2.2"],
         count: 200,
-        needs_network: true,
+        outside: Outside::Packets,
     },
 ];
 
-/// The second serial line, whose bytes go nowhere.
-const LINE: [&str; 2] = ["-serial", "null"];
+/// The commands that receive nothing, and all [`lines`], and compare them with what they should be.
+const RECEPTIONS: [&str; 2] = [
+    "head -n 0 </dev/ttyS1 >/tmp/received; cmp /tmp/received /dev/null",
+    "head -n 16 </dev/ttyS1 >/tmp/received; cmp /tmp/received /tmp/lines",
+];
+/// The command that makes a file of [`lines`].
+const MAKE_LINES: &str =
+    "i=0; while [ $i != 16 ]; do printf '%063d\\n' $i; i=$((i+1)); done >/tmp/lines";
+
 /// A card at a network that answers.
 const CARD: [&str; 4] = ["-netdev", "user,id=net", "-device", "ne2k_pci,netdev=net"];
 /// The bytes of the disk that is read.
@@ -105,6 +175,8 @@ struct Costs {
 /// A machine, and its figures for each transfer, for each way.
 struct System {
     machine: Machine,
+    /// The socket at the other end of its second serial line.
+    line: PathBuf,
     costs: [[Costs; WAYS.len()]; TRANSFERS.len()],
 }
 
@@ -117,11 +189,18 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
     let archive = archive.ok_or(BenchError::NoTern)?;
     fs::write(directory.join("tern.img"), archive).map_err(BenchError::Disk)?;
     let boot = |kind: Kind| {
-        let card = if has_network(kind) { &CARD[..] } else { &[] };
-        let options: Vec<_> = LINE.iter().chain(card).map(OsString::from).collect();
+        let line = directory.join(format!("{kind:?}.line"));
+        let mut socket = OsString::from("unix:");
+        socket.push(&line);
+        socket.push(",server=on,wait=off");
+        let mut options = vec!["-serial".into(), socket];
+        if has_outside(kind) {
+            options.extend(CARD.map(OsString::from));
+        }
         let extras = Extras { disk_bytes: DISK, options: &options, ..Extras::default() };
-        let machine = Machine::boot(kind, settings, &extras, directory)?;
-        Ok(System { machine, costs: Default::default() })
+        let mut machine = Machine::boot(kind, settings, &extras, directory)?;
+        machine.work(MAKE_LINES)?;
+        Ok(System { machine, line, costs: Default::default() })
     };
     let systems: Result<Vec<_>, BenchError> = kinds().into_iter().map(boot).collect();
     let mut systems = systems?;
@@ -129,11 +208,12 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
     for turn in 0..settings.runs {
         for system in &mut systems {
             for (transfer, all) in TRANSFERS.iter().zip(&mut system.costs) {
-                if transfer.needs_network && !has_network(system.machine.kind) {
+                if transfer.outside != Outside::Nothing && !has_outside(system.machine.kind) {
                     continue;
                 }
                 for (way, costs) in WAYS.iter().zip(all) {
-                    let measurement = one(&mut system.machine, turn, way, transfer, costs)?;
+                    let System { machine, line, .. } = system;
+                    let measurement = one(machine, line, turn, way, transfer, costs)?;
                     log.add(&[measurement])?;
                 }
             }
@@ -159,15 +239,16 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
     Ok(())
 }
 
-/// Returns whether such a machine may have a network: its inputs would come at no instruction of their own.
-fn has_network(kind: Kind) -> bool {
+/// Returns whether anything may come to such a machine from outside: in a deterministic run it would come at no
+/// instruction of its own.
+fn has_outside(kind: Kind) -> bool {
     kind != Kind::Deterministic
 }
 
 /// Returns the table of instructions: those of the last machine that has counted any for the transfer,
-/// which is the deterministic one where there is no network.
+/// which is the deterministic one where nothing comes from outside.
 fn instructions(systems: &[System]) -> Vec<String> {
-    let title = "instructions, of a deterministic run where there is no network".to_owned();
+    let title = "instructions, of a deterministic run where nothing comes from outside".to_owned();
     let mut lines = vec![String::new(), title, header("instructions")];
     for (number, transfer) in TRANSFERS.iter().enumerate() {
         let costs = systems.iter().rev().map(|system| &system.costs[number]);
@@ -183,6 +264,7 @@ fn instructions(systems: &[System]) -> Vec<String> {
 /// Measures one transfer once, and adds its cost for each unit.
 fn one(
     machine: &mut Machine,
+    line: &Path,
     turn: Turn,
     way: &'static str,
     transfer: &Transfer,
@@ -195,8 +277,11 @@ fn one(
             .work(&format!("{name}() {{ {{ {command}; }} >/dev/null 2>&1 && echo {DONE}; }}"))?;
     }
     machine.choose(transfer.service, way, transfer.probe)?;
-    let nothing = run(machine, NAMES[0], transfer.commands[0])?;
-    let all = run(machine, NAMES[1], transfer.commands[1])?;
+    let nothing = run(machine, NAMES[0], transfer.commands[0], || Ok(None))?;
+    let all = run(machine, NAMES[1], transfer.commands[1], || match transfer.outside {
+        Outside::Lines(speed) => send_lines(line, speed).map(Some),
+        Outside::Nothing | Outside::Packets => Ok(None),
+    })?;
     let seconds = all.seconds - nothing.seconds;
     let executed = all.instructions.zip(nothing.instructions);
     let instructions = executed.map(|(all, nothing)| all - nothing);
@@ -214,9 +299,14 @@ fn one(
 const NAMES: [&str; 2] = ["n", "a"];
 const DONE: &str = "+";
 
-/// Executes the function `name`, which must succeed.
-fn run(machine: &mut Machine, name: &str, command: &str) -> Result<Work, BenchError> {
-    let work = machine.work(name)?;
+/// Executes the function `name`, which must succeed, after `begin`.
+fn run(
+    machine: &mut Machine,
+    name: &str,
+    command: &str,
+    begin: impl FnOnce() -> io::Result<Option<UnixStream>>,
+) -> Result<Work, BenchError> {
+    let work = machine.work_after(begin, name)?;
     if work.shown.trim() == DONE {
         return Ok(work);
     }

@@ -22,7 +22,7 @@ use memmap2::MmapMut;
 use super::host_memory::PAGE;
 
 /// Bytes in a chunk.
-const CHUNK: usize = 16 << 10;
+pub(crate) const CHUNK: usize = 16 << 10;
 /// The number of chunks that are copied one by one, since a machine that has just started needs few of them
 /// soon.
 const SINGLE: usize = 4096;

@@ -11,7 +11,7 @@ use libc::{c_int, c_void, off_t};
 use memmap2::{MmapMut, MmapOptions};
 use ring3_core::memory::{HostPages, Private};
 
-use super::absent::Absent;
+use super::absent::{Absent, CHUNK};
 
 /// Upper bound of the bytes that are made accessible at once when they are mapped.
 const MOST_POPULATED: usize = 64 * PAGE;
@@ -68,6 +68,12 @@ impl GuestFile {
     /// Returns whether all of the `len` bytes at `place` are here already.
     pub(crate) fn has(&self, place: usize, len: usize) -> bool {
         self.absent.as_ref().is_none_or(|absent| absent.has(place, len))
+    }
+
+    /// Returns whether the page at `place` is here already, or comes with the one at `other`.
+    pub(crate) fn comes_with(&self, place: usize, other: usize) -> bool {
+        let comes = |absent: &Absent| place / CHUNK == other / CHUNK || absent.has(place, PAGE);
+        self.absent.as_ref().is_none_or(comes)
     }
 
     /// Returns the file, in which the `len` bytes at `place` are now.

@@ -163,7 +163,7 @@ impl Space {
             self.window.unmap(start, len)?;
             self.large.remove(&start);
         }
-        let pages = self.run(cpu, memory, page, mapped, &mapping);
+        let pages = self.run(cpu, memory, file, page, mapped, &mapping);
         let (start, place) =
             pages.iter().fold((page, place), |(start, place), (page, mapped, _)| {
                 (start.min(*page), place.min(mapped.place))
@@ -187,11 +187,13 @@ impl Space {
 
     /// Returns `page`, which is to be `mapped`, and the pages on both sides of it that the same call of the
     /// host can map: they follow each other in guest memory too, were accessed before, have the same rights,
-    /// and are not mapped yet.
+    /// and are not mapped yet. What would have to be copied from the file of a saved machine waits until it is
+    /// needed.
     fn run(
         &self,
         cpu: &Cpu,
         memory: &Memory,
+        file: &GuestFile,
         page: u32,
         mapped: Mapped,
         mapping: &PageMapping,
@@ -211,6 +213,7 @@ impl Space {
                 if memory.read_target(neighbour.address) != Target::Place(place)
                     || neighbour.user != mapping.user
                     || is_writable(memory, &neighbour, place) != mapped.writable
+                    || !file.comes_with(place, mapped.place)
                 {
                     break;
                 }

@@ -84,7 +84,30 @@ pub struct DiskAnswer {
     /// The [`DiskRequest::tag`] of the request.
     pub tag: u64,
     /// The bytes read (none for other operations), or why the operation failed.
+    #[serde(with = "result")]
     pub result: Result<Vec<u8>, DiskError>,
+}
+
+/// A result with bytes, rather than with a list of numbers as recordings of versions 1 and 2 have it.
+mod result {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_bytes::{ByteBuf, Bytes};
+
+    use super::DiskError;
+
+    pub(super) fn serialize<S: Serializer>(
+        result: &Result<Vec<u8>, DiskError>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        result.as_ref().map(|bytes| Bytes::new(bytes)).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Result<Vec<u8>, DiskError>, D::Error> {
+        let result = Result::<ByteBuf, DiskError>::deserialize(deserializer)?;
+        Ok(result.map(ByteBuf::into_vec))
+    }
 }
 
 /// Why a request failed.

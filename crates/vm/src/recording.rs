@@ -4,8 +4,9 @@
 //! inputs; and a mark for the end, without which the run was cut off. So it contains everything that a replay
 //! needs, including the kernel and the data that were read from disks.
 //!
-//! In version 1 the machine is a [`Config`] and the [`Software`] with which it is switched on. In version 2 it is
-//! a [`SavedMachine`] in the middle of a run, and the contents of its memory come before the inputs.
+//! The machine is a [`Config`] and the [`Software`] with which it is switched on, or a [`SavedMachine`] in the middle
+//! of a run, whose contents of memory come before the inputs. Version 1 has only the former, version 2 only the latter,
+//! and both have lists of numbers in the place of bytes from serial lines and disks.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufWriter, Read, Seek, SeekFrom, Write};
@@ -23,9 +24,7 @@ use crate::machine::{SavedMachine, Vm, VmError};
 /// The first field of the header.
 pub const FORMAT: &str = "ring3 recording";
 /// The newest version.
-pub const VERSION: u32 = 2;
-/// The version of recordings that begin when the machine is switched on.
-const FROM_POWER_ON: u32 = 1;
+pub const VERSION: u32 = 3;
 /// Upper bound of the bytes of a part of memory.
 const PART_MAX: usize = 1 << 20;
 
@@ -79,12 +78,12 @@ enum Item<I, B> {
 }
 
 /// The machine at the beginning of a recording.
-#[derive(Debug)]
-enum Beginning {
+#[derive(Debug, Serialize, Deserialize)]
+enum Beginning<P, M> {
     /// It is switched on.
-    PowerOn(Box<Machine<Config, Software>>),
+    PowerOn(P),
     /// It goes on, with the contents of memory that follow.
-    Moment(Box<SavedMachine>),
+    Moment(M),
 }
 
 /// Writes a recording.
@@ -108,7 +107,7 @@ impl RecordingWriter {
         software: &Software,
     ) -> Result<RecordingWriter, RecordingError> {
         let mut writer = RecordingWriter { out: BufWriter::new(Box::new(out)), error: None };
-        writer.header(FROM_POWER_ON, Machine { config, software });
+        writer.header(&Beginning::<_, ()>::PowerOn(Machine { config, software }));
         writer.take_error().map_or(Ok(writer), Err)
     }
 
@@ -119,7 +118,7 @@ impl RecordingWriter {
         memory: &MemoryCopy,
     ) -> Result<RecordingWriter, RecordingError> {
         let mut writer = RecordingWriter { out: BufWriter::new(out), error: None };
-        writer.header(VERSION, machine);
+        writer.header(&Beginning::<(), _>::Moment(machine));
         let (mut start, mut part) = (0, Vec::with_capacity(PART_MAX));
         for (place, page) in memory.pages() {
             if place != start + part.len() as u64 || part.len() + page.len() > PART_MAX {
@@ -134,8 +133,8 @@ impl RecordingWriter {
         writer.take_error().map_or(Ok(writer), Err)
     }
 
-    fn header(&mut self, version: u32, machine: impl Serialize) {
-        self.item(&Header { format: FORMAT.to_owned(), version, machine });
+    fn header(&mut self, machine: &impl Serialize) {
+        self.item(&Header { format: FORMAT.to_owned(), version: VERSION, machine });
     }
 
     fn memory(&mut self, start: u64, bytes: &[u8]) {
@@ -205,7 +204,7 @@ impl Read for Counted {
 /// off it returns [`RecordingError::CutOff`].
 pub struct Recording {
     source: Counted,
-    beginning: Beginning,
+    beginning: Beginning<Box<Machine<Config, Software>>, Box<SavedMachine>>,
     ended: bool,
 }
 
@@ -232,10 +231,10 @@ impl Recording {
         if header.version > VERSION {
             return Err(RecordingError::TooNew(header.version));
         }
-        let beginning = if header.version == FROM_POWER_ON {
-            header.machine.deserialized().map(Box::new).map(Beginning::PowerOn)
-        } else {
-            header.machine.deserialized().map(Box::new).map(Beginning::Moment)
+        let beginning = match header.version {
+            1 => header.machine.deserialized().map(Beginning::PowerOn),
+            2 => header.machine.deserialized().map(Beginning::Moment),
+            _ => header.machine.deserialized(),
         };
         let beginning = beginning.map_err(|error| RecordingError::Damaged(error.to_string()))?;
         Ok(Recording { source, beginning, ended: false })
@@ -401,6 +400,29 @@ mod tests {
     }
 
     #[test]
+    fn recordings_of_earlier_versions_are_read() {
+        let image = vec![0xf4; 64 << 10];
+        let software = Software::Firmware { image, video: None, kernel: None };
+        let config = config();
+        let saved = Vm::new(config.clone(), software.clone()).unwrap().save_without_contents();
+        for version in [1, 2] {
+            let mut bytes = Vec::new();
+            let header = |machine| Header { format: FORMAT.to_owned(), version, machine };
+            let machine = match version {
+                1 => ciborium::Value::serialized(&Machine { config: &config, software: &software }),
+                _ => ciborium::Value::serialized(&saved),
+            };
+            ciborium::into_writer(&header(machine.unwrap()), &mut bytes).unwrap();
+            let item = Item::<_, ByteBuf>::Input(input(5));
+            ciborium::into_writer(&item, &mut bytes).unwrap();
+            ciborium::into_writer(&Item::<StampedInput, ByteBuf>::End, &mut bytes).unwrap();
+            let recording = read(&bytes).unwrap();
+            assert_eq!(recording.config(), &config);
+            assert_eq!(recording.map(Result::unwrap).collect::<Vec<_>>(), [input(5)]);
+        }
+    }
+
+    #[test]
     fn a_recording_is_read_again_from_any_input() {
         let mut recording = read(&recorded()).unwrap();
         let mut positions = vec![recording.position()];
@@ -443,7 +465,8 @@ mod tests {
         };
         assert!(matches!(header("other", 1), RecordingError::NotARecording));
         assert!(matches!(header(FORMAT, 2), RecordingError::Damaged(_)));
-        assert!(matches!(header(FORMAT, 3), RecordingError::TooNew(3)));
+        assert!(matches!(header(FORMAT, 3), RecordingError::Damaged(_)));
+        assert!(matches!(header(FORMAT, 4), RecordingError::TooNew(4)));
         assert!(matches!(header(FORMAT, 1), RecordingError::Damaged(_)));
     }
 }

@@ -3,6 +3,7 @@
 mod layer;
 mod open;
 
+use std::iter;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -104,6 +105,13 @@ impl Image {
             }
             layer = present.below.as_ref();
         }
+    }
+
+    /// Returns whether the image and those below are files, rather than devices or the exports of servers, which others
+    /// may change.
+    pub fn is_in_files(&self) -> bool {
+        let mut layers = iter::successors(Some(&self.layer), |layer| layer.below.as_ref());
+        layers.all(|layer| layer.server.is_none() && layer.path.is_file())
     }
 
     /// Returns the path by which the image was opened.

@@ -622,32 +622,31 @@ impl FromStr for MemorySize {
     type Err = BadMemorySize;
 
     fn from_str(text: &str) -> Result<MemorySize, BadMemorySize> {
-        const KIB: u64 = 1 << 10;
-        const MIB: u64 = 1 << 20;
-        const GIB: u64 = 1 << 30;
         /// The size of the processor's pages.
         const PAGE: u64 = 4 << 10;
-        let end = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (digits, unit) = text.split_at(end);
-        let unit = match unit.to_ascii_lowercase().as_str() {
-            "k" | "kb" | "kib" => KIB,
-            "" | "m" | "mb" | "mib" => MIB,
-            "g" | "gb" | "gib" => GIB,
-            "t" | "tb" | "tib" => KIB * GIB,
-            _ => return Err(BadMemorySize::Unreadable),
-        };
-        if digits.is_empty() {
-            return Err(BadMemorySize::Unreadable);
-        }
-        // There are only digits, so a number that cannot be parsed or multiplied is too large.
-        let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
-        match bytes {
-            Some(bytes) if (MIB..=3 * GIB).contains(&bytes) && bytes.is_multiple_of(PAGE) => {
-                Ok(MemorySize { bytes })
-            }
-            _ => Err(BadMemorySize::OutOfBounds),
+        let bytes = bytes_of(text).ok_or(BadMemorySize::Unreadable)?;
+        if (1 << 20..=3 << 30).contains(&bytes) && bytes.is_multiple_of(PAGE) {
+            Ok(MemorySize { bytes })
+        } else {
+            Err(BadMemorySize::OutOfBounds)
         }
     }
+}
+
+/// Reads a number of bytes with a unit; a number alone is one of MiB. One that is too large is as large as possible.
+pub(crate) fn bytes_of(text: &str) -> Option<u64> {
+    let end = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, unit) = text.split_at(end);
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "k" | "kb" | "kib" => 1 << 10,
+        "" | "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    // There are only digits, so a number that cannot be parsed or multiplied is too large.
+    let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    (!digits.is_empty()).then(|| bytes.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

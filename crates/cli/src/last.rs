@@ -14,7 +14,7 @@ use ring3_vm::recording::RecordingError;
 use ring3_vm::{Archive, LastOptions, Occasion};
 use thiserror::Error;
 
-use crate::args::MemorySize;
+use crate::args::{MemorySize, bytes_of};
 use crate::qemu::properties::Properties;
 use crate::repetition::RepetitionError;
 
@@ -24,10 +24,15 @@ pub(crate) struct LastProperties {
     time: Duration,
     file: Option<PathBuf>,
     input_bytes: u64,
+    read_bytes: u64,
 }
 
 /// Inputs for which there is room if the command line does not say otherwise, in bytes.
 const INPUT_BYTES: u64 = 256 << 20;
+/// What may be read from disks for a recording if the command line does not say otherwise, and the most that it may
+/// say, in bytes.
+const READ_BYTES: u64 = 4 << 30;
+const MOST_READ_BYTES: u64 = 1 << 40;
 /// The longest time that can be asked for: a day.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -44,7 +49,8 @@ impl FromStr for LastProperties {
         let time = properties.take("time").as_deref().and_then(duration);
         let file = properties.take("file");
         let inputs = properties.take("inputs");
-        properties.finish("time, file and inputs").map_err(BadLast)?;
+        let reads = properties.take("reads");
+        properties.finish("time, file, inputs and reads").map_err(BadLast)?;
         let time = time.filter(|time| (Duration::from_secs(1)..=LONGEST).contains(time));
         let time = time.ok_or_else(|| BadLast("give a time as 30s, 2m or 1h".to_owned()))?;
         if file.as_ref().is_some_and(String::is_empty) {
@@ -57,7 +63,13 @@ impl FromStr for LastProperties {
                 Err(_) => return Err(BadLast("inputs must be from 1M to 3G".to_owned())),
             },
         };
-        Ok(LastProperties { time, file: file.map(PathBuf::from), input_bytes })
+        let read_bytes = match reads {
+            None => READ_BYTES,
+            Some(size) => bytes_of(&size)
+                .filter(|bytes| (1 << 20..=MOST_READ_BYTES).contains(bytes))
+                .ok_or_else(|| BadLast("reads must be from 1M to 1T".to_owned()))?,
+        };
+        Ok(LastProperties { time, file: file.map(PathBuf::from), input_bytes, read_bytes })
     }
 }
 
@@ -77,7 +89,8 @@ fn duration(text: &str) -> Option<Duration> {
 impl LastProperties {
     /// Returns what is kept.
     pub(crate) fn options(&self) -> LastOptions {
-        LastOptions { time: self.time, input_bytes: self.input_bytes }
+        let LastProperties { time, input_bytes, read_bytes, .. } = *self;
+        LastOptions { time, input_bytes, read_bytes }
     }
 
     /// Returns the place for the recordings, after finding out that files can be written there.
@@ -191,7 +204,8 @@ mod tests {
     fn times_and_sizes_are_read() {
         let last = |seconds, file: Option<&str>, megabytes: u64| {
             let (time, file) = (Duration::from_secs(seconds), file.map(PathBuf::from));
-            Ok(LastProperties { time, file, input_bytes: megabytes << 20 })
+            let (input_bytes, read_bytes) = (megabytes << 20, 4 << 30);
+            Ok(LastProperties { time, file, input_bytes, read_bytes })
         };
         assert_eq!(read("30s"), last(30, None, 256));
         assert_eq!(read("5"), last(5, None, 256));
@@ -201,7 +215,11 @@ mod tests {
         for wrong in ["", "0s", "25h", "1d", "-3s", "s", "file=a", "18446744073709551615h"] {
             assert_eq!(read(wrong), Err("give a time as 30s, 2m or 1h".to_owned()), "{wrong}");
         }
-        for wrong in ["1s,file=", "1s,inputs=0", "1s,inputs=4G", "1s,size=3"] {
+        let reads = |text| read(text).map(|last| last.read_bytes);
+        assert_eq!(reads("1s,reads=64G"), Ok(64 << 30));
+        for wrong in
+            ["1s,file=", "1s,inputs=0", "1s,inputs=4G", "1s,reads=1k", "1s,reads=2T", "1s,size=3"]
+        {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -24,6 +24,7 @@ pub struct ImageFile {
     options: ImageOptions,
     /// Whether it was opened with a password.
     has_secret: bool,
+    is_in_files: bool,
 }
 
 impl ImageFile {
@@ -72,7 +73,8 @@ impl ImageFile {
             return Err(ImageError::Truncated { path: path.to_owned(), len, block });
         }
         let sectors = AtomicU64::new(len / SECTOR_SIZE as u64);
-        Ok(ImageFile { image, sectors, options, has_secret })
+        let is_in_files = image.is_in_files();
+        Ok(ImageFile { image, sectors, options, has_secret, is_in_files })
     }
 
     /// Returns the path of the file.
@@ -230,6 +232,11 @@ impl Drive for ImageFile {
         self.image
             .snapshot(&SnapshotAct::Delete(name.to_owned()))
             .map_err(|error| KeepDiskError::Image(error.into()))
+    }
+
+    /// The image's files are locked.
+    fn changes_only_here(&self) -> bool {
+        self.is_in_files
     }
 
     fn end(&self) {

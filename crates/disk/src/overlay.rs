@@ -159,6 +159,10 @@ impl Drive for Overlay {
         true
     }
 
+    fn changes_only_here(&self) -> bool {
+        self.base.changes_only_here()
+    }
+
     fn medium(&self) -> Option<Medium> {
         Some(self.medium)
     }

@@ -81,6 +81,11 @@ pub trait Drive: Debug + Send + Sync {
         false
     }
 
+    /// Returns whether what is read stays the same until this drive writes there: nobody else may write to its files.
+    fn changes_only_here(&self) -> bool {
+        false
+    }
+
     /// Prepares for the machine to sleep while operations are under way. Returns the descriptor that can be
     /// read when there [may be news](Drive::has_news), or None if there may be some already.
     fn arm(&self) -> Option<BorrowedFd<'_>> {

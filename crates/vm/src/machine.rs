@@ -534,21 +534,17 @@ impl Vm {
     /// Accepts an input. Everything that is not determined passes here.
     fn take_input(&mut self, input: Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
-        if self.is_recorded() {
-            let stamped = StampedInput { instructions, time, input: input.clone() };
-            if let Some(recorder) = &mut self.recorder {
-                recorder.write(&stamped);
-            }
-            match (&mut self.recording, &mut self.flight) {
-                (Some(recording), Some(flight)) => {
-                    recording.push(stamped.clone());
-                    flight.note(stamped);
-                }
-                (Some(recording), None) => recording.push(stamped),
-                (None, Some(flight)) => flight.note(stamped),
-                (None, None) => {}
-            }
+        let stamped = StampedInput { instructions, time, input };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write(&stamped);
         }
+        if let Some(flight) = &mut self.flight {
+            flight.note(&stamped);
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.push(stamped.clone());
+        }
+        let StampedInput { input, .. } = stamped;
         self.tell_log(&LoggedEvent::Input(&input));
         match input {
             Input::Device { device, input } => {
@@ -684,6 +680,7 @@ impl Vm {
             }
             return Ok(());
         }
+        self.note_request(drive, &request);
         if let Some(answer) = self.drives.ask(drive, request) {
             self.take_input(Input::Device { device, input: DeviceInput::Disk(answer) });
         }

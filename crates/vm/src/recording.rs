@@ -11,6 +11,8 @@
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufWriter, Read, Seek, SeekFrom, Write};
 
+use ring3_core::device::DeviceId;
+use ring3_core::disk::DiskError;
 use ring3_core::input::StampedInput;
 use ring3_core::memory::MemoryCopy;
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,9 @@ pub enum RecordingError {
     /// It cannot be read.
     #[error("cannot read the recording: {0}")]
     Read(#[source] io::Error),
+    /// What was read from a disk cannot be read again.
+    #[error("what the guest has read from {0} cannot be read again: {1}")]
+    Disk(DeviceId, #[source] DiskError),
     /// The file is something else.
     #[error("this is not a recording of ring3")]
     NotARecording,

@@ -268,6 +268,7 @@ impl Display for Stats {
                 ("bytes of memory kept in them", kept.memory_bytes),
                 ("bytes of inputs kept", kept.input_bytes),
                 ("bytes of inputs kept at most", kept.most_input_bytes),
+                ("bytes to be read from disks again", kept.read_bytes),
             ]
         });
         let lines = lines.iter().chain(travel).chain(kept.iter().flatten()).chain(&self.engine);

@@ -76,6 +76,7 @@ impl Vm {
         let gone: Vec<_> =
             self.leaving.extract_if(.., |device| !drives.is_waiting(*device)).collect();
         for device in gone {
+            self.note_new_medium(DriveId::new(device, 0));
             self.drives.detach(device);
             let id = self.ids.remove(&device);
             door.tell(&Event::CardGone { device, id });

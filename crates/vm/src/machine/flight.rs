@@ -6,29 +6,35 @@
 //! what was before the second goes. So two checkpoints are kept, which share the pages of memory that did not
 //! change between them, and what is kept covers at least the time that is asked for, and at most twice as much.
 //!
-//! Inputs take memory too: those of a disk are all that was read from it. Where they are as many as may be kept,
-//! checkpoints are taken sooner, and what is kept covers less time. The more memory the
-//! guest has, the less often checkpoints are taken at most, so that they take the host a small part of its time; then what
-//! is kept covers more.
+//! Inputs take memory too. Where they are as many as may be kept, checkpoints are taken sooner, and what is kept covers
+//! less time. Most of what was read from disks is not kept, but read again for a recording ([`reads`]), of which a
+//! bounded part may consist. The more memory the guest has, the less often checkpoints are taken at most, so that they
+//! take the host a small part of its time; then what is kept covers more.
 //!
 //! A checkpoint is itself an input ([`Input::Checkpoint`]): the processor then forgets what it remembers of page
 //! tables, so that a replay from an earlier checkpoint does the same as one that begins here.
 
+mod reads;
+
 use std::collections::VecDeque;
 use std::fmt::{self, Debug, Display, Formatter};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ring3_core::clock::Time;
+use ring3_core::disk::{DiskAnswer, DiskError, DiskOperation, DiskRequest, DriveId, SECTOR_SIZE};
 use ring3_core::input::{DeviceInput, Input, StampedInput};
 use ring3_core::memory::MemoryCopy;
 use thiserror::Error;
 use tracing::{debug, error, warn};
 
 use crate::control::Ended;
+use crate::drives::{Drive, Drives};
 use crate::machine::{SavedMachine, Vm};
 use crate::recording::{RecordingError, RecordingWriter};
+use reads::{BLOCK, Blocks, Extent, Former, Requests};
 
 /// How much of a run is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct LastOptions {
     pub time: Duration,
     /// The most bytes of inputs that are kept; a few more may come in before the next checkpoint.
     pub input_bytes: u64,
+    /// The most bytes that a recording may read from disks again; a few more may come in before the next checkpoint.
+    pub read_bytes: u64,
 }
 
 /// Why the last seconds of a run are written.
@@ -129,6 +137,15 @@ pub struct Kept {
     pub input_bytes: u64,
     /// See [`Kept::input_bytes`].
     pub most_input_bytes: u64,
+    /// Bytes of disks that a recording would read again.
+    pub read_bytes: u64,
+}
+
+/// An input, of which the data of a drive may be missing.
+struct KeptInput {
+    input: StampedInput,
+    /// The place of the missing data.
+    read: Option<Extent>,
 }
 
 /// A checkpoint, and the inputs up to the next one.
@@ -137,8 +154,21 @@ struct Part {
     memory: MemoryCopy,
     instructions: u64,
     time: Time,
-    inputs: Vec<StampedInput>,
+    inputs: Vec<KeptInput>,
+    /// The memory that inputs and former contents take.
     input_bytes: u64,
+    /// Bytes of the data that are missing in inputs.
+    read_bytes: u64,
+    /// The blocks with these data, unless their contents are kept.
+    read: Blocks,
+    /// Contents of blocks that were changed in this part, for the inputs before that, of earlier parts as well.
+    former: Former,
+}
+
+impl Part {
+    fn input_bytes(&self) -> u64 {
+        self.input_bytes + self.read.bytes()
+    }
 }
 
 /// The flight recorder of a machine.
@@ -146,6 +176,8 @@ pub(super) struct Flight {
     /// The time between two checkpoints.
     pub(super) nanos: u64,
     most_bytes: u64,
+    most_read_bytes: u64,
+    requests: Requests,
     parts: VecDeque<Part>,
     taken: u64,
     most_input_bytes: u64,
@@ -173,36 +205,107 @@ fn bytes_of(input: &StampedInput) -> u64 {
         Input::Device { input: DeviceInput::Packet(packet), .. } => packet.bytes.len(),
         _ => 0,
     };
-    (size_of::<StampedInput>() + data) as u64
+    (size_of::<KeptInput>() + data) as u64
+}
+
+/// Returns `input`, the answer of a drive, with these data.
+fn with_data(input: &StampedInput, data: Vec<u8>) -> StampedInput {
+    let StampedInput { instructions, time, input } = input;
+    let input = match input {
+        Input::Device { device, input: DeviceInput::Disk(DiskAnswer { tag, .. }) } => {
+            let answer = DiskAnswer { tag: *tag, result: Ok(data) };
+            Input::Device { device: *device, input: DeviceInput::Disk(answer) }
+        }
+        input => input.clone(),
+    };
+    StampedInput { instructions: *instructions, time: *time, input }
+}
+
+/// Returns what `drive` has in `block`, which may be the last, incomplete one.
+fn read_block(drive: &dyn Drive, block: u64) -> Result<Vec<u8>, DiskError> {
+    let end = drive.medium().ok_or(DiskError::NoMedium)?.sectors;
+    let sector = block * BLOCK;
+    let count = end.saturating_sub(sector).min(BLOCK) as u32;
+    drive.execute(&DiskOperation::Read { sector, count })
 }
 
 impl Flight {
     /// Returns whether the next checkpoint is to be taken at `now`.
     fn is_due(&self, now: Time) -> bool {
         let Some(last) = self.parts.back() else { return true };
-        now.nanos_since(last.time) >= self.nanos || last.input_bytes >= self.most_bytes / 2
+        now.nanos_since(last.time) >= self.nanos
+            || last.input_bytes() >= self.most_bytes / 2
+            || last.read_bytes >= self.most_read_bytes / 2
     }
 
     /// Adds an input.
-    pub(super) fn note(&mut self, input: StampedInput) {
+    pub(super) fn note(&mut self, input: &StampedInput) {
+        let read = self.requests.answer(&input.input);
         // Before the first checkpoint nothing can be repeated.
         let Some(last) = self.parts.back_mut() else { return };
+        let input = match &read {
+            Some(extent) => {
+                last.read.add(extent);
+                last.read_bytes += extent.bytes();
+                with_data(input, Vec::new())
+            }
+            None => input.clone(),
+        };
         last.input_bytes += bytes_of(&input);
-        last.inputs.push(input);
+        last.inputs.push(KeptInput { input, read });
+    }
+
+    /// Keeps the contents that `extent` of `drive` has, as far as inputs need them.
+    fn keep_former(&mut self, extent: &Extent, drive: &dyn Drive) {
+        let mut blocks = Vec::new();
+        for part in &mut self.parts {
+            part.read.take(extent, &mut blocks);
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        for block in blocks {
+            let contents = read_block(drive, block);
+            if self.input_bytes() > self.most_bytes {
+                self.drop_first_parts(|_| false);
+            }
+            let is_kept = match (contents, self.parts.back_mut()) {
+                (Ok(contents), Some(last)) if last.input_bytes() <= self.most_bytes => {
+                    last.input_bytes += contents.len() as u64;
+                    last.former.add(extent.drive, block, last.inputs.len(), contents);
+                    true
+                }
+                _ => false,
+            };
+            if !is_kept {
+                debug!(?extent, "what was read cannot be kept: the last seconds begin anew");
+                self.parts.clear();
+                return;
+            }
+        }
     }
 
     fn input_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.input_bytes).sum()
+        self.parts.iter().map(Part::input_bytes).sum()
+    }
+
+    fn read_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.read_bytes).sum()
     }
 
     /// Drops what is older than need be, or more than may be kept.
     fn drop_old(&mut self, now: Time) {
         self.most_input_bytes = self.most_input_bytes.max(self.input_bytes());
-        while self.parts.len() > 1 {
-            let covers = now.nanos_since(self.parts[1].time) >= self.nanos;
-            if !covers && self.input_bytes() <= self.most_bytes {
-                break;
-            }
+        let nanos = self.nanos;
+        self.drop_first_parts(|next| now.nanos_since(next.time) >= nanos);
+    }
+
+    /// Drops the first part as long as the next one is enough, as `is_enough` says, or all are too much.
+    fn drop_first_parts(&mut self, is_enough: impl Fn(&Part) -> bool) {
+        while self.parts.len() > 1
+            && (is_enough(&self.parts[1])
+                || self.input_bytes() > self.most_bytes
+                || self.read_bytes() > self.most_read_bytes)
+        {
             self.parts.pop_front();
         }
     }
@@ -222,23 +325,72 @@ impl Flight {
             memory_bytes: memory.sum(),
             input_bytes,
             most_input_bytes: self.most_input_bytes.max(input_bytes),
+            read_bytes: self.read_bytes(),
         }
     }
 }
 
-/// Writes `parts` as a recording, which ends with the inputs `last`.
+/// Returns the data at `extent` as they were in the first of `parts`, when it had `inputs` inputs.
+fn read_again<'a>(
+    extent: &Extent,
+    mut parts: impl Iterator<Item = &'a Part> + Clone,
+    inputs: usize,
+    drives: &Drives,
+) -> Result<Vec<u8>, RecordingError> {
+    let drive = drives.of(extent.drive);
+    let fails = |error| RecordingError::Disk(extent.drive.device, error);
+    let drive = drive.ok_or_else(|| fails(DiskError::NoMedium))?;
+    let first = parts.next();
+    let former = |block| {
+        let here = first.and_then(|part| part.former.find(extent.drive, block, inputs));
+        here.or_else(|| parts.clone().find_map(|part| part.former.find(extent.drive, block, 0)))
+    };
+    let Range { start: mut sector, end } = extent.sectors;
+    let mut bytes = Vec::with_capacity(extent.bytes() as usize);
+    while sector < end {
+        let block = sector / BLOCK;
+        let ends_at = |block: u64| end.min((block + 1) * BLOCK);
+        if let Some(contents) = former(block) {
+            let place = |sector: u64| (sector - block * BLOCK) as usize * SECTOR_SIZE;
+            // The drive had all of these sectors.
+            bytes.extend_from_slice(&contents[place(sector)..place(ends_at(block))]);
+            sector = ends_at(block);
+        } else {
+            let mut last = block;
+            while ends_at(last) < end && former(last + 1).is_none() {
+                last += 1;
+            }
+            let count = (ends_at(last) - sector) as u32;
+            bytes.extend(drive.execute(&DiskOperation::Read { sector, count }).map_err(fails)?);
+            sector = ends_at(last);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Writes `parts` as a recording, which ends with the inputs `last`. Data of `drives` are read again.
 fn write(
     parts: &VecDeque<Part>,
     last: &[StampedInput],
+    drives: &Drives,
     out: Box<dyn Write>,
 ) -> Result<(), RecordingError> {
     let Some(first) = parts.front() else { return Ok(()) };
     let mut writer = RecordingWriter::of_moment(out, &first.machine, &first.memory)?;
-    for input in parts.iter().flat_map(|part| &part.inputs).chain(last) {
-        writer.write(input);
-        if let Some(error) = writer.take_error() {
-            return Err(error);
+    for (index, part) in parts.iter().enumerate() {
+        for (count, kept) in (1..).zip(&part.inputs) {
+            match &kept.read {
+                None => writer.write(&kept.input),
+                Some(extent) => {
+                    let bytes = read_again(extent, parts.range(index..), count, drives)?;
+                    writer.write(&with_data(&kept.input, bytes));
+                }
+            }
+            writer.take_error().map_or(Ok(()), Err)?;
         }
+    }
+    for input in last {
+        writer.write(input);
     }
     writer.finish()
 }
@@ -250,6 +402,8 @@ impl Vm {
         self.flight = Some(Flight {
             nanos: asked.max(self.memory_len() / COPIED * REST),
             most_bytes: options.input_bytes,
+            most_read_bytes: options.read_bytes,
+            requests: Requests::default(),
             parts: VecDeque::new(),
             taken: 0,
             most_input_bytes: 0,
@@ -260,6 +414,24 @@ impl Vm {
     /// Returns the memory that the flight recorder takes, if there is one.
     pub(super) fn kept_last(&self) -> Option<Kept> {
         self.flight.as_ref().map(Flight::kept)
+    }
+
+    /// Notes a request that a drive is about to get.
+    pub(super) fn note_request(&mut self, id: DriveId, request: &DiskRequest) {
+        let Some(flight) = &mut self.flight else { return };
+        let Some(drive) = self.drives.of(id) else { return };
+        if let Some(changes) = flight.requests.ask(id, request, drive.changes_only_here()) {
+            flight.keep_former(&changes, &*drive);
+        }
+    }
+
+    /// Notes that a drive is about to get another medium, or none, or to have another size.
+    pub(super) fn note_new_medium(&mut self, id: DriveId) {
+        let Some(flight) = &mut self.flight else { return };
+        let Some(drive) = self.drives.of(id) else { return };
+        let all = Extent::whole(id);
+        flight.requests.doubt(&all);
+        flight.keep_former(&all, &*drive);
     }
 
     /// Takes a checkpoint for the flight recorder, if one is due. This must be between two slices, where all outputs
@@ -277,14 +449,16 @@ impl Vm {
         let memory = self.memory.copy(before.map(|part| &part.memory));
         let instructions = self.cpu.instructions;
         if let Some(flight) = &mut self.flight {
-            let (inputs, input_bytes) = (Vec::new(), 0);
             flight.parts.push_back(Part {
                 machine,
                 memory,
                 instructions,
                 time: now,
-                inputs,
-                input_bytes,
+                inputs: Vec::new(),
+                input_bytes: 0,
+                read_bytes: 0,
+                read: Blocks::default(),
+                former: Former::default(),
             });
             flight.taken += 1;
             flight.drop_old(now);
@@ -309,7 +483,8 @@ impl Vm {
             input,
         });
         let Flight { archive, parts, .. } = flight;
-        let file = archive.put(occasion, &mut |out| write(parts, &last, out))?;
+        let drives = &self.drives;
+        let file = archive.put(occasion, &mut |out| write(parts, &last, drives, out))?;
         Ok(file.map(|file| KeptLast { file, time: covered, instructions: (began, instructions) }))
     }
 

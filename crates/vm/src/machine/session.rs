@@ -331,6 +331,7 @@ impl Vm {
 
     /// Changes the size of a drive's medium.
     fn resize_drive(&mut self, drive: DriveId, bytes: u64) -> Result<(), ResizeError> {
+        self.note_new_medium(drive);
         let medium = self.drives.resize(drive, bytes)?;
         let DriveId { device, unit } = drive;
         let input = DeviceInput::Medium { unit, medium };
@@ -353,6 +354,7 @@ impl Vm {
             DeviceInput::EjectRequest { unit }
         } else {
             let medium = drive.medium();
+            self.note_new_medium(at);
             self.drives.replace(at, Arc::from(drive));
             DeviceInput::Medium { unit, medium }
         };

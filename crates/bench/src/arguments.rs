@@ -25,10 +25,12 @@ pub(crate) enum What {
     /// Save booted machines of several sizes, continue them, and continue a hundred from one file, in ring3 and,
     /// but for the hundred, in QEMU
     Restore(RestoreArguments),
+    /// Move an idle and a busy guest to other processes, by a Unix socket and by TCP, in ring3 and in QEMU
+    Move(MoveArguments),
     /// Go back with a debugger in the middle of a recorded boot of Linux
     Back(BackArguments),
-    /// Do the same work in machines whose runs are recorded, wholly or as to their last seconds, and in one whose run
-    /// is not
+    /// Do the same work in machines whose runs are recorded, wholly or as to their last seconds, or whose instructions
+    /// are counted, and in one without all this
     Record(RecordArguments),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
@@ -111,6 +113,18 @@ pub(crate) struct RestoreArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) machines: u32,
+}
+
+/// The arguments of `ring3 bench move`.
+#[derive(Debug, Args)]
+pub(crate) struct MoveArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+
+    /// The memory of the guest, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=2048))]
+    pub(crate) memory: u32,
 }
 
 /// The arguments of `ring3 bench back`.
@@ -388,6 +402,7 @@ impl What {
             What::Boot(arguments) => (&arguments.settings, &None),
             What::Idle(arguments) => (&arguments.settings, &None),
             What::Restore(arguments) => (&arguments.settings, &None),
+            What::Move(arguments) => (&arguments.settings, &None),
             What::Back(arguments) => (&arguments.settings, &None),
             What::Record(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),

@@ -7,7 +7,7 @@
 //!
 //! The calling program is `ring3` itself, which starts itself again for each machine.
 //!
-//! * `arguments`: the options; `boot`, `idle`, `restore`, `back`, `record`, `work`, `cpu`, `system`, `recompile`,
+//! * `arguments`: the options; `boot`, `idle`, `restore`, `moving`, `back`, `record`, `work`, `cpu`, `system`, `recompile`,
 //!   `exits`, `hz`, `ticks`, `hal`, `disk` and `net`: a module for each subcommand;
 //! * `peer`: a system of any kind that is measured; `bochs`, `v86` and `uml`: systems that are started in
 //!   ways of their own; `children`: all processes that are started;
@@ -41,6 +41,7 @@ mod hal;
 mod hz;
 mod idle;
 mod monitor;
+mod moving;
 mod net;
 mod paper;
 mod peer;
@@ -103,6 +104,9 @@ pub enum BenchError {
     /// A machine cannot be saved.
     #[error("the machine in {0} cannot be saved: {1}")]
     Save(&'static str, io::Error),
+    /// A machine does not move.
+    #[error("the machine in {0} does not move: {1}")]
+    Move(&'static str, String),
     /// The benchmarks do not run on the host itself.
     #[error("the guest's programs do not run on this host: {0}")]
     Native(String),
@@ -182,6 +186,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Boot(arguments) => boot::measure(arguments),
         What::Idle(arguments) => idle::measure(arguments),
         What::Restore(arguments) => restore::measure(arguments),
+        What::Move(arguments) => moving::measure(arguments),
         What::Back(arguments) => back::measure(arguments),
         What::Record(arguments) => record::measure(arguments),
         What::Work(arguments) => work::measure(arguments),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,6 +14,8 @@ use super::BenchError;
 
 /// How long to wait for an answer, which a machine gives between two slices.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The time between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A connection to a machine of this program.
 pub(super) struct Monitor {
@@ -44,6 +47,17 @@ impl Monitor {
         begin().map_err(BenchError::Monitor)
     }
 
+    /// Connects to the socket at `path` as soon as there is one.
+    pub(super) fn await_at(path: &Path) -> Result<Monitor, BenchError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match Monitor::connect(path) {
+                Err(_) if Instant::now() < until => thread::sleep(PAUSE),
+                connected => return connected,
+            }
+        }
+    }
+
     /// Returns the machine's counters, by name.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, u64>, BenchError> {
         let question = "{\"execute\": \"query-stats\", \"arguments\": {\"target\": \"vm\"}}";
@@ -60,7 +74,7 @@ impl Monitor {
     }
 
     /// Returns the reply to a command. The greeting and events before the reply are skipped.
-    fn ask(&mut self, command: &str) -> io::Result<Value> {
+    pub(super) fn ask(&mut self, command: &str) -> io::Result<Value> {
         writeln!(self.reader.get_mut(), "{command}")?;
         loop {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Measures what it costs to record a run, or to keep its last seconds.
+//! Measures what it costs to record a run, to keep its last seconds, or to count its instructions.
 //!
 //! The same work is done in machines that differ in nothing else. A checkpoint for the last two seconds is taken 15 times
 //! as often as for the last 30, so its cost can be seen in work that takes seconds.
@@ -15,12 +15,14 @@ use super::statistics::{SPREAD, Series, cell};
 use super::{BenchError, show};
 use crate::arguments::RecordArguments;
 
-/// A way to run a machine: its name, and its option, to which the name of a file may have to be added.
-const WAYS: [(&str, Option<&str>); 4] = [
+/// A way to run a machine: its name, and its option, in which FILE stands for the name of a file.
+const WAYS: [(&str, Option<&str>); 6] = [
     ("alone", None),
-    ("last 2 s", Some("--record-last=2s,file=")),
-    ("last 30 s", Some("--record-last=30s,file=")),
-    ("all", Some("--record=")),
+    ("last 2 s", Some("--record-last=2s,file=FILE")),
+    ("last 30 s", Some("--record-last=30s,file=FILE")),
+    ("all", Some("--record=FILE")),
+    ("tools", Some("--guest-tools=histogram")),
+    ("counted", Some("--histogram=FILE")),
 ];
 
 /// The work: its name, and a command. Each takes some seconds.
@@ -43,7 +45,7 @@ const DISK: usize = 64 << 20;
 
 /// The columns of a name, and of a figure without its spread.
 const NAME: usize = 12;
-const WIDE: usize = 10;
+const WIDE: usize = 9;
 
 /// Measures the machines in turns, and shows the medians.
 pub(super) fn measure(arguments: &RecordArguments) -> Result<(), BenchError> {
@@ -57,20 +59,22 @@ pub(super) fn measure(arguments: &RecordArguments) -> Result<(), BenchError> {
     let initrd = settings.guest("suite.cpio.gz")?;
     let mut peers = Vec::new();
     for (number, (_, option)) in WAYS.into_iter().enumerate() {
-        let option = option.map(|option| {
-            let mut option = OsString::from(option);
-            option.push(directory.path().join(format!("recording{number}")));
-            option
-        });
-        let mut peer = boot(&kernel, &initrd, &disk, option)?;
+        let file = directory.path().join(format!("file{number}.csv"));
+        let option = option.map(|option| option.replace("FILE", &file.to_string_lossy()));
+        let mut peer = boot(&kernel, &initrd, &disk, option.as_deref())?;
         peer.wait_for(PROMPT)?;
         peer.work("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk")?;
         peers.push(peer);
     }
     show(
-        "Processor time in seconds, and what recording adds to it (medians; ± half the distance between",
+        "Processor time in seconds, and as a multiple of it what the same work takes in machines whose last",
     )?;
-    show("the quartiles).")?;
+    show(
+        "seconds are kept, whose run is recorded, whose guest may count instructions (tools) but does not,",
+    )?;
+    show(
+        "and whose instructions are counted (medians; ± half the distance between the quartiles).",
+    )?;
     let names = WAYS.map(|(name, _)| format!("{name:>WIDE$}{:SPREAD$}", ""));
     show(format!("{:<NAME$}{}", "", names.concat()).trim_end())?;
     let mut log = Log::begin(settings)?;
@@ -99,7 +103,7 @@ fn boot(
     kernel: &Path,
     initrd: &Path,
     disk: &Path,
-    option: Option<OsString>,
+    option: Option<&str>,
 ) -> Result<Peer, BenchError> {
     let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
     let mut command = Command::new(program);

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::dumps;
-use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
+use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, ring3, wait_until};
 use crate::switch::{self, Switch};
@@ -330,4 +330,25 @@ fn what_is_no_machine_is_refused_in_one_line() {
     let other = [&whole[..16], &[1], &whole[17..]].concat();
     let other = directory.file("other", &other);
     assert!(run(of(&other)).contains("version 1"));
+}
+
+/// The benchmark moves machines, whose guests answer where they have come to.
+#[test]
+fn the_benchmark_moves_machines() {
+    let mut bench = ring3();
+    bench.args(["bench", "move", "--runs", "1", "--memory", "128"]);
+    // Without QEMU, which takes longer.
+    let guests = file("initramfs.cpio.gz");
+    bench.arg("--guests").arg(guests.parent().unwrap()).env("PATH", "");
+    let output = bench.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    for work in ["idle", "busy"] {
+        let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let words = lines.find(|words| words.starts_with(&["ring3", work])).unwrap_or_default();
+        let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        // Of each way: how long it stood still, the whole time, and what was sent.
+        let [_, unix, by_unix, _, tcp, by_tcp] = numbers[..] else { panic!("{text}") };
+        assert!([unix, by_unix, tcp, by_tcp].iter().all(|number| *number > 0), "{text}");
+    }
 }

@@ -92,7 +92,6 @@ pub enum Target {
 /// The map of guest-physical pages for one direction. An entry is 0 for a device, 1 for nothing, and
 /// otherwise the number of the page in the array plus 2. The host provides pages for a table of zeros only
 /// where it is written.
-#[derive(Clone)]
 struct Map(Vec<u32>);
 
 impl Map {
@@ -280,8 +279,8 @@ impl Memory {
 
     /// Maps RAM alone, as at power-on, and leaves all contents as they are. A reset does this.
     pub fn reset_map(&mut self) {
-        self.reads = Map::new(self.ram_size >> PAGE_SHIFT);
-        self.writes = self.reads.clone();
+        // A copy would be written everywhere, and take pages of the host.
+        [self.reads, self.writes] = [(); 2].map(|()| Map::new(self.ram_size >> PAGE_SHIFT));
         self.layout += 1;
     }
 

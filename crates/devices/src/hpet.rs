@@ -79,6 +79,7 @@ pub struct Hpet {
     /// What the counter was at `since`, from where it has counted if it is enabled.
     counter: u64,
     /// The ticks that it had counted then since power-on.
+    #[serde(default)]
     ticks: u64,
     since: Time,
     timers: [Comparator; TIMERS],
@@ -334,7 +335,11 @@ impl Device for Hpet {
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
-        let state: Hpet = saved.load(self.name(), VERSION)?;
+        let mut state: Hpet = saved.load(self.name(), VERSION)?;
+        if saved.version() == 1 {
+            // Its timers wait for values of the counter, as if nobody had set that.
+            state.ticks = state.counter;
+        }
         let has_all = |bits: u8| bits >> TIMERS == 0;
         if state.configuration & !(ENABLE | LEGACY_REPLACEMENT) != 0
             || !has_all(state.status)

@@ -321,6 +321,35 @@ fn the_shortest_period_takes_a_bounded_number_of_timers() {
     );
 }
 
+/// Version 1 of the saved state.
+#[derive(Serialize)]
+struct Old {
+    configuration: u32,
+    status: u8,
+    counter: u64,
+    since: Time,
+    timers: [Comparator; TIMERS],
+    asserted: u8,
+}
+
+/// Version 1 had no count of ticks: its timers waited for values of the counter.
+#[test]
+fn a_state_of_version_1_continues() {
+    let mut machine = Machine::new();
+    machine.write_64(MAIN_COUNTER, 5000);
+    machine.write(configuration(2), INTERRUPTS | route(20));
+    machine.write(CONFIGURATION, ENABLE);
+    machine.hpet.ticks = 5000;
+    machine.write_64(comparator(2), 5100);
+    let Hpet { configuration, status, counter, ticks: _, since, timers, asserted } = machine.hpet;
+    let old = Old { configuration, status, counter, since, timers, asserted };
+    machine.hpet = Hpet::default();
+    machine.hpet.restore(&SavedState::new("hpet", 1, &old)).unwrap();
+    machine.write(INTERRUPT_STATUS, 0);
+    assert_eq!(machine.pass(99), []);
+    assert_eq!(machine.pass(1), [20]);
+}
+
 #[test]
 fn a_state_that_cannot_be_is_refused() {
     let mut state = Hpet { status: 1 << 3, ..Hpet::default() };

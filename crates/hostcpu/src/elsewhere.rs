@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::{Layout, Refused, State, Stop, Unavailable, refuse};
+use crate::{Layout, LongState, LongStop, Refused, State, Stop, Unavailable, refuse};
 
 /// Runs instructions on the host's processor. On this kind of host no runner can be made.
 pub struct Runner(Infallible);
@@ -41,6 +41,20 @@ impl Runner {
     /// Runs one instruction.
     pub fn run(&mut self, start: &State, code: &[u8]) -> Result<(State, Stop), Refused> {
         refuse::check(start.eip, code)?;
+        match self.0 {}
+    }
+
+    /// Runs one instruction of 64-bit code.
+    ///
+    /// # Safety
+    /// Nothing is ever run here.
+    pub unsafe fn run_long(
+        &mut self,
+        start: &LongState,
+        code: &[u8],
+    ) -> Result<(LongState, LongStop), Refused> {
+        let eip = u32::try_from(start.rip).map_err(|_| Refused::Place(start.rip as u32))?;
+        refuse::check_long(eip, code)?;
         match self.0 {}
     }
 

@@ -139,14 +139,14 @@ impl FxImage {
         i.wrapping_sub(self.top()) & 7
     }
 
-    /// XMMi, i in 0 to 7.
+    /// XMMi, i in 0 to 15, of which 32-bit code reaches the first eight.
     pub fn xmm(&self, i: usize) -> u128 {
-        u128::from_le_bytes(self.get(XMM + 16 * (i & 7)))
+        u128::from_le_bytes(self.get(XMM + 16 * (i & 15)))
     }
 
     /// Sets XMMi.
     pub fn set_xmm(&mut self, i: usize, value: u128) {
-        self.set(XMM + 16 * (i & 7), value.to_le_bytes());
+        self.set(XMM + 16 * (i & 15), value.to_le_bytes());
     }
 
     /// Copies from `start` the fields that are not registers: the MXCSR mask, and the bytes from 416 on,

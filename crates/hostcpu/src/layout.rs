@@ -6,6 +6,9 @@ pub const PAGE_SIZE: u32 = 4096;
 /// Selector of the flat 32-bit code segment, CPL 3, of an x86-64 Linux kernel.
 pub const CODE_SELECTOR: u16 = 0x23;
 
+/// Selector of the 64-bit code segment, CPL 3, of an x86-64 Linux kernel.
+pub const LONG_CODE_SELECTOR: u16 = 0x33;
+
 /// Selector of the flat data segment, DPL 3, of an x86-64 Linux kernel.
 pub const DATA_SELECTOR: u16 = 0x2b;
 

@@ -72,7 +72,9 @@ mod runner;
 
 pub use cpu::{Cpu, Feature, Vendor};
 pub use fx::FxImage;
-pub use layout::{CODE_SELECTOR, DATA_SELECTOR, FILLER, Layout, PAGE_SIZE, Region};
+pub use layout::{
+    CODE_SELECTOR, DATA_SELECTOR, FILLER, LONG_CODE_SELECTOR, Layout, PAGE_SIZE, Region,
+};
 pub use refuse::Refused;
 pub use runner::Runner;
-pub use state::{State, Stop, Unavailable, eflags, gpr};
+pub use state::{LongState, LongStop, State, Stop, Unavailable, eflags, gpr};

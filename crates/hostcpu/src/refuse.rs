@@ -21,7 +21,8 @@ pub enum Refused {
     /// A far CALL, JMP or RET, or IRET: it could leave the 32-bit code segment.
     #[error("far transfer")]
     FarTransfer,
-    /// MOV, POP, LFS or LGS to FS or GS, where the 64-bit side has its thread pointer.
+    /// MOV, POP, LFS or LGS to FS or GS, where the 64-bit side has its thread pointer; in 64-bit code also
+    /// accesses through FS.
     #[error("load of FS or GS")]
     ThreadPointer,
     /// VMCALL or VMMCALL, which would reach the hypervisor under which the host may run.
@@ -42,6 +43,26 @@ pub(crate) fn check(eip: u32, code: &[u8]) -> Result<(), Refused> {
         return Err(Refused::Place(eip));
     }
     leaves_the_box(code).map_or(Ok(()), Err)
+}
+
+/// Checks the place and the instruction of `code` as 64-bit code.
+pub(crate) fn check_long(eip: u32, code: &[u8]) -> Result<(), Refused> {
+    check(eip, code)?;
+    // What stands behind a REX prefix is checked like the rest. An operand-size prefix in between makes no
+    // difference to the opcode.
+    let prefixes = code.iter().take_while(|&&byte| is_prefix(byte)).count();
+    let rex = code[prefixes..].iter().take_while(|&&byte| byte & 0xf0 == 0x40).count();
+    let segment = code[..prefixes].contains(&0x64);
+    if segment || sets_base(&code[prefixes + rex..]) {
+        return Err(Refused::ThreadPointer);
+    }
+    leaves_the_box(&code[prefixes + rex..]).map_or(Ok(()), Err)
+}
+
+/// Returns whether the instruction behind its prefixes is WRFSBASE (or another one of group 15 with its reg
+/// field and a register).
+fn sets_base(code: &[u8]) -> bool {
+    matches!(code, [0x0f, 0xae, modrm, ..] if modrm >> 6 == 3 && modrm >> 3 & 7 == 2)
 }
 
 /// Checks the place and the first instruction of the program `code`.

@@ -110,6 +110,74 @@ pub enum Stop {
     Timeout,
 }
 
+/// The registers that an instruction of 64-bit code can see and change, except the bases of FS and GS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongState {
+    /// The general-purpose registers by their number.
+    pub gpr: [u64; 16],
+    /// The linear address of the instruction.
+    pub rip: u64,
+    /// The lower half of RFLAGS, as in [`State`].
+    pub rflags: u32,
+    /// x87, MMX and SSE state.
+    pub fx: FxImage,
+}
+
+impl LongState {
+    /// Makes a state at address `rip`, like [`State::at`].
+    pub fn at(rip: u64) -> Self {
+        Self { gpr: [0; 16], rip, rflags: eflags::ALWAYS, fx: FxImage::INIT }
+    }
+}
+
+impl From<&State> for LongState {
+    fn from(state: &State) -> Self {
+        let mut gpr = [0; 16];
+        for (long, register) in gpr.iter_mut().zip(state.gpr) {
+            *long = register.into();
+        }
+        Self { gpr, rip: state.eip.into(), rflags: state.eflags, fx: state.fx.clone() }
+    }
+}
+
+impl From<LongState> for State {
+    /// Takes what 32-bit code can see.
+    fn from(state: LongState) -> Self {
+        let gpr = std::array::from_fn(|number| state.gpr[number] as u32);
+        Self { gpr, eip: state.rip as u32, eflags: state.rflags, fx: state.fx }
+    }
+}
+
+/// How a run of 64-bit code ended, like [`Stop`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongStop {
+    /// The instruction is complete.
+    Reached,
+    /// The instruction raised an exception.
+    Exception {
+        /// The vector (SDM vol. 3A, table 7-1).
+        vector: u8,
+        /// The error code; 0 for vectors without one.
+        error_code: u32,
+        /// CR2: the faulting linear address if the vector is 14 (#PF), else 0.
+        cr2: u64,
+    },
+    /// The instruction took too long.
+    Timeout,
+}
+
+impl From<LongStop> for Stop {
+    fn from(stop: LongStop) -> Self {
+        match stop {
+            LongStop::Reached => Stop::Reached,
+            LongStop::Exception { vector, error_code, cr2 } => {
+                Stop::Exception { vector, error_code, cr2: cr2 as u32 }
+            }
+            LongStop::Timeout => Stop::Timeout,
+        }
+    }
+}
+
 /// Why instructions cannot be run here. Tests then skip themselves.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {

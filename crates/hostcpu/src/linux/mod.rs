@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `arena` | the guest's memory |
-//! | `switch` | the way into 32-bit code and back, in assembly |
+//! | `switch` | the way into the guest's code and back, in assembly |
 //! | `signals` | the handlers that take the end state, their stack, other signals |
 //! | `timer` | the clock that ends endless loops |
 
@@ -14,8 +14,8 @@ mod timer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::layout::{FILLER, Layout};
-use crate::{Refused, State, Stop, Unavailable, eflags, refuse};
+use crate::layout::{CODE_SELECTOR, FILLER, LONG_CODE_SELECTOR, Layout};
+use crate::{LongState, LongStop, Refused, State, Stop, Unavailable, eflags, refuse};
 use arena::Arena;
 use signals::{AlternateStack, Handlers, OthersBlocked};
 use switch::Switch;
@@ -49,7 +49,7 @@ impl Runner {
     /// has a runner must drop it first, or it waits for itself.
     pub fn new() -> Result<Self, Unavailable> {
         let only_one = ONLY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        if !switch::has_code_segment() {
+        if !switch::has_code_segments() {
             return Err(Unavailable::NoCodeSegment);
         }
         let arena = Arena::new()?;
@@ -133,57 +133,81 @@ impl Runner {
         Ok(self.go(start, code))
     }
 
+    /// Runs the one instruction `code` at `start.rip`, in the code region, as 64-bit code, like [`Self::run`].
+    ///
+    /// # Safety
+    /// With 64-bit addresses the instruction can reach all memory of this process. It must reach none outside
+    /// the [`Layout`] and what is not mapped, and it must not change the base of FS.
+    pub unsafe fn run_long(
+        &mut self,
+        start: &LongState,
+        code: &[u8],
+    ) -> Result<(LongState, LongStop), Refused> {
+        let eip = u32::try_from(start.rip).map_err(|_| Refused::Place(start.rip as u32))?;
+        refuse::check_long(eip, code)?;
+        Ok(self.go_to(start, code, LONG_CODE_SELECTOR))
+    }
+
     /// Does the work of [`Self::run`] and [`Self::run_program`] for code that has been checked.
     fn go(&mut self, start: &State, code: &[u8]) -> (State, Stop) {
+        let (end, stop) = self.go_to(&start.into(), code, CODE_SELECTOR);
+        (end.into(), stop.into())
+    }
+
+    /// Does the work for code of any size, at an address in the code region.
+    fn go_to(&mut self, start: &LongState, code: &[u8], selector: u16) -> (LongState, LongStop) {
         let region = Layout::FIXED.code;
-        let offset = (start.eip - region.start) as usize;
+        let offset = (start.rip - u64::from(region.start)) as usize;
         let present = code.len().min(region.len as usize - offset);
         let place = offset..offset + present;
         self.arena.bytes_mut(region)[place.clone()].copy_from_slice(&code[..present]);
 
         let mut state = start.clone();
-        state.eflags = start.eflags & eflags::SETTABLE | eflags::ALWAYS;
+        state.rflags = start.rflags & eflags::SETTABLE | eflags::ALWAYS;
         // FXRSTOR raises #GP for bits of MXCSR that do not exist.
         state.fx.set_mxcsr(start.fx.mxcsr() & self.mxcsr_mask);
         self.arena.touch_read_only();
-        let mut switch = Switch::new(state);
+        let mut switch = Switch::new(state, selector);
         switch.run();
 
-        let stop = self.classify(&switch, start.eip);
+        let stop = self.classify(&switch, start.rip);
         self.arena.bytes_mut(region)[place].fill(FILLER);
         let mut state = switch.state;
-        state.eflags &= !eflags::RF;
+        state.rflags &= !eflags::RF;
         state.fx.keep_unused_of(&start.fx);
         (state, stop)
     }
 
     /// Distinguishes the end of the instruction from an exception that it raised.
-    fn classify(&self, switch: &Switch, start: u32) -> Stop {
+    fn classify(&self, switch: &Switch, start: u64) -> LongStop {
         const GENERAL_PROTECTION: u8 = 13;
         const PAGE_FAULT: u8 = 14;
         /// The bit of the error code for an instruction fetch (SDM vol. 3A, 5.7).
         const FETCH: u32 = 1 << 4;
 
-        let Some(trap) = switch.trap else { return Stop::Timeout };
-        let eip = switch.state.eip;
-        let at_end = eip != start
+        let Some(trap) = switch.trap else { return LongStop::Timeout };
+        let rip = switch.state.rip;
+        let at_end = rip != start
             && match trap.vector {
-                GENERAL_PROTECTION => trap.error_code == 0 && self.is_filler(eip),
-                PAGE_FAULT => trap.error_code & FETCH != 0 && trap.cr2 == eip,
+                GENERAL_PROTECTION => trap.error_code == 0 && self.is_filler(rip),
+                PAGE_FAULT => trap.error_code & FETCH != 0 && trap.cr2 == rip,
                 _ => false,
             };
         if at_end {
-            return Stop::Reached;
+            return LongStop::Reached;
         }
         // The kernel's CR2 is that of the last page fault, which may have been an earlier one.
         let cr2 = if trap.vector == PAGE_FAULT { trap.cr2 } else { 0 };
-        Stop::Exception { vector: trap.vector, error_code: trap.error_code, cr2 }
+        LongStop::Exception { vector: trap.vector, error_code: trap.error_code, cr2 }
     }
 
-    /// Returns whether there is HLT at `eip`.
-    fn is_filler(&self, eip: u32) -> bool {
+    /// Returns whether there is HLT at `rip`.
+    fn is_filler(&self, rip: u64) -> bool {
         let region = Layout::FIXED.code;
-        region.contains(eip) && self.arena.bytes(region)[(eip - region.start) as usize] == FILLER
+        u32::try_from(rip).is_ok_and(|eip| {
+            region.contains(eip)
+                && self.arena.bytes(region)[(eip - region.start) as usize] == FILLER
+        })
     }
 }
 

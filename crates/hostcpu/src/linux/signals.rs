@@ -9,7 +9,6 @@ use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
 use super::switch::{self, CURRENT, Switch, Trap};
 use super::{system, timer};
-use crate::layout::CODE_SELECTOR;
 use crate::{FxImage, Unavailable};
 
 /// The signals by which Linux reports exceptions, and that of the timer.
@@ -155,7 +154,8 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     // SAFETY: the kernel passes a valid `siginfo_t` and `ucontext_t`.
     let (information, frame) = unsafe { (&*info, &*context.cast::<ucontext_t>()) };
     let current = CURRENT.load(Ordering::Relaxed);
-    let in_guest = !current.is_null() && code_selector(frame) == CODE_SELECTOR;
+    // SAFETY: while there is a switch, it is that of a run.
+    let in_guest = !current.is_null() && unsafe { is_in_guest(current, frame) };
 
     if timer::is_tick(signal, information) {
         if in_guest {
@@ -170,6 +170,17 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         // SAFETY: the arguments are those of this handler.
         unsafe { EARLIER[which].handle(signal, info, context) };
     }
+}
+
+/// Returns whether the interrupted code is the guest's. Its code segment can be ours, but we are in the run only
+/// between `enter`, where no exception can occur before its last instruction, and [`end`].
+///
+/// # Safety
+/// `switch` must be that of a run.
+unsafe fn is_in_guest(switch: *const Switch, frame: &ucontext_t) -> bool {
+    // SAFETY: the caller's promise.
+    let (host_rsp, selector) = unsafe { ((*switch).host_rsp, (*switch).code_selector) };
+    host_rsp != 0 && code_selector(frame) == selector
 }
 
 /// Counts a tick of the timer, and ends the run at the second one, because only then has the run lasted a
@@ -195,7 +206,7 @@ unsafe fn tick(switch: *mut Switch, frame: &ucontext_t) {
 /// This must be called in a signal handler that interrupted the run of `switch`; `frame` is the handler's.
 unsafe fn end(switch: *mut Switch, frame: &ucontext_t, trap: Option<Trap>) -> ! {
     /// The registers in the order of the encoding.
-    const GPR: [c_int; 8] = [
+    const GPR: [c_int; 16] = [
         libc::REG_RAX,
         libc::REG_RCX,
         libc::REG_RDX,
@@ -204,25 +215,33 @@ unsafe fn end(switch: *mut Switch, frame: &ucontext_t, trap: Option<Trap>) -> ! 
         libc::REG_RBP,
         libc::REG_RSI,
         libc::REG_RDI,
+        libc::REG_R8,
+        libc::REG_R9,
+        libc::REG_R10,
+        libc::REG_R11,
+        libc::REG_R12,
+        libc::REG_R13,
+        libc::REG_R14,
+        libc::REG_R15,
     ];
     // SAFETY: the switch is that of a run, and `enter` is the only other user of it now.
     // `fpregs` points to an FXSAVE64 image, which every x86-64 kernel puts into the frame.
     let host_rsp = unsafe {
         let state = &mut (*switch).state;
         state.gpr = GPR.map(|index| register(frame, index));
-        state.eip = register(frame, libc::REG_RIP);
-        state.eflags = register(frame, libc::REG_EFL);
+        state.rip = register(frame, libc::REG_RIP);
+        state.rflags = register(frame, libc::REG_EFL) as u32;
         state.fx = frame.uc_mcontext.fpregs.cast::<FxImage>().read_unaligned();
         (*switch).trap = trap;
-        (*switch).host_rsp
+        std::mem::take(&mut (*switch).host_rsp)
     };
     // SAFETY: this is a handler that interrupted the run, and there is nothing to drop here.
     unsafe { switch::leave(host_rsp) }
 }
 
-/// The lower half of a register.
-fn register(frame: &ucontext_t, index: c_int) -> u32 {
-    frame.uc_mcontext.gregs[index as usize] as u32
+/// A register.
+fn register(frame: &ucontext_t, index: c_int) -> u64 {
+    frame.uc_mcontext.gregs[index as usize] as u64
 }
 
 /// Returns the code selector. From bit 0 on the field holds CS, GS, FS and SS.
@@ -233,7 +252,7 @@ fn code_selector(frame: &ucontext_t) -> u16 {
 fn trap(frame: &ucontext_t) -> Trap {
     Trap {
         vector: register(frame, libc::REG_TRAPNO) as u8,
-        error_code: register(frame, libc::REG_ERR),
+        error_code: register(frame, libc::REG_ERR) as u32,
         cr2: register(frame, libc::REG_CR2),
     }
 }

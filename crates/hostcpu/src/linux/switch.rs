@@ -1,4 +1,4 @@
-//! The way into 32-bit code and back.
+//! The way into the guest's code, of 32 or 64 bits, and back.
 //!
 //! On the way in, [`enter`] saves the registers that the System V ABI for x86-64 wants preserved, loads the
 //! start state, and executes IRETQ. On the way back, a signal handler takes the end state from the signal
@@ -12,21 +12,23 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::layout::{CODE_SELECTOR, DATA_SELECTOR};
-use crate::{FxImage, State};
+use crate::layout::{CODE_SELECTOR, DATA_SELECTOR, LONG_CODE_SELECTOR};
+use crate::{FxImage, LongState};
 
 /// The switch of the present run, for the signal handlers; null between runs.
 pub(super) static CURRENT: AtomicPtr<Switch> = AtomicPtr::new(ptr::null_mut());
 
-/// The data that the 64-bit and the 32-bit side share in a run.
+/// The data that our side and the guest's share in a run.
 pub(super) struct Switch {
-    /// The start state; after the run, the end state.
-    pub(super) state: State,
+    /// The start state; after the run, the end state. 32-bit code uses the lower halves of its registers.
+    pub(super) state: LongState,
+    /// The guest's code segment, which decides whether its code has 32 or 64 bits.
+    pub(super) code_selector: u16,
     /// The exception that ended the run, or None if the timer ended it.
     pub(super) trap: Option<Trap>,
     /// Ticks of the timer since the run began.
     pub(super) ticks: u32,
-    /// The 64-bit stack pointer, which points to the registers that `enter` has saved.
+    /// Our stack pointer, which points to the registers that `enter` has saved; 0 outside the run.
     pub(super) host_rsp: u64,
 }
 
@@ -36,13 +38,13 @@ pub(super) struct Trap {
     pub(super) vector: u8,
     pub(super) error_code: u32,
     /// The address of the last page fault. It belongs to this trap only if the trap is a page fault.
-    pub(super) cr2: u32,
+    pub(super) cr2: u64,
 }
 
 impl Switch {
-    /// Makes the switch for a run from `state`, whose flags and MXCSR must be loadable.
-    pub(super) fn new(state: State) -> Self {
-        Self { state, trap: None, ticks: 0, host_rsp: 0 }
+    /// Makes the switch for a run from `state`, whose flags and MXCSR must be loadable, in this code segment.
+    pub(super) fn new(state: LongState, code_selector: u16) -> Self {
+        Self { state, code_selector, trap: None, ticks: 0, host_rsp: 0 }
     }
 
     /// Runs from the start state until a signal handler ends it.
@@ -50,7 +52,7 @@ impl Switch {
         let switch = ptr::from_mut(self);
         CURRENT.store(switch, Ordering::Relaxed);
         // SAFETY: `CURRENT` is set, and the caller, a `Runner`, has the handlers installed; it
-        // has made sure that the code at EIP stays in its segment and that the flags and MXCSR
+        // has made sure that the code at RIP stays in its segment and that the flags and MXCSR
         // can be loaded.
         unsafe { enter(switch) };
         CURRENT.store(ptr::null_mut(), Ordering::Relaxed);
@@ -59,9 +61,9 @@ impl Switch {
 
 const GPR: usize = offset_of!(Switch, state.gpr);
 
-/// Loads the start state and goes to 32-bit code. [`leave`] returns from it.
+/// Loads the start state and goes to the guest's code. [`leave`] returns from it.
 ///
-/// A far jump would not do: IRETQ loads CS, EIP, SS, ESP and EFLAGS in one instruction, so there is no moment
+/// A far jump would not do: IRETQ loads CS, RIP, SS, RSP and RFLAGS in one instruction, so there is no moment
 /// at which our values are mixed with the guest's. It is also a serialising instruction (SDM vol. 3A, 10.3),
 /// which is necessary for code that was just written through another address (10.1.3).
 ///
@@ -90,28 +92,37 @@ unsafe extern "sysv64" fn enter(switch: *mut Switch) {
         "mov es, eax",
         // The frame that IRETQ takes: SS, RSP, RFLAGS, CS, RIP.
         "push rax",
-        "mov eax, [rdi + {gpr} + 4 * 4]",
+        "mov rax, [rdi + {gpr} + 8 * 4]",
         "push rax",
-        "mov eax, [rdi + {eflags}]",
+        "mov eax, [rdi + {rflags}]",
         "push rax",
-        "push {code_selector}",
-        "mov eax, [rdi + {eip}]",
+        "movzx eax, word ptr [rdi + {code_selector}]",
         "push rax",
-        "mov eax, [rdi + {gpr} + 4 * 0]",
-        "mov ecx, [rdi + {gpr} + 4 * 1]",
-        "mov edx, [rdi + {gpr} + 4 * 2]",
-        "mov ebx, [rdi + {gpr} + 4 * 3]",
-        "mov ebp, [rdi + {gpr} + 4 * 5]",
-        "mov esi, [rdi + {gpr} + 4 * 6]",
-        "mov edi, [rdi + {gpr} + 4 * 7]",
+        "mov rax, [rdi + {rip}]",
+        "push rax",
+        "mov rax, [rdi + {gpr} + 8 * 0]",
+        "mov rcx, [rdi + {gpr} + 8 * 1]",
+        "mov rdx, [rdi + {gpr} + 8 * 2]",
+        "mov rbx, [rdi + {gpr} + 8 * 3]",
+        "mov rbp, [rdi + {gpr} + 8 * 5]",
+        "mov rsi, [rdi + {gpr} + 8 * 6]",
+        "mov r8, [rdi + {gpr} + 8 * 8]",
+        "mov r9, [rdi + {gpr} + 8 * 9]",
+        "mov r10, [rdi + {gpr} + 8 * 10]",
+        "mov r11, [rdi + {gpr} + 8 * 11]",
+        "mov r12, [rdi + {gpr} + 8 * 12]",
+        "mov r13, [rdi + {gpr} + 8 * 13]",
+        "mov r14, [rdi + {gpr} + 8 * 14]",
+        "mov r15, [rdi + {gpr} + 8 * 15]",
+        "mov rdi, [rdi + {gpr} + 8 * 7]",
         "iretq",
         host_rsp = const offset_of!(Switch, host_rsp),
         fx = const offset_of!(Switch, state.fx),
         gpr = const GPR,
-        eip = const offset_of!(Switch, state.eip),
-        eflags = const offset_of!(Switch, state.eflags),
+        rip = const offset_of!(Switch, state.rip),
+        rflags = const offset_of!(Switch, state.rflags),
         data_selector = const DATA_SELECTOR,
-        code_selector = const CODE_SELECTOR,
+        code_selector = const offset_of!(Switch, code_selector),
     )
 }
 
@@ -143,16 +154,25 @@ pub(super) unsafe extern "sysv64" fn leave(host_rsp: u64) -> ! {
     )
 }
 
-/// Returns whether the descriptor table has a 32-bit code segment for CPL 3 where Linux keeps it.
-pub(super) fn has_code_segment() -> bool {
+/// Returns whether the descriptor table has code segments of 32 and 64 bits for CPL 3 where Linux keeps them.
+pub(super) fn has_code_segments() -> bool {
     /// The bits of a descriptor's second word (SDM vol. 3A, 3.4.5).
     const CODE: u32 = 1 << 11 | 1 << 12;
     const DPL_3: u32 = 3 << 13;
     const PRESENT: u32 = 1 << 15;
     const LONG: u32 = 1 << 21;
     const DEFAULT_32: u32 = 1 << 22;
-    const WANTED: u32 = CODE | DPL_3 | PRESENT | DEFAULT_32;
+    const COMMON: u32 = CODE | DPL_3 | PRESENT;
 
+    let is = |selector: u16, size: u32| {
+        rights(selector)
+            .is_some_and(|rights| rights & (COMMON | LONG | DEFAULT_32) == COMMON | size)
+    };
+    is(CODE_SELECTOR, DEFAULT_32) && is(LONG_CODE_SELECTOR, LONG)
+}
+
+/// Returns the second word of a descriptor that code at CPL 3 may use.
+fn rights(selector: u16) -> Option<u32> {
     let rights: u32;
     let valid: u8;
     // SAFETY: LAR reads the descriptor table only and never faults (SDM vol. 2A, "LAR").
@@ -160,13 +180,13 @@ pub(super) fn has_code_segment() -> bool {
         asm!(
             "lar {rights:e}, {selector:e}",
             "setz {valid}",
-            selector = in(reg) u32::from(CODE_SELECTOR),
+            selector = in(reg) u32::from(selector),
             rights = inout(reg) 0_u32 => rights,
             valid = out(reg_byte) valid,
             options(nomem, nostack),
         );
     }
-    valid != 0 && rights & (WANTED | LONG) == WANTED
+    (valid != 0).then_some(rights)
 }
 
 /// Returns the present contents of the floating-point registers.

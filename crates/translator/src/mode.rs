@@ -8,7 +8,7 @@
 //! leads from one mode into another.
 
 use ring3_x86::cpu::{Cpu, Cr0};
-use ring3_x86::decode::CodeMode;
+use ring3_x86::decode::{CodeMode, CodeSize};
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Segment, sreg};
 
@@ -90,11 +90,12 @@ impl Mode {
 
     /// Returns the mode of the processor, or None if its code is left to the interpreter.
     pub(crate) fn of(cpu: &Cpu) -> Option<Mode> {
-        if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() {
+        if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() || cpu.is_in_long_mode() {
             return None;
         }
         let is_user = cpu.is_user();
-        let CodeMode { is_32_bit, is_flat } = cpu.code_mode();
+        let CodeMode { size, is_flat } = cpu.code_mode();
+        let is_32_bit = size == CodeSize::Bits32;
         let code = cpu.segment(sreg::CS);
         let is_protected = cpu.in_protected_mode();
         if is_flat && is_32_bit && is_protected && code.base == 0 && code.limit == u32::MAX {
@@ -123,7 +124,12 @@ impl Mode {
     /// Returns how the interpreter decodes code of this mode. Its handlers check segments where they are not
     /// flat.
     pub(crate) fn code_mode(&self) -> CodeMode {
-        CodeMode { is_32_bit: self.is_32_bit(), is_flat: self.segmented.is_none() }
+        CodeMode { size: self.code_size(), is_flat: self.segmented.is_none() }
+    }
+
+    /// Returns the kind of code, by CS.D.
+    pub(crate) fn code_size(&self) -> CodeSize {
+        CodeSize::of(self.is_32_bit())
     }
 
     /// Returns CS.D.

@@ -11,9 +11,6 @@ use crate::segment::{Segment, sreg};
 use crate::tlb::Space;
 use crate::word::Word;
 
-/// Linear addresses are 32 bits outside of 64-bit mode.
-const LINEAR_MASK: u64 = 0xffff_ffff;
-
 impl Cpu {
     /// The linear address of `size` bytes at `offset` of segment `register` for reading.
     #[inline(always)]
@@ -23,9 +20,9 @@ impl Cpu {
         offset: u64,
         size: usize,
     ) -> Result<u64, Stopped> {
-        let segment = self.segment(register);
-        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        if segment.reads_freely { Ok(linear) } else { self.check_read(register, offset, size) }
+        let view = self.view(register);
+        let linear = self.linear(view, offset);
+        if view.reads_freely { Ok(linear) } else { self.check_read(register, offset, size) }
     }
 
     /// The linear address of `size` bytes at `offset` of segment `register` for writing.
@@ -36,9 +33,9 @@ impl Cpu {
         offset: u64,
         size: usize,
     ) -> Result<u64, Stopped> {
-        let segment = self.segment(register);
-        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
-        if segment.writes_freely { Ok(linear) } else { self.check_write(register, offset, size) }
+        let view = self.view(register);
+        let linear = self.linear(view, offset);
+        if view.writes_freely { Ok(linear) } else { self.check_write(register, offset, size) }
     }
 
     #[inline(never)]
@@ -53,8 +50,8 @@ impl Cpu {
         self.check_limit(register, offset, size, allowed)
     }
 
-    /// Raises #SS(0) for the stack and #GP(0) for other segments if the bytes are beyond the limit (SDM vol.
-    /// 3, 6.3).
+    /// Raises #SS(0) for the stack and #GP(0) for other segments if the bytes are beyond the limit, or in
+    /// 64-bit mode at addresses that are not canonical (SDM vol. 3, 6.3).
     fn check_limit(
         &mut self,
         register: u8,
@@ -62,9 +59,15 @@ impl Cpu {
         size: usize,
         allowed: bool,
     ) -> Result<u64, Stopped> {
-        let segment = self.segment(register);
-        if allowed && segment.attributes.present() && segment.contains(offset as u32, size as u32) {
-            return Ok(segment.base.wrapping_add(offset) & LINEAR_MASK);
+        let linear = self.linear(self.view(register), offset);
+        let is_inside = if self.is_in_64_bit_mode() {
+            are_canonical(linear, size)
+        } else {
+            let segment = self.segment(register);
+            allowed && segment.attributes.present() && segment.contains(offset as u32, size as u32)
+        };
+        if is_inside {
+            return Ok(linear);
         }
         let vector = if register == sreg::SS { vector::SS } else { vector::GP };
         Err(self.fault(Fault::with_code(vector, 0)))
@@ -146,7 +149,7 @@ impl Cpu {
         self.require_alignment(linear, aligned)?;
         let user = self.is_user();
         let low: u64 = self.read_linear(memory, linear, user)?;
-        let high: u64 = self.read_linear(memory, (linear + 8) & LINEAR_MASK, user)?;
+        let high: u64 = self.read_linear(memory, self.linear_after(linear, 8), user)?;
         Ok(u128::from(high) << 64 | u128::from(low))
     }
 
@@ -167,7 +170,7 @@ impl Cpu {
         }
         let user = self.is_user();
         self.write_linear(memory, linear, value as u64, user)?;
-        self.write_linear(memory, (linear + 8) & LINEAR_MASK, (value >> 64) as u64, user)
+        self.write_linear(memory, self.linear_after(linear, 8), (value >> 64) as u64, user)
     }
 
     /// Reads at linear address `linear`.
@@ -243,11 +246,11 @@ impl Cpu {
     /// without further checks: to the end of the page, which must be in the TLB, or to the limit of the
     /// segment.
     pub(crate) fn plain_source(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
-        let segment = self.segment(register);
-        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        let (segment, view) = (self.segment(register), self.view(register));
+        let linear = self.linear(view, offset);
         let place = self.tlb.current(linear).for_read(linear, 1)?;
-        let room = if segment.reads_freely { usize::MAX } else { segment.room(offset) };
-        let allowed = segment.reads_freely || segment.attributes.is_readable();
+        let room = if view.reads_at_once { usize::MAX } else { segment.room(offset) };
+        let allowed = view.reads_at_once || segment.attributes.is_readable();
         (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
@@ -259,12 +262,16 @@ impl Cpu {
         offset: u64,
     ) -> Option<(usize, usize)> {
         let known = self.plain_source(register, offset);
-        let segment = self.segment(register);
-        let may_be_read = segment.reads_freely || segment.attributes.is_readable();
-        if known.is_some() || !may_be_read || !segment.contains(offset as u32, 1) {
+        if known.is_some() {
             return known;
         }
-        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        let (segment, view) = (self.segment(register), self.view(register));
+        let may_be_read = view.reads_at_once
+            || segment.attributes.is_readable() && segment.contains(offset as u32, 1);
+        let linear = self.linear(view, offset);
+        if !may_be_read || !is_canonical(linear) {
+            return None;
+        }
         self.translate(memory, linear, Access::Read, By::code(self.is_user())).ok()?;
         self.plain_source(register, offset)
     }
@@ -272,11 +279,11 @@ impl Cpu {
     /// Returns the place of `offset` of segment `register`, and how many bytes can be written from there on
     /// without further checks.
     pub(crate) fn plain_target(&self, register: u8, offset: u64) -> Option<(usize, usize)> {
-        let segment = self.segment(register);
-        let linear = segment.base.wrapping_add(offset) & LINEAR_MASK;
+        let (segment, view) = (self.segment(register), self.view(register));
+        let linear = self.linear(view, offset);
         let place = self.tlb.current(linear).for_write(linear, 1)?;
-        let room = if segment.writes_freely { usize::MAX } else { segment.room(offset) };
-        let allowed = segment.writes_freely || segment.attributes.is_writable();
+        let room = if view.writes_at_once { usize::MAX } else { segment.room(offset) };
+        let allowed = view.writes_at_once || segment.attributes.is_writable();
         (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
@@ -287,11 +294,18 @@ impl Cpu {
         memory: &mut Memory,
         linear: u64,
     ) -> Result<W, Stopped> {
-        let linear = linear & LINEAR_MASK;
+        let linear = self.table_linear(linear);
         if self.tables_are_kept_from(linear) {
             return self.read_slowly(memory, linear, Access::Read, By::Processor);
         }
         self.read_linear_by(memory, linear, By::Processor)
+    }
+
+    /// Returns the linear address that an access to a table uses: in long mode all 64 bits, even if the
+    /// running code is 32-bit code.
+    #[inline(always)]
+    pub(crate) fn table_linear(&self, linear: u64) -> u64 {
+        if self.is_in_long_mode() { linear } else { linear & 0xffff_ffff }
     }
 
     /// Returns whether the TLB entry for supervisor code at `linear` may belong to a user page while CR4.SMAP
@@ -307,7 +321,7 @@ impl Cpu {
         linear: u64,
         value: W,
     ) -> Result<(), Stopped> {
-        let linear = linear & LINEAR_MASK;
+        let linear = self.table_linear(linear);
         if self.tables_are_kept_from(linear) {
             return self.write_slowly(memory, linear, value, By::Processor);
         }
@@ -404,7 +418,13 @@ impl Cpu {
         by: By,
     ) -> Result<(u64, u64), Stopped> {
         let first = self.translate(memory, linear, access, by)?;
-        let last = linear.wrapping_add(size as u64 - 1) & LINEAR_MASK;
+        let last = linear.wrapping_add(size as u64 - 1);
+        let last = match by {
+            // This is beyond the addresses of 32-bit code, so it is not that code's access.
+            _ if linear >> 32 != 0 => last,
+            By::Processor => self.table_linear(last),
+            By::User | By::Supervisor => self.linear_after(last, 0),
+        };
         let second = self.translate(memory, page_of(last), access, by)?;
         Ok((first, second))
     }
@@ -479,10 +499,10 @@ impl Cpu {
         memory: &mut Memory,
         value: W,
     ) -> Result<(), Stopped> {
-        let top = (self.gpr(reg::SP) as u32).wrapping_sub(W::BYTES as u32);
-        let place = self.place_at_once::<W>(top.into())?;
+        let top = flat_stack_pointer::<W>(self.gpr(reg::SP).wrapping_sub(W::BYTES as u64));
+        let place = self.place_at_once::<W>(top)?;
         value.store(memory, place);
-        self.set_gpr(reg::SP, top.into());
+        self.set_gpr(reg::SP, top);
         Ok(())
     }
 
@@ -490,22 +510,23 @@ impl Cpu {
     /// [`Cpu::push_at_once`].
     #[inline(always)]
     pub(crate) fn peek_at_once<W: Word>(&self, memory: &Memory) -> Result<W, Stopped> {
-        self.load_at_once(memory, self.gpr(reg::SP) & LINEAR_MASK)
+        self.load_at_once(memory, flat_stack_pointer::<W>(self.gpr(reg::SP)))
     }
 
-    /// Takes `bytes` bytes from a flat stack.
+    /// Takes `bytes` bytes from a flat stack on which there are values of size `W`.
     #[inline(always)]
-    pub(crate) fn release_flat(&mut self, bytes: u32) {
-        self.set_gpr(reg::SP, (self.gpr(reg::SP) as u32).wrapping_add(bytes).into());
+    pub(crate) fn release_flat<W: Word>(&mut self, bytes: u64) {
+        let top = flat_stack_pointer::<W>(self.gpr(reg::SP).wrapping_add(bytes));
+        self.set_gpr(reg::SP, top);
     }
 
-    /// ESP, or SP with a 16-bit stack.
+    /// RSP in 64-bit mode, and otherwise ESP, or SP with a 16-bit stack.
     #[inline(always)]
     pub(crate) fn stack_pointer(&self) -> u64 {
         self.gpr(reg::SP) & self.stack_mask()
     }
 
-    /// Sets the bits of ESP that the stack's size uses.
+    /// Sets the bits of RSP that the stack's size uses.
     #[inline(always)]
     pub(crate) fn set_stack_pointer(&mut self, value: u64) {
         let mask = self.stack_mask();
@@ -542,6 +563,8 @@ impl Cpu {
 #[derive(Debug)]
 pub(crate) struct NewStack {
     segment: Segment,
+    /// Whether it is used by 64-bit code, so that its segment has no base and no limit.
+    is_long: bool,
     pointer: u64,
     user: bool,
     /// The error code of #SS when the stack is too small.
@@ -549,36 +572,56 @@ pub(crate) struct NewStack {
 }
 
 impl NewStack {
-    /// The stack at `pointer` of `segment`, for code of privilege `cpl`.
+    /// The stack at `pointer` of `segment`, for code of privilege `cpl` outside 64-bit mode.
     pub(crate) fn new(segment: Segment, pointer: u64, cpl: u8, error_code: u32) -> NewStack {
-        NewStack { segment, pointer, user: cpl == 3, error_code }
+        NewStack { segment, is_long: false, pointer, user: cpl == 3, error_code }
+    }
+
+    /// The stack at the linear address `pointer`, for 64-bit code of privilege `cpl`.
+    pub(crate) fn long(segment: Segment, pointer: u64, cpl: u8, error_code: u32) -> NewStack {
+        NewStack { is_long: true, ..NewStack::new(segment, pointer, cpl, error_code) }
     }
 
     /// The running code's stack.
     pub(crate) fn current(cpu: &Cpu, error_code: u32) -> NewStack {
         let segment = *cpu.segment(sreg::SS);
-        NewStack::new(segment, cpu.gpr(reg::SP), cpu.cpl(), error_code)
+        let is_long = cpu.is_in_64_bit_mode();
+        NewStack { is_long, ..NewStack::new(segment, cpu.gpr(reg::SP), cpu.cpl(), error_code) }
     }
 
-    /// Pushes `value` as a doubleword, or as a word where `wide` is false.
+    /// Makes the pointer a multiple of 16, as the delivery of events in long mode does.
+    pub(crate) fn align(&mut self) {
+        self.pointer &= !15;
+    }
+
+    /// Pushes `value` as a word of `size` bytes: 2, 4 or 8.
     pub(crate) fn push(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        value: u32,
-        wide: bool,
+        value: u64,
+        size: usize,
     ) -> Result<(), Stopped> {
-        let size = if wide { 4 } else { 2 };
-        let mask = if self.segment.attributes.big() { LINEAR_MASK } else { 0xffff };
-        let top = self.pointer.wrapping_sub(size) & mask;
-        if !self.segment.writes_freely && !self.segment.contains(top as u32, size as u32) {
+        let mask = match (self.is_long, self.segment.attributes.big()) {
+            (true, _) => u64::MAX,
+            (false, true) => 0xffff_ffff,
+            (false, false) => 0xffff,
+        };
+        let top = self.pointer.wrapping_sub(size as u64) & mask;
+        let is_inside = if self.is_long {
+            are_canonical(top, size)
+        } else {
+            self.segment.writes_freely || self.segment.contains(top as u32, size as u32)
+        };
+        if !is_inside {
             return Err(cpu.fault(Fault::with_code(vector::SS, self.error_code)));
         }
-        let linear = self.segment.base.wrapping_add(top) & LINEAR_MASK;
-        if wide {
-            cpu.write_linear(memory, linear, value, self.user)?;
-        } else {
-            cpu.write_linear(memory, linear, value as u16, self.user)?;
+        let base = if self.is_long { 0 } else { self.segment.base };
+        let linear = base.wrapping_add(top) & (mask | 0xffff_ffff);
+        match size {
+            2 => cpu.write_linear(memory, linear, value as u16, self.user)?,
+            4 => cpu.write_linear(memory, linear, value as u32, self.user)?,
+            _ => cpu.write_linear(memory, linear, value, self.user)?,
         }
         self.pointer = self.pointer & !mask | top;
         Ok(())
@@ -591,6 +634,24 @@ impl NewStack {
         }
         cpu.set_gpr(reg::SP, self.pointer);
     }
+}
+
+/// Returns the stack pointer with a flat stack. On it, code pushes and pops quadwords at once in 64-bit mode
+/// only, and words of other sizes outside it only.
+#[inline(always)]
+fn flat_stack_pointer<W: Word>(pointer: u64) -> u64 {
+    if W::BITS == 64 { pointer } else { pointer & 0xffff_ffff }
+}
+
+/// Returns whether bits 63 to 47 of `address` are equal (SDM vol. 1, 3.3.7.1).
+#[inline(always)]
+pub fn is_canonical(address: u64) -> bool {
+    ((address << 16) as i64 >> 16) as u64 == address
+}
+
+/// Returns whether all of `size` bytes at `address` are at canonical addresses.
+fn are_canonical(address: u64, size: usize) -> bool {
+    is_canonical(address) && is_canonical(address.wrapping_add(size as u64 - 1))
 }
 
 /// Returns the page of a linear address in the form of the TLB's tags.

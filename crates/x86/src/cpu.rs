@@ -14,12 +14,13 @@ use std::mem::offset_of;
 use bitflags::bitflags;
 use ring3_core::clock::Clock;
 use ring3_core::device::Width;
+use ring3_core::memory::PAGE_SIZE;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::invalidations::Invalidations;
 use crate::cpuid::{Features, Model};
 use crate::debugger::Debugger;
-use crate::decode::Op;
+use crate::decode::{CodeMode, CodeSize, Op};
 use crate::device_access::DeviceAccess;
 use crate::exception::Stop;
 use crate::flags::{ALWAYS_ONE, Eflags, Status};
@@ -31,7 +32,7 @@ use crate::jumps::Jumps;
 use crate::machine_check::MachineCheck;
 use crate::mtrr::Mtrrs;
 use crate::observer::MemoryAccess;
-use crate::segment::{Attributes, Segment, TableRegister, sreg};
+use crate::segment::{Attributes, Segment, TableRegister, View, sreg};
 use crate::softfloat::transcendental::{self, Transcendental};
 use crate::sse::Sse;
 use crate::system_calls::SystemCalls;
@@ -60,6 +61,12 @@ pub mod reg {
     pub const DI: u8 = 7;
     /// No register, which reads as zero: for addresses without base or index.
     pub const NONE: u8 = 16;
+    /// The address of the page of the instruction that is executed, for RIP-relative addresses.
+    pub(crate) const CODE: u8 = 17;
+    /// The size of a page, for RIP-relative addresses.
+    pub(crate) const PAGE: u8 = 18;
+    /// An address that an instruction has computed.
+    pub(crate) const ADDRESS: u8 = 19;
     /// The offset that is added to the number of AX to BX as a byte register to mean AH to BH.
     pub const HIGH_BYTE: u8 = 16;
 }
@@ -119,6 +126,8 @@ bitflags! {
         const OSXMMEXCPT = 1 << 10;
         /// User-mode instruction prevention: SGDT, SIDT, SLDT, SMSW and STR only at privilege 0.
         const UMIP = 1 << 11;
+        /// RDFSBASE, RDGSBASE, WRFSBASE and WRGSBASE exist.
+        const FSGSBASE = 1 << 16;
         /// Supervisor-mode execution prevention.
         const SMEP = 1 << 20;
         /// Supervisor-mode access prevention.
@@ -161,11 +170,14 @@ pub struct Msrs {
     /// IA32_SYSENTER_CS.
     pub sysenter_cs: u32,
     /// IA32_SYSENTER_ESP.
-    pub sysenter_esp: u32,
+    pub sysenter_esp: u64,
     /// IA32_SYSENTER_EIP.
-    pub sysenter_eip: u32,
+    pub sysenter_eip: u64,
     /// IA32_EFER.NXE: page-table entries may forbid the execution of a page.
     pub no_execute: bool,
+    /// The registers of long mode.
+    #[serde(default)]
+    pub long: LongMode,
     /// IA32_PAT.
     pub pat: u64,
     /// IA32_APIC_BASE, which is 0 on models without a local APIC. The machine's local APIC has the same
@@ -185,12 +197,36 @@ pub struct Msrs {
     pub machine_check: MachineCheck,
 }
 
+/// Model-specific registers of processors with long mode (SDM vol. 3, table 2-2 and 6.8.8).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongMode {
+    /// IA32_EFER.LME: enabling paging activates long mode.
+    pub enabled: bool,
+    /// IA32_EFER.SCE: SYSCALL and SYSRET exist.
+    pub system_calls: bool,
+    /// IA32_STAR: the selectors of SYSCALL and SYSRET.
+    pub star: u64,
+    /// IA32_LSTAR: RIP after SYSCALL.
+    pub lstar: u64,
+    /// IA32_CSTAR, which Intel's processors do not use.
+    pub cstar: u64,
+    /// IA32_FMASK: the flags that SYSCALL clears.
+    pub flag_mask: u64,
+    /// IA32_KERNEL_GS_BASE, which SWAPGS exchanges with the base of GS.
+    pub kernel_gs_base: u64,
+}
+
 impl Msrs {
     /// The values after power-on.
     fn at_reset(model: Model) -> Msrs {
         let has_apic = model.features().contains(Features::APIC);
         let apic_base = if has_apic { APIC_BASE_AT_RESET } else { 0 };
         Msrs { pat: PAT_AT_RESET, apic_base, ..Msrs::default() }
+    }
+
+    /// Returns the guest-physical address of the local APIC's registers.
+    pub(crate) fn apic_address(&self) -> u64 {
+        self.apic_base & !0xfff
     }
 
     /// Returns whether IA32_APIC_BASE has the global enable bit.
@@ -210,14 +246,12 @@ struct Answers {
 /// The processor.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    /// The general registers 0 to 15. Number 16 always reads zero ([`reg::NONE`]). There are as many places
-    /// as a byte has values, so that an index that is a byte is never checked.
+    /// The general registers 0 to 15, and behind them the values that addresses need ([`reg`]). There are as
+    /// many places as a byte has values, so that an index that is a byte is never checked.
     gpr: [u64; 256],
-    /// EIP. While an instruction executes, this is the address after the last instruction of its block. For
+    /// RIP. While an instruction executes, this is the address after the last instruction of its block. For
     /// branches and all others that may end a block, that is the next instruction.
     pub ip: u64,
-    /// While an instruction executes: its address minus its offset in the page.
-    pub(crate) code_base: u64,
     /// The status flags.
     pub status: Status,
     /// EFLAGS without the status flags.
@@ -225,6 +259,12 @@ pub struct Cpu {
     segments: [Segment; 8],
     /// Grows when a segment register is loaded.
     segment_loads: u64,
+    /// What accesses need of them.
+    views: [View; 8],
+    /// The bits of a linear address in the running code: 64 in 64-bit mode, and otherwise 32.
+    linear_mask: u64,
+    /// The bits of RSP that are used.
+    stack_mask: u64,
     /// Local descriptor table register.
     pub ldtr: Segment,
     /// Task register.
@@ -260,8 +300,8 @@ pub struct Cpu {
     cpl: u8,
     /// Whether CPL has been 3 since the last [`Cpu::take_users`].
     has_run_users: bool,
-    /// The value of [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat).
-    is_flat: bool,
+    /// The mode in which code is decoded now.
+    code_mode: CodeMode,
     /// The tag of [`Cpu::fetch_key`].
     fetch_tag: u64,
     /// The model that the guest sees.
@@ -357,11 +397,13 @@ impl Cpu {
         let mut cpu = Cpu {
             gpr: [0; 256],
             ip: 0xfff0,
-            code_base: 0,
             status: Status::default(),
             system_flags: Eflags::empty(),
             segments: [data; 8],
             segment_loads: 0,
+            views: [View::of(&data); 8],
+            linear_mask: LINEAR_32_BIT,
+            stack_mask: 0xffff,
             ldtr: Segment::new(0, 0, 0xffff, Attributes(0x82)),
             tr: Segment::new(0, 0, 0xffff, Attributes(0x8b)),
             gdtr: TableRegister { base: 0, limit: 0xffff },
@@ -380,7 +422,7 @@ impl Cpu {
             sse: Sse::default(),
             cpl: 0,
             has_run_users: false,
-            is_flat: false,
+            code_mode: CodeMode { size: CodeSize::Bits16, is_flat: false },
             fetch_tag: 0,
             model,
             guest_tools: GuestTools::default(),
@@ -415,8 +457,8 @@ impl Cpu {
             notes_accesses: false,
             accesses: Vec::new(),
         };
-        cpu.segments[sreg::CS as usize] =
-            Segment::new(0xf000, 0xffff_0000, 0xffff, Attributes(0x93));
+        cpu.gpr[usize::from(reg::PAGE)] = PAGE_SIZE;
+        cpu.set_segment(sreg::CS, Segment::new(0xf000, 0xffff_0000, 0xffff, Attributes(0x93)));
         cpu.set_gpr(reg::DX, u64::from(model.signature()));
         cpu
     }
@@ -580,22 +622,64 @@ impl Cpu {
     pub fn set_segment(&mut self, register: u8, segment: Segment) {
         self.segments[usize::from(register & 7)] = segment;
         self.segment_loads += 1;
+        self.update_view(register);
         if register == sreg::SS {
             self.update_cpl();
         }
-        let has_no_limits = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {
-            let segment = self.segment(register);
-            segment.base == 0 && segment.reads_freely && segment.writes_freely
-        });
-        self.is_flat = has_no_limits && self.segment(sreg::SS).attributes.big();
-        self.update_fetch_tag();
+        self.update_code_mode();
+    }
+
+    /// What an access through segment register `register` needs of it.
+    #[inline(always)]
+    pub(crate) fn view(&self, register: u8) -> &View {
+        &self.views[usize::from(register & 7)]
+    }
+
+    /// Returns the linear address of `offset` in the segment of `view`.
+    #[inline(always)]
+    pub(crate) fn linear(&self, view: &View, offset: u64) -> u64 {
+        view.base.wrapping_add(offset) & self.linear_mask
+    }
+
+    /// Returns the linear address `distance` bytes after `linear` in the running code's address space.
+    #[inline(always)]
+    pub(crate) fn linear_after(&self, linear: u64, distance: u64) -> u64 {
+        linear.wrapping_add(distance) & self.linear_mask
+    }
+
+    /// Returns the linear address of CS:RIP.
+    #[inline(always)]
+    pub fn linear_ip(&self) -> u64 {
+        self.linear(self.view(sreg::CS), self.ip)
+    }
+
+    /// While an instruction executes: its address minus its offset in the page.
+    #[inline(always)]
+    pub(crate) fn code_base(&self) -> u64 {
+        self.gpr(reg::CODE)
+    }
+
+    /// Sets [`Cpu::code_base`].
+    #[inline(always)]
+    pub(crate) fn set_code_base(&mut self, base: u64) {
+        self.set_gpr(reg::CODE, base);
+    }
+
+    /// Returns RIP `bytes` after `start`. In 16-bit code it does not wrap at 64 KiB: sequential code runs
+    /// into the limit of CS.
+    #[inline(always)]
+    pub(crate) fn next_ip(&self, start: u64, bytes: u64) -> u64 {
+        start.wrapping_add(bytes) & self.linear_mask
     }
 
     /// Returns the address in CS of the instruction `op`, which is being executed.
     pub(crate) fn instruction_address(&self, op: &Op) -> u64 {
-        self.code_base.wrapping_add(u64::from(op.offset)) & 0xffff_ffff
+        self.next_ip(self.code_base(), op.offset.into())
     }
 }
+
+/// The bits of a linear address outside 64-bit mode.
+const LINEAR_32_BIT: u64 = 0xffff_ffff;
 
 /// The global enable bit of IA32_APIC_BASE.
 const APIC_GLOBAL_ENABLE: u64 = 1 << 11;
@@ -616,7 +700,7 @@ fn part<W: Word>(number: u8) -> (usize, u32) {
     }
 }
 
-/// Returns the width of an access of size `W`.
+/// Returns the width of an access of size `W` to a device. Quadwords are accessed in two parts.
 pub(crate) const fn width_of<W: Word>() -> Width {
     match W::BITS {
         8 => Width::Byte,

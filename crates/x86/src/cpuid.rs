@@ -17,7 +17,8 @@ use thiserror::Error;
 bitflags! {
     /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of leaf
     /// 80000001h in bits 95 to 64, and of leaf 7 the lower 24 bits of EBX in bits 119 to 96 and the lower 8
-    /// bits of ECX in bits 127 to 120.
+    /// bits of ECX in bits 127 to 120. LAHF and SAHF in 64-bit mode, bit 0 of ECX of leaf 80000001h, have bit
+    /// 64, which is reserved in EDX.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u128 {
         /// x87 FPU.
@@ -72,10 +73,22 @@ bitflags! {
         const SSE4_1 = 1 << (32 + 19);
         /// SSE4.2.
         const SSE4_2 = 1 << (32 + 20);
+        /// CMPXCHG16B.
+        const CX16 = 1 << (32 + 13);
         /// POPCNT.
         const POPCNT = 1 << (32 + 23);
+        /// LAHF and SAHF in 64-bit mode.
+        const LAHF = 1 << 64;
+        /// SYSCALL and SYSRET, which on Intel's processors exist in 64-bit mode only.
+        const SYSCALL = 1 << (64 + 11);
         /// Pages from which no instruction can be fetched.
         const NX = 1 << (64 + 20);
+        /// 1 GiB pages.
+        const PAGE_1_GIB = 1 << (64 + 26);
+        /// Long mode.
+        const LM = 1 << (64 + 29);
+        /// RDFSBASE, RDGSBASE, WRFSBASE and WRGSBASE.
+        const FSGSBASE = 1 << 96;
         /// Supervisor code cannot be fetched from user pages.
         const SMEP = 1 << (96 + 7);
         /// Supervisor code cannot access data in user pages, except while EFLAGS.AC is set; CLAC and STAC.
@@ -119,7 +132,16 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::RDTSCP)
     .union(Features::SMEP)
     .union(Features::SMAP)
-    .union(Features::UMIP);
+    .union(Features::UMIP)
+    .union(LONG_MODE);
+
+/// The features of processors with long mode.
+const LONG_MODE: Features = Features::CX16
+    .union(Features::LAHF)
+    .union(Features::SYSCALL)
+    .union(Features::PAGE_1_GIB)
+    .union(Features::LM)
+    .union(Features::FSGSBASE);
 
 /// A processor model. Later models are greater.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,9 +154,11 @@ pub enum Model {
     Pentium3,
     /// `pentium4`: a Pentium 4 with SSE3 and execute-disable, in its 32-bit modes.
     Pentium4,
-    /// `max`: everything that is implemented.
+    /// `max`: everything that is implemented, without long mode.
     #[default]
     Max,
+    /// `qemu64`: everything that is implemented, with long mode. Only the interpreter executes 64-bit code.
+    Qemu64,
 }
 
 /// CPUID's four registers: EAX, EBX, ECX, EDX.
@@ -142,7 +166,7 @@ pub type Leaf = [u32; 4];
 
 /// The error for a name that no processor model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("give one of 486, pentium, pentium3, pentium4 and max")]
+#[error("give one of 486, pentium, pentium3, pentium4, max and qemu64")]
 pub struct UnknownModel;
 
 impl FromStr for Model {
@@ -168,8 +192,8 @@ pub(crate) const ABOUT_LONG_MODE: RangeInclusive<u32> = EXTENDED..=EXTENDED + 1;
 
 impl Model {
     /// All models, the oldest first.
-    pub const ALL: [Model; 5] =
-        [Model::I486, Model::Pentium, Model::Pentium3, Model::Pentium4, Model::Max];
+    pub const ALL: [Model; 6] =
+        [Model::I486, Model::Pentium, Model::Pentium3, Model::Pentium4, Model::Max, Model::Qemu64];
 
     /// Returns the name by which users choose it.
     pub const fn name(self) -> &'static str {
@@ -179,7 +203,13 @@ impl Model {
             Model::Pentium3 => "pentium3",
             Model::Pentium4 => "pentium4",
             Model::Max => "max",
+            Model::Qemu64 => "qemu64",
         }
+    }
+
+    /// Returns whether it has long mode, and so 64-bit code.
+    pub const fn has_long_mode(self) -> bool {
+        self.features().contains(Features::LM)
     }
 
     /// Returns family, model and stepping as CPUID leaf 1 returns them in EAX, and as EDX holds them after
@@ -192,7 +222,7 @@ impl Model {
             Model::Pentium => 0x0000_0543,
             Model::Pentium3 => 0x0000_0686,
             Model::Pentium4 => 0x0000_0f41,
-            Model::Max => 0x0001_06a5,
+            Model::Max | Model::Qemu64 => 0x0001_06a5,
         }
     }
 
@@ -238,13 +268,17 @@ impl Model {
                 .union(Features::SSE2)
                 .union(Features::SSE3)
                 .union(Features::NX),
-            Model::Max => Features::all(),
+            Model::Max => Features::all().difference(LONG_MODE),
+            Model::Qemu64 => Features::all(),
         }
     }
 
     /// Bits of a physical address (SDM vol. 3, 5.1.4).
     pub const fn physical_address_bits(self) -> u32 {
         let features = self.features();
+        if self.has_long_mode() {
+            return 40;
+        }
         if features.contains(Features::PAE) || features.contains(Features::PSE36) { 36 } else { 32 }
     }
 
@@ -253,7 +287,7 @@ impl Model {
     /// CPUID leaf that it lacks.
     pub(crate) const fn performance_counters(self) -> u32 {
         match self {
-            Model::I486 | Model::Max => 0,
+            Model::I486 | Model::Max | Model::Qemu64 => 0,
             Model::Pentium | Model::Pentium3 => 2,
             Model::Pentium4 => 18,
         }
@@ -262,7 +296,7 @@ impl Model {
     /// Returns whether opcode 0F 0D, by which other processors prefetch data, is a NOP, as on all of Intel's
     /// processors since those with 64-bit extensions. On earlier ones it was undefined.
     pub(crate) const fn ignores_prefetches(self) -> bool {
-        matches!(self, Model::Pentium4 | Model::Max)
+        matches!(self, Model::Pentium4 | Model::Max | Model::Qemu64)
     }
 
     /// Returns the last basic leaf of CPUID.
@@ -270,20 +304,20 @@ impl Model {
         match self {
             Model::I486 | Model::Pentium => 1,
             Model::Pentium3 | Model::Pentium4 => 2,
-            Model::Max => 7,
+            Model::Max | Model::Qemu64 => 7,
         }
     }
 
     /// Returns whether IA32_ARCH_CAPABILITIES exists, which lists flaws that the processor does not have.
     pub(crate) const fn tells_of_flaws(self) -> bool {
-        matches!(self, Model::Max)
+        matches!(self, Model::Max | Model::Qemu64)
     }
 
     /// Returns the last extended leaf of CPUID, or None on processors without such leaves.
     const fn last_extended_leaf(self) -> Option<u32> {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => None,
-            Model::Pentium4 | Model::Max => Some(EXTENDED + 8),
+            Model::Pentium4 | Model::Max | Model::Qemu64 => Some(EXTENDED + 8),
         }
     }
 
@@ -292,7 +326,7 @@ impl Model {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => "",
             Model::Pentium4 => "Intel(R) Pentium(R) 4 CPU",
-            Model::Max => "ring3 virtual CPU",
+            Model::Max | Model::Qemu64 => "ring3 virtual CPU",
         }
     }
 
@@ -313,7 +347,7 @@ impl Model {
     /// Returns whether the result of CPUID for `leaf` depends on ECX. Such a leaf has one sub-leaf, and all
     /// others are zeros.
     pub fn has_sub_leaf(self, leaf: u32) -> bool {
-        leaf == 7 && self == Model::Max
+        leaf == 7 && self.last_leaf() == 7
     }
 
     fn basic_leaf(self, leaf: u32, has_apic: bool) -> Leaf {
@@ -350,7 +384,10 @@ impl Model {
     fn extended_leaf(self, leaf: u32, last: u32) -> Leaf {
         match leaf - EXTENDED {
             0 => [last, 0, 0, 0],
-            1 => [0, 0, 0, word(self.features(), 64)],
+            1 => {
+                let edx = word(self.features(), 64);
+                [0, 0, edx & 1, edx & !1]
+            }
             part @ 2..=4 => {
                 // 48 bytes, 16 in each of the three leaves.
                 let mut text = [0; 48];
@@ -364,7 +401,10 @@ impl Model {
             // The second-level cache of leaf 2: lines of 64 bytes, 8 ways, 2 MiB.
             6 => [0, 0, 0x0800_6040, 0],
             // Number of bits of physical and of linear addresses.
-            8 => [32 << 8 | self.physical_address_bits(), 0, 0, 0],
+            8 => {
+                let linear_address_bits = if self.has_long_mode() { 48 } else { 32 };
+                [linear_address_bits << 8 | self.physical_address_bits(), 0, 0, 0]
+            }
             _ => [0; 4],
         }
     }
@@ -402,6 +442,10 @@ impl Model {
             CpuidFeature::POPCNT => Features::POPCNT,
             CpuidFeature::RDTSCP => Features::RDTSCP,
             CpuidFeature::SMAP => Features::SMAP,
+            CpuidFeature::X64 => Features::LM,
+            CpuidFeature::CMPXCHG16B => Features::CX16,
+            CpuidFeature::FSGSBASE => Features::FSGSBASE,
+            CpuidFeature::SYSCALL => Features::SYSCALL,
             _ => return false,
         };
         self.features().contains(flag)
@@ -464,7 +508,8 @@ mod tests {
         assert!(!Model::I486.has(CpuidFeature::CMOV));
         assert!(!Model::I486.has(CpuidFeature::TSC));
         assert!(!Model::Pentium.has(CpuidFeature::MULTIBYTENOP));
-        assert_eq!(Model::Max.features(), IMPLEMENTED);
+        assert_eq!(Model::Max.features(), IMPLEMENTED.difference(LONG_MODE));
+        assert_eq!(Model::Qemu64.features(), IMPLEMENTED);
     }
 
     #[test]

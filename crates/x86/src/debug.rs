@@ -9,7 +9,6 @@ use crate::cpu::{Attention, Cpu, Cr4};
 use crate::exception::{Fault, Stopped, vector};
 use crate::flags::Eflags;
 use crate::interrupt::{Event, Source};
-use crate::segment::sreg;
 
 /// DR6.BD: an access to a debug register while DR7.GD was set.
 const REGISTER_ACCESS: u32 = 1 << 13;
@@ -50,19 +49,23 @@ impl Cpu {
     }
 
     /// Reads debug register `number`, 0 to 7, for MOV. Raises #DB if DR7.GD is set.
-    pub(crate) fn read_debug_register(&mut self, number: u8) -> Result<u32, Stopped> {
+    pub(crate) fn read_debug_register(&mut self, number: u8) -> Result<u64, Stopped> {
         let register = self.debug_register(number)?;
-        Ok(self.dr[register] as u32)
+        Ok(self.dr[register])
     }
 
-    /// Writes debug register `number`, 0 to 7, for MOV.
-    pub(crate) fn write_debug_register(&mut self, number: u8, value: u32) -> Result<(), Stopped> {
+    /// Writes debug register `number`, 0 to 7, for MOV. Raises #GP(0) for a bit in the upper half of DR6 or
+    /// DR7 (SDM vol. 3, 19.2.6).
+    pub(crate) fn write_debug_register(&mut self, number: u8, value: u64) -> Result<(), Stopped> {
         let register = self.debug_register(number)?;
-        self.dr[register] = u64::from(match register {
-            6 => value & DR6_BITS | DR6_ONES,
-            7 => value & DR7_BITS | DR7_ONES,
+        if register >= 6 && value >> 32 != 0 {
+            return Err(self.general_protection(0));
+        }
+        self.dr[register] = match register {
+            6 => u64::from(value as u32 & DR6_BITS | DR6_ONES),
+            7 => u64::from(value as u32 & DR7_BITS | DR7_ONES),
             _ => value,
-        });
+        };
         if register != 6 {
             self.breakpoints_changed();
         }
@@ -110,7 +113,7 @@ impl Cpu {
             let kind = control >> (16 + 4 * number) & 3;
             let length = LENGTHS[(control >> (18 + 4 * number) & 3) as usize];
             let start = self.dr[number] & !(length - 1);
-            let covers = start < address + size && address < start + length;
+            let covers = start.wrapping_sub(address) < size || address.wrapping_sub(start) < length;
             if enabled && kinds >> kind & 1 != 0 && covers {
                 hits |= 1 << number;
             }
@@ -120,8 +123,7 @@ impl Cpu {
 
     /// Returns the breakpoints on the instruction at CS:EIP.
     pub(crate) fn instruction_breakpoints(&self) -> u32 {
-        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
-        self.breakpoints(kind::EXECUTE, linear, 1)
+        self.breakpoints(kind::EXECUTE, self.linear_ip(), 1)
     }
 
     /// Returns whether the guest has a breakpoint on data in the page of `linear`, or the debugger a watchpoint.

@@ -15,7 +15,6 @@ use crate::cpu::{Attention, Cpu, reg};
 use crate::decode::Op;
 use crate::exception::{Stop, Stopped};
 use crate::interrupt::{Event, Source};
-use crate::segment::sreg;
 use ring3_core::memory::Memory;
 
 /// The accesses for which a watchpoint waits.
@@ -191,7 +190,7 @@ impl Cpu {
     }
 
     fn linear_of_next(&self) -> u32 {
-        self.segment(sreg::CS).base.wrapping_add(self.ip) as u32
+        self.linear_ip() as u32
     }
 
     /// Returns why the guest was stopped for the debugger, once.

@@ -8,6 +8,7 @@ use iced_x86::{
     Code, CpuidFeature, Decoder, DecoderOptions, Instruction, Mnemonic, OpCodeOperandKind, OpKind,
     Register,
 };
+use ring3_core::memory::PAGE_SIZE;
 use tracing::warn;
 
 use crate::cpu::reg;
@@ -23,10 +24,12 @@ pub struct Op {
     /// The handler.
     pub exec: Exec,
     /// The immediate operand, sign-extended to 32 bits; for branches the distance from the next
-    /// instruction; for direct far transfers the offset.
+    /// instruction; for direct far transfers the offset; for MOV from and to an absolute 64-bit address its
+    /// upper half.
     pub imm: u32,
-    /// The displacement of the memory operand; for direct far transfers the
-    /// selector, for ENTER the nesting level; for near branches see [`Op::link`].
+    /// The displacement of the memory operand, sign-extended to 32 bits, as it is to 64 bits with 64-bit
+    /// addresses; for direct far transfers the selector, for ENTER the nesting level, for MOV of a 64-bit
+    /// immediate operand its upper half; for near branches see [`Op::link`].
     pub disp: u32,
     /// The number of its form in the instruction table.
     pub form: FormId,
@@ -52,27 +55,51 @@ pub struct Op {
     pub length: u8,
     /// The repeat prefix of a string instruction.
     pub repeat: Repeat,
-    /// 0 with 32-bit addresses, 16 with 16-bit ones.
+    /// The number of bits that an effective address lacks of 64.
     address_shift: u8,
 }
 
 impl Op {
     /// Returns the mask of an effective address, and of the index and count registers of string instructions.
     #[inline(always)]
-    pub fn address_mask(&self) -> u32 {
-        u32::MAX >> (self.address_shift & SHIFT_16_BIT)
-    }
-
-    /// Returns the same instruction with a memory operand `bytes` further on.
-    #[must_use]
-    pub fn displaced(&self, bytes: u32) -> Op {
-        Op { disp: self.disp.wrapping_add(bytes), ..*self }
+    pub fn address_mask(&self) -> u64 {
+        u64::MAX >> (self.address_shift & 63)
     }
 
     /// Returns the same instruction at another offset in its page.
     #[must_use]
     pub fn at_offset(&self, offset: u16) -> Op {
-        Op { offset, ..*self }
+        let mut op = Op { offset, ..*self };
+        if op.base == reg::CODE {
+            let distance = i64::from(offset) - i64::from(self.offset);
+            op.set_distance_in_code(self.distance_in_code() + distance);
+        }
+        op
+    }
+
+    /// Returns the same instruction with a memory operand whose address is in `base`.
+    #[must_use]
+    pub(crate) fn with_base_alone(&self, base: u8) -> Op {
+        Op { base, index: reg::NONE, disp: 0, ..*self }
+    }
+
+    /// Returns the distance of a RIP-relative operand from the beginning of the instruction's page.
+    fn distance_in_code(&self) -> i64 {
+        let pages = if self.index == reg::PAGE { CODE_PAGES } else { 0 };
+        i64::from(self.disp as i32) + pages
+    }
+
+    /// Makes the operand RIP-relative. A distance may be a little more than the displacement can hold, to
+    /// which it adds the instruction's offset and length; then the index has the rest.
+    fn set_distance_in_code(&mut self, distance: i64) {
+        self.base = reg::CODE;
+        (self.index, self.scale) = (reg::NONE, 0);
+        let mut displacement = distance;
+        if i32::try_from(distance).is_err() {
+            (self.index, self.scale) = (reg::PAGE, CODE_PAGES_SCALE);
+            displacement -= CODE_PAGES;
+        }
+        self.disp = displacement as u32;
     }
 
     /// For a near branch or the end of a block, returns the distance in the decoded code to the instruction
@@ -120,8 +147,14 @@ impl Op {
     /// displacement, provided that DS, ES and SS are flat.
     pub fn is_flat(&self) -> bool {
         self.index == reg::NONE
-            && self.address_shift == 0
+            && self.address_shift == SHIFT_32_BIT
             && matches!(self.segment, sreg::DS | sreg::ES | sreg::SS)
+    }
+
+    /// Returns whether the memory operand of an instruction in 64-bit code has a 64-bit address in a segment
+    /// without a base, so that its effective address is the linear one.
+    pub fn is_long(&self) -> bool {
+        self.address_shift == SHIFT_64_BIT && !matches!(self.segment, sreg::FS | sreg::GS)
     }
 
     /// Returns whether no instruction of the same block comes after it.
@@ -165,31 +198,60 @@ pub enum Repeat {
     WhileNotEqual,
 }
 
+/// The kinds of code (SDM vol. 3, 3.4.5, D/B and L).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeSize {
+    /// The default size of operands and addresses is 16 bits.
+    Bits16,
+    /// The default size of operands and addresses is 32 bits.
+    Bits32,
+    /// 64-bit mode: the default size of operands is 32 bits, that of addresses and of the stack 64 bits.
+    Bits64,
+}
+
+impl CodeSize {
+    /// Returns the kind of code outside 64-bit mode, by CS.D.
+    pub const fn of(is_32_bit: bool) -> CodeSize {
+        if is_32_bit { CodeSize::Bits32 } else { CodeSize::Bits16 }
+    }
+
+    /// Returns the number of bits of an address by default.
+    pub const fn bits(self) -> u32 {
+        match self {
+            CodeSize::Bits16 => 16,
+            CodeSize::Bits32 => 32,
+            CodeSize::Bits64 => 64,
+        }
+    }
+}
+
 /// The state on which decoded instructions depend besides their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeMode {
-    /// CS.D: the default size of operands and addresses is 32 bits.
-    pub is_32_bit: bool,
+    /// The kind of code.
+    pub size: CodeSize,
     /// Whether DS, ES and SS begin at 0, have no limit and are readable and writable, and the stack pointer
-    /// is ESP.
+    /// is ESP. This is so in 64-bit mode, where it is RSP.
     pub is_flat: bool,
 }
 
 impl CodeMode {
+    /// 64-bit mode.
+    pub const LONG: CodeMode = CodeMode { size: CodeSize::Bits64, is_flat: true };
+
     /// Number of modes.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 6;
 
     /// Returns a number for each mode, from 0.
     #[inline(always)]
     pub fn index(self) -> usize {
-        usize::from(self.is_32_bit) | usize::from(self.is_flat) << 1
+        usize::from(self.is_flat) | (self.size as usize) << 1
     }
 }
 
-/// Makes a decoder of the instructions in `bytes`, the first of which is at `ip` in CS, for engines that do
-/// not execute [`Op`]s.
-pub fn decoder(bytes: &[u8], is_32_bit: bool, ip: u32) -> Decoder<'_> {
-    Decoder::with_ip(if is_32_bit { 32 } else { 16 }, bytes, ip.into(), OPTIONS)
+/// Makes a decoder of the instructions in `bytes`, the first of which is at `ip` in CS.
+pub fn decoder(bytes: &[u8], size: CodeSize, ip: u64) -> Decoder<'_> {
+    Decoder::with_ip(size.bits(), bytes, ip, OPTIONS)
 }
 
 /// Returns whether processors of model `model` have `instruction`, and it is implemented here.
@@ -225,6 +287,7 @@ fn is_hint(code: Code) -> bool {
             | C::Endbr32
             | C::Endbr64
             | C::Rdsspd_r32
+            | C::Rdsspq_r64
             | C::Prefetchit0_m8
             | C::Prefetchit1_m8
     )
@@ -245,6 +308,7 @@ fn is_prefetch(code: Code) -> bool {
         code,
         C::Reservednop_rm16_r16_0F0D
             | C::Reservednop_rm32_r32_0F0D
+            | C::Reservednop_rm64_r64_0F0D
             | C::Prefetch_m8
             | C::Prefetchw_m8
             | C::Prefetchwt1_m8
@@ -272,15 +336,78 @@ pub fn has_16_bit_addresses(instruction: &Instruction) -> bool {
     })
 }
 
+/// Returns the segment register of a memory operand. In 64-bit mode the prefixes for ES, CS, SS and DS are
+/// ignored (SDM vol. 1, 3.4.2.1).
+fn segment(instruction: &Instruction, mode: CodeMode) -> u8 {
+    match instruction.memory_segment() {
+        segment @ (Register::FS | Register::GS) => register_number(segment),
+        _ if mode.size == CodeSize::Bits64 => match instruction.memory_base().full_register() {
+            Register::RSP | Register::RBP => sreg::SS,
+            _ => sreg::DS,
+        },
+        segment => register_number(segment),
+    }
+}
+
+/// Returns the number of bits that the addresses of `instruction` lack of 64: of its memory operand, or of SI
+/// and DI in a string instruction.
+fn address_shift(instruction: &Instruction) -> u8 {
+    let operands = (0..instruction.op_count()).map(|operand| instruction.op_kind(operand));
+    for kind in operands {
+        match kind {
+            OpKind::Memory => {
+                let registers = [instruction.memory_base(), instruction.memory_index()];
+                let size = match registers.into_iter().find(|register| *register != Register::None)
+                {
+                    Some(Register::RIP) => 8,
+                    Some(Register::EIP) => 4,
+                    Some(register) => register.size(),
+                    None => instruction.memory_displ_size() as usize,
+                };
+                return match size {
+                    2 => SHIFT_16_BIT,
+                    8 => SHIFT_64_BIT,
+                    _ => SHIFT_32_BIT,
+                };
+            }
+            OpKind::MemorySegSI | OpKind::MemorySegDI | OpKind::MemoryESDI => return SHIFT_16_BIT,
+            OpKind::MemorySegRSI | OpKind::MemorySegRDI | OpKind::MemoryESRDI => {
+                return SHIFT_64_BIT;
+            }
+            _ => {}
+        }
+    }
+    SHIFT_32_BIT
+}
+
 /// Decodes the instruction at the start of `bytes`, of which at most 15 are used. Returns None if the
 /// instruction continues beyond them.
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
-    let mut decoder = decoder(bytes, mode.is_32_bit, 0);
+    let mut decoder = decoder(bytes, mode.size, 0);
     let instruction = decoder.decode();
     if goes_on(&decoder, &instruction) && bytes.len() < MAX_LENGTH {
         return None;
     }
+    if instruction.code() == Code::Pause
+        && let Some(exchange) = exchange_with_r8(&bytes[..instruction.len()], mode)
+    {
+        return Some(to_op(&exchange, mode, model));
+    }
     Some(to_op(&instruction, mode, model))
+}
+
+/// Opcode 90h with REX.B is XCHG of the accumulator and R8, also behind the prefix that would make it PAUSE, as
+/// the decoder thinks. Returns this instruction, if `bytes`, which it takes for PAUSE, are it.
+fn exchange_with_r8(bytes: &[u8], mode: CodeMode) -> Option<Instruction> {
+    const REPE: u8 = 0xf3;
+    const DS_PREFIX: u8 = 0x3e;
+    let rex = bytes.iter().nth_back(1)?;
+    if mode.size != CodeSize::Bits64 || rex & 0xf1 != 0x41 {
+        return None;
+    }
+    let without: Vec<u8> =
+        bytes.iter().map(|byte| if *byte == REPE { DS_PREFIX } else { *byte }).collect();
+    Some(decoder(&without, mode.size, 0).decode())
 }
 
 /// Returns whether `instruction`, which `decoder` has just decoded, is incomplete because its bytes end.
@@ -317,7 +444,7 @@ const UNDEFINED: Op = Op {
     segment: NO_SEGMENT,
     length: 1,
     repeat: Repeat::None,
-    address_shift: 0,
+    address_shift: SHIFT_32_BIT,
 };
 
 /// Returns the decoded form of `instruction`, at offset 0 of its page.
@@ -345,9 +472,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
             op.repeat = Repeat::WhileEqual;
         }
     }
-    if has_16_bit_addresses(instruction) {
-        op.address_shift = SHIFT_16_BIT;
-    }
+    op.address_shift = address_shift(instruction);
     let kinds = instruction.op_code();
     let mut immediates = 0;
     for operand in 0..instruction.op_count() {
@@ -358,6 +483,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     OpCodeOperandKind::r8_reg
                     | OpCodeOperandKind::r16_reg
                     | OpCodeOperandKind::r32_reg
+                    | OpCodeOperandKind::r64_reg
                     | OpCodeOperandKind::mm_reg
                     | OpCodeOperandKind::xmm_reg
                     | OpCodeOperandKind::seg_reg
@@ -366,6 +492,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     OpCodeOperandKind::r8_or_mem
                     | OpCodeOperandKind::r16_or_mem
                     | OpCodeOperandKind::r32_or_mem
+                    | OpCodeOperandKind::r64_or_mem
                     | OpCodeOperandKind::mm_or_mem
                     | OpCodeOperandKind::mm_rm
                     | OpCodeOperandKind::xmm_or_mem
@@ -373,8 +500,10 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::r8_opcode
                     | OpCodeOperandKind::r16_opcode
                     | OpCodeOperandKind::r32_opcode
+                    | OpCodeOperandKind::r64_opcode
                     | OpCodeOperandKind::r16_rm
                     | OpCodeOperandKind::r32_rm
+                    | OpCodeOperandKind::r64_rm
                     | OpCodeOperandKind::sti_opcode => op.rm = number,
                     // The handler knows fixed registers.
                     _ => {}
@@ -385,14 +514,30 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                 op.index = optional_register(instruction.memory_index());
                 op.scale = instruction.memory_index_scale().trailing_zeros() as u8;
                 op.disp = instruction.memory_displacement32();
-                op.segment = register_number(instruction.memory_segment());
-                op.exec = if mode.is_flat && op.is_flat() { form.flat } else { form.memory };
+                op.segment = segment(instruction, mode);
+                if instruction.is_ip_rel_memory_operand() {
+                    // This is the distance from the instruction itself, which was decoded at address 0.
+                    op.set_distance_in_code(instruction.memory_displacement64() as i64);
+                }
+                let is_absolute = kinds.op_kind(operand) == OpCodeOperandKind::mem_offs;
+                if is_absolute {
+                    op.imm = (instruction.memory_displacement64() >> 32) as u32;
+                }
+                op.exec = match mode.size {
+                    CodeSize::Bits64 if op.is_long() || is_absolute => form.long,
+                    CodeSize::Bits16 | CodeSize::Bits32 if mode.is_flat && op.is_flat() => {
+                        form.flat
+                    }
+                    _ => form.memory,
+                };
             }
             OpKind::MemorySegSI
             | OpKind::MemorySegDI
             | OpKind::MemorySegESI
-            | OpKind::MemorySegEDI => {
-                op.segment = register_number(instruction.memory_segment());
+            | OpKind::MemorySegEDI
+            | OpKind::MemorySegRSI
+            | OpKind::MemorySegRDI => {
+                op.segment = segment(instruction, mode);
             }
             OpKind::NearBranch16 => {
                 let distance = instruction.near_branch16().wrapping_sub(instruction.next_ip16());
@@ -400,6 +545,9 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
             }
             OpKind::NearBranch32 => {
                 op.imm = instruction.near_branch32().wrapping_sub(instruction.next_ip32());
+            }
+            OpKind::NearBranch64 => {
+                op.imm = instruction.near_branch64().wrapping_sub(instruction.next_ip()) as u32;
             }
             OpKind::FarBranch16 => {
                 op.imm = u32::from(instruction.far_branch16());
@@ -414,7 +562,9 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
             | OpKind::Immediate16
             | OpKind::Immediate32
             | OpKind::Immediate8to16
-            | OpKind::Immediate8to32 => {
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32to64 => {
                 let value = instruction.immediate(operand) as u32;
                 if immediates == 0 {
                     op.imm = value;
@@ -422,6 +572,10 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     op.disp = value;
                 }
                 immediates += 1;
+            }
+            OpKind::Immediate64 => {
+                let value = instruction.immediate64();
+                (op.imm, op.disp) = (value as u32, (value >> 32) as u32);
             }
             _ => {}
         }
@@ -448,6 +602,8 @@ fn register_number(register: Register) -> u8 {
     let number = register.number() as u8;
     match register {
         Register::AH | Register::CH | Register::DH | Register::BH => (number - 4) | reg::HIGH_BYTE,
+        // The decoder numbers SPL, which follows BH, and those behind it from 8 on.
+        _ if register.is_gpr8() && number >= 8 => number - 4,
         _ => number,
     }
 }
@@ -456,8 +612,14 @@ fn optional_register(register: Register) -> u8 {
     if register == Register::None { reg::NONE } else { register_number(register) }
 }
 
-/// The shift that leaves 16 bits of 32.
-const SHIFT_16_BIT: u8 = 16;
+/// The values of [`Op::address_shift`].
+const SHIFT_16_BIT: u8 = 48;
+const SHIFT_32_BIT: u8 = 32;
+const SHIFT_64_BIT: u8 = 0;
+
+/// The part of a distance in the code that is in the index, and the scale of [`reg::PAGE`] that gives it.
+const CODE_PAGES: i64 = 2 * PAGE_SIZE as i64;
+const CODE_PAGES_SCALE: u8 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -477,7 +639,7 @@ mod tests {
     #[test]
     fn offered_forms_that_are_missing_raise_an_exception() {
         let missing = Instruction::with1(Code::Popw_CS, Register::CS).unwrap();
-        let mode = CodeMode { is_32_bit: true, is_flat: true };
+        let mode = CodeMode { size: CodeSize::Bits32, is_flat: true };
         for model in Model::ALL {
             assert!(is_offered(&missing, model) && !exists(&missing, model));
             let ops = [to_op(&missing, mode, model)];

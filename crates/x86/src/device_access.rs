@@ -8,13 +8,14 @@
 use ring3_core::device::Width;
 use ring3_core::memory::{Memory, PAGE_SIZE};
 
-use crate::cpu::{Attention, Cpu, reg};
+use crate::cpu::{Attention, Cpu, reg, width_of};
 use crate::decode::{Op, Repeat};
 use crate::engine::Exit;
 use crate::exception::Stop;
 use crate::flags::Eflags;
 use crate::segment::sreg;
 use crate::table::FormId;
+use crate::word::Word;
 
 /// An instruction that has asked for an access to a device and then only has to complete this work.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +56,7 @@ struct Element {
     is_input: bool,
     segment: u8,
     /// The mask of the bits of SI, DI and CX that are used.
-    address_mask: u32,
+    address_mask: u64,
 }
 
 impl Element {
@@ -102,29 +103,34 @@ impl Cpu {
         self.device_access = Some(DeviceAccess::of(op, width, kind));
     }
 
-    /// Notes that `op`, which loads its register with the value read and zeros above it, has asked for some
-    /// of the value.
-    pub(crate) fn note_load(&mut self, op: &Op, width: Width, register: Width) {
-        // This is the whole value, unless it is spread over two pages.
+    /// Notes that `op`, which loads its register of size `To` with a value of size `W` and zeros above it, has
+    /// asked for some of the value.
+    pub(crate) fn note_load<W: Word, To: Word>(&mut self, op: &Op) {
+        let (width, register) = (width_of::<W>(), width_of::<To>());
+        // This is the whole value, unless it is spread over two pages or is a quadword.
         if matches!(self.stop(), Stop::Restart(Exit::MmioRead { width: asked, .. }) if *asked == width)
+            && W::BITS < 64
         {
             let kind = Kind::Load(op.reg, register);
             self.device_access = Some(DeviceAccess::of(op, width, kind));
         }
     }
 
-    /// Notes that `op`, which only writes to memory, has asked for some of the access.
-    pub(crate) fn note_store(&mut self, op: &Op, width: Width) {
+    /// Notes that `op`, which only writes a value of size `W` to memory, has asked for some of the access.
+    pub(crate) fn note_store<W: Word>(&mut self, op: &Op) {
+        let width = width_of::<W>();
         if matches!(self.stop(), Stop::Restart(Exit::MmioWrite { width: asked, .. }) if *asked == width)
+            && W::BITS < 64
         {
             let kind = Kind::Store;
             self.device_access = Some(DeviceAccess::of(op, width, kind));
         }
     }
 
-    /// Notes that `op`, a STOS, has asked for some of the access of one element.
-    pub(crate) fn note_fill(&mut self, op: &Op, width: Width) {
-        if op.repeat == Repeat::None {
+    /// Notes that `op`, a STOS of elements of size `W`, has asked for some of the access of one element.
+    pub(crate) fn note_fill<W: Word>(&mut self, op: &Op) {
+        let width = width_of::<W>();
+        if op.repeat == Repeat::None || W::BITS == 64 {
             return;
         }
         if let Stop::Restart(Exit::MmioWrite { address, width: asked, .. }) = *self.stop()
@@ -170,7 +176,7 @@ impl Cpu {
             }
             Kind::Out | Kind::Store => true,
             Kind::Fill(element, _) => {
-                let count = self.gpr(reg::CX) & u64::from(element.address_mask);
+                let count = self.gpr(reg::CX) & element.address_mask;
                 if count == 0 {
                     return false;
                 }
@@ -186,7 +192,7 @@ impl Cpu {
         };
         self.count(form, self.is_user());
         if is_over {
-            self.ip = (self.ip + u64::from(length)) & 0xffff_ffff;
+            self.ip = self.next_ip(self.ip, length.into());
             if self.attention.contains(Attention::RESUME) {
                 self.use_resume_flag();
             }
@@ -215,7 +221,7 @@ impl Cpu {
         width: Width,
         value: u32,
     ) -> Option<u64> {
-        let mask = u64::from(element.address_mask);
+        let mask = element.address_mask;
         let count = self.gpr(reg::CX) & mask;
         if count == 0 {
             return None;
@@ -234,7 +240,7 @@ impl Cpu {
 
     /// Changes the registers as `count` iterations do. So many must be left.
     fn step_over(&mut self, element: Element, width: Width, count: u64) {
-        let mask = u64::from(element.address_mask);
+        let mask = element.address_mask;
         let distance = count * u64::from(width.bytes());
         let offset = self.gpr(element.index()) & mask;
         let next = if self.has_flag(Eflags::DF) {
@@ -244,7 +250,8 @@ impl Cpu {
         };
         let left = (self.gpr(reg::CX) & mask) - count;
         for (register, value) in [(element.index(), next), (reg::CX, left)] {
-            self.set_gpr(register, self.gpr(register) & !mask & 0xffff_ffff | value & mask);
+            let kept = if mask == 0xffff { self.gpr(register) & !mask } else { 0 };
+            self.set_gpr(register, kept | value & mask);
         }
     }
 
@@ -256,21 +263,29 @@ impl Cpu {
 
     /// Returns the place of `bytes` bytes from the present element on, 1 to a page, under the same condition.
     fn place_of_bytes(&self, element: Element, bytes: usize) -> Option<usize> {
-        let offset = self.gpr(element.index()) & u64::from(element.address_mask);
-        let segment = self.segment(element.segment);
-        let attributes = segment.attributes;
-        let allows =
-            if element.is_input { attributes.is_writable() } else { attributes.is_readable() };
-        if !allows || !attributes.present() || !segment.contains(offset as u32, bytes as u32) {
+        let offset = self.gpr(element.index()) & element.address_mask;
+        if !self.segment_allows(element, offset, bytes) {
             return None;
         }
-        let linear = segment.base.wrapping_add(offset) & 0xffff_ffff;
+        let linear = self.linear(self.view(element.segment), offset);
         let entry = self.tlb.current(linear);
         if element.is_input {
             entry.for_write(linear, bytes)
         } else {
             entry.for_read(linear, bytes)
         }
+    }
+
+    /// Returns whether the segment of `element` allows the access to `bytes` bytes at `offset`.
+    fn segment_allows(&self, element: Element, offset: u64, bytes: usize) -> bool {
+        if self.is_in_64_bit_mode() {
+            return true;
+        }
+        let segment = self.segment(element.segment);
+        let attributes = segment.attributes;
+        let allows =
+            if element.is_input { attributes.is_writable() } else { attributes.is_readable() };
+        allows && attributes.present() && segment.contains(offset as u32, bytes as u32)
     }
 
     /// Called after [`Cpu::finish_access`], when `instructions` more may be executed. Returns the processor's
@@ -323,15 +338,14 @@ impl Cpu {
         let size = u64::from(width.bytes());
         let next =
             if self.has_flag(Eflags::DF) { address.checked_sub(size)? } else { address + size };
-        let offset = (self.gpr(reg::DI) & u64::from(element.address_mask)) as u32;
-        let segment = self.segment(sreg::ES);
-        let linear = segment.base.wrapping_add(offset.into());
+        let offset = self.gpr(reg::DI) & element.address_mask;
+        let linear = self.linear(self.view(sreg::ES), offset);
         let page = |address: u64| address / PAGE_SIZE;
         // The elements are adjacent in the segment, too.
         let is_beside = page(next) == page(address)
             && page(next + size - 1) == page(address)
             && (linear ^ next) & (PAGE_SIZE - 1) == 0
-            && segment.contains(offset, size as u32);
+            && self.segment_allows(element, offset, size as usize);
         let value = match width {
             Width::Byte => self.get::<u8>(reg::AX).into(),
             Width::Word => self.get::<u16>(reg::AX).into(),
@@ -370,12 +384,13 @@ impl Cpu {
             return 0;
         }
         let size = usize::from(width.bytes());
-        let mask = u64::from(element.address_mask);
+        let mask = element.address_mask;
         let left = (self.gpr(reg::CX) & mask).saturating_sub(1).min(most);
         let Some(place) = self.place_of(element, width) else { return 0 };
         // The rest of the page, and of the offsets within the address size.
         let in_page = PAGE_SIZE - (place as u64 & (PAGE_SIZE - 1));
-        let room = in_page.min(mask - (self.gpr(element.index()) & mask) + 1) as usize / size;
+        let in_segment = (mask - (self.gpr(element.index()) & mask)).saturating_add(1);
+        let room = in_page.min(in_segment) as usize / size;
         let count = usize::try_from(left).map_or(room, |left| left.min(room));
         let bytes = count * size;
         if count == 0 || self.place_of_bytes(element, bytes) != Some(place) {

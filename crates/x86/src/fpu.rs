@@ -55,14 +55,14 @@ mod tag {
 pub struct Pointer {
     /// The selector of the segment.
     pub selector: u16,
-    /// The offset in the segment.
-    pub offset: u32,
+    /// The offset in the segment, of which 32-bit formats store the lower half.
+    pub offset: u64,
 }
 
 impl Pointer {
     /// Returns the linear address in real mode, which is the form stored there.
     fn real_mode_linear(self) -> u32 {
-        (u32::from(self.selector) << 4).wrapping_add(self.offset)
+        (u32::from(self.selector) << 4).wrapping_add(self.offset as u32)
     }
 }
 
@@ -371,6 +371,18 @@ impl Fpu {
         });
     }
 
+    /// Returns the offsets of the last instruction and of its operand.
+    pub(crate) fn offsets(&self) -> (u64, u64) {
+        (self.instruction.offset, self.operand.offset)
+    }
+
+    /// Sets the offsets of the last instruction and of its operand, whose selectors 64-bit formats do not
+    /// store.
+    pub(crate) fn set_offsets(&mut self, instruction: u64, operand: u64) {
+        self.instruction = Pointer { selector: 0, offset: instruction };
+        self.operand = Pointer { selector: 0, offset: operand };
+    }
+
     /// Returns the environment, with pointers in the format of protected mode, or in that of real and
     /// virtual-8086 mode (SDM vol. 1, figures 8-9 to 8-12).
     pub fn environment(&self, protected_mode: bool) -> Environment {
@@ -386,9 +398,9 @@ impl Fpu {
                 control,
                 status,
                 tags,
-                instruction.offset,
+                instruction.offset as u32,
                 code_selector,
-                operand.offset,
+                operand.offset as u32,
                 data_selector,
             ]
         } else {
@@ -409,11 +421,11 @@ impl Fpu {
         self.set_control(self.control);
         self.set_tag_word(tags as u16);
         if protected_mode {
-            self.instruction = Pointer { selector: ip_high as u16, offset: ip };
-            self.operand = Pointer { selector: dp_high as u16, offset: dp };
+            self.instruction = Pointer { selector: ip_high as u16, offset: ip.into() };
+            self.operand = Pointer { selector: dp_high as u16, offset: dp.into() };
             self.opcode = (ip_high >> 16) as u16 & OPCODE_BITS;
         } else {
-            let linear = |low: u32, high: u32| low & 0xffff | (high >> 12) << 16;
+            let linear = |low: u32, high: u32| u64::from(low & 0xffff | (high >> 12) << 16);
             self.instruction = Pointer { selector: 0, offset: linear(ip, ip_high) };
             self.operand = Pointer { selector: 0, offset: linear(dp, dp_high) };
             self.opcode = ip_high as u16 & OPCODE_BITS;

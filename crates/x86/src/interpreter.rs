@@ -258,8 +258,8 @@ impl Interpreter {
         let start = cpu.ip;
         let counted = Counted { form: op.form, is_user: cpu.is_user() };
         self.show_instruction(cpu, op);
-        cpu.ip = next_ip(start, u64::from(op.length));
-        cpu.code_base = start.wrapping_sub(u64::from(op.offset));
+        cpu.ip = cpu.next_ip(start, u64::from(op.length));
+        cpu.set_code_base(start.wrapping_sub(u64::from(op.offset)));
         // The instruction runs alone: no block follows, by number or by link.
         cpu.left = 0;
         let executed = (op.exec)(cpu, memory, op, &[], 0);
@@ -497,8 +497,8 @@ impl Interpreter {
                 self.cache.ops[at].set_link(way, at, first);
             }
             // Links do not check the limit of CS, and blocks that they lead to are not counted.
-            let follows_links = !cpu.counts_forms()
-                && code_base.saturating_add(0xfff) <= u64::from(cpu.segment(sreg::CS).limit);
+            let follows_links =
+                !cpu.counts_forms() && code_base.saturating_add(0xfff) <= cpu.code_limit();
             let budget = cpu.deadline - cpu.instructions;
             let (ops, count, end) = if budget >= u64::from(block_ops) {
                 (&self.cache.ops[..], u64::from(block_ops), block_end)
@@ -508,14 +508,14 @@ impl Interpreter {
             };
             let total = if follows_links { budget.min(CHAIN_LENGTH).max(count) } else { count };
             cpu.guard_code = total > 1;
-            cpu.code_base = code_base;
-            cpu.ip = next_ip(code_base, u64::from(end));
+            cpu.set_code_base(code_base);
+            cpu.ip = cpu.next_ip(code_base, u64::from(end));
             cpu.block = first;
             cpu.left = total - count;
             let op = &ops[first];
             let is_user = cpu.is_user();
             let counted_before = cpu.instructions;
-            let linear = cpu.segment(sreg::CS).base.wrapping_add(start) as u32;
+            let linear = cpu.linear(cpu.view(sreg::CS), start) as u32;
             let result = (op.exec)(cpu, memory, op, ops, first);
             let stopped_at = cpu.stopped_at;
             if let Some(counts) = cpu.histogram_mut() {
@@ -538,7 +538,7 @@ impl Interpreter {
             cpu.instructions += total - cpu.left;
             branch = cpu.unlinked.take().map(|unlinked| Branch {
                 unlinked,
-                code_base: cpu.code_base,
+                code_base: cpu.code_base(),
                 generation: cpu.fetch_generation,
             });
         }
@@ -558,6 +558,10 @@ struct Branch {
 impl Engine for Interpreter {
     fn name(&self) -> &'static str {
         "interpreter"
+    }
+
+    fn has_long_mode(&self) -> bool {
+        true
     }
 
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
@@ -615,11 +619,4 @@ fn begin_again(cpu: &mut Cpu, before: Attention) {
     if before.contains(Attention::RESUME) {
         cpu.set_resume_flag();
     }
-}
-
-/// Returns EIP after `bytes` more bytes. In 16-bit code it does not wrap at 64 KiB: sequential code runs into
-/// the limit of CS.
-#[inline(always)]
-fn next_ip(start: u64, bytes: u64) -> u64 {
-    start.wrapping_add(bytes) & 0xffff_ffff
 }

@@ -144,7 +144,9 @@ impl Cpu {
 
     /// Delivers `event` to its handler. EIP is the value to be pushed.
     pub(crate) fn deliver(&mut self, memory: &mut Memory, event: Event) -> Result<(), Stopped> {
-        if self.cr0.contains(Cr0::PE) {
+        if self.is_in_long_mode() {
+            self.deliver_in_long_mode(memory, event)
+        } else if self.cr0.contains(Cr0::PE) {
             self.deliver_protected(memory, event)
         } else {
             self.deliver_real(memory, event.vector)
@@ -163,7 +165,7 @@ impl Cpu {
         let flags = self.eflags_image();
         let selector = u32::from(self.segment(sreg::CS).selector);
         for value in [flags, selector, self.ip as u32] {
-            stack.push(self, memory, value, false)?;
+            stack.push(self, memory, value.into(), 2)?;
         }
         stack.commit(self);
         self.set_real_code_segment((entry >> 16) as u16);
@@ -184,12 +186,12 @@ impl Cpu {
         }
         let gate = Descriptor(self.read_system(memory, base.wrapping_add(offset))?);
         let attributes = gate.attributes();
-        let (wide, disables) = match attributes.kind() {
+        let (size, disables) = match attributes.kind() {
             _ if attributes.is_code_or_data() => return Err(self.general_protection(gate_code)),
-            system::INTERRUPT_GATE32 => (true, true),
-            system::TRAP_GATE32 | system::TASK_GATE => (true, false),
-            system::INTERRUPT_GATE16 => (false, true),
-            system::TRAP_GATE16 => (false, false),
+            system::INTERRUPT_GATE32 => (4, true),
+            system::TRAP_GATE32 | system::TASK_GATE => (4, false),
+            system::INTERRUPT_GATE16 => (2, true),
+            system::TRAP_GATE16 => (2, false),
             _ => return Err(self.general_protection(gate_code)),
         };
         if event.source == Source::Software && attributes.dpl() < self.cpl() {
@@ -204,21 +206,9 @@ impl Cpu {
 
         let selector = Selector((gate.0 >> 16) as u16);
         let entry_point =
-            if wide { gate.0 & 0xffff | gate.0 >> 32 & 0xffff_0000 } else { gate.0 & 0xffff };
-        if selector.is_null() {
-            return Err(self.general_protection(external));
-        }
-        let code = self.read_descriptor(memory, selector, vector::GP, external)?;
-        let attributes = code.attributes();
+            if size == 4 { gate.0 & 0xffff | gate.0 >> 32 & 0xffff_0000 } else { gate.0 & 0xffff };
+        let (code, new_cpl) = self.handler_code(memory, selector, external)?;
         let selector_code = selector.error_code() | external;
-        if !attributes.is_code() || attributes.dpl() > self.cpl() {
-            return Err(self.general_protection(selector_code));
-        }
-        if !attributes.present() {
-            return Err(self.fault(Fault::with_code(vector::NP, selector_code)));
-        }
-
-        let new_cpl = if attributes.is_conforming() { self.cpl() } else { attributes.dpl() };
         let from_virtual_8086 = self.in_virtual_8086_mode();
         if from_virtual_8086 && new_cpl != 0 {
             return Err(self.general_protection(selector_code));
@@ -231,22 +221,22 @@ impl Cpu {
         if from_virtual_8086 {
             for register in [sreg::GS, sreg::FS, sreg::DS, sreg::ES] {
                 let selector = self.segment(register).selector;
-                stack.push(self, memory, u32::from(selector), wide)?;
+                stack.push(self, memory, selector.into(), size)?;
             }
         }
         if new_cpl < self.cpl() {
             let selector = self.segment(sreg::SS).selector;
-            stack.push(self, memory, u32::from(selector), wide)?;
+            stack.push(self, memory, selector.into(), size)?;
             let pointer: u32 = self.get(crate::cpu::reg::SP);
-            stack.push(self, memory, pointer, wide)?;
+            stack.push(self, memory, pointer.into(), size)?;
         }
         let flags = self.eflags_image();
         let old_selector = u32::from(self.segment(sreg::CS).selector);
         for value in [flags, old_selector, self.ip as u32] {
-            stack.push(self, memory, value, wide)?;
+            stack.push(self, memory, value.into(), size)?;
         }
         if let Some(error_code) = event.error_code {
-            stack.push(self, memory, error_code, wide)?;
+            stack.push(self, memory, error_code.into(), size)?;
         }
         let entry_point_valid = entry_point <= u64::from(code.limit());
         if !entry_point_valid {
@@ -269,6 +259,28 @@ impl Cpu {
         stack.commit(self);
         self.ip = entry_point;
         Ok(())
+    }
+
+    /// Returns the code segment of a handler, and its privilege level.
+    pub(crate) fn handler_code(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+        external: u32,
+    ) -> Result<(Descriptor, u8), Stopped> {
+        if selector.is_null() {
+            return Err(self.general_protection(external));
+        }
+        let code = self.read_descriptor(memory, selector, vector::GP, external)?;
+        let attributes = code.attributes();
+        let selector_code = selector.error_code() | external;
+        if !attributes.is_code() || attributes.dpl() > self.cpl() {
+            return Err(self.general_protection(selector_code));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, selector_code)));
+        }
+        Ok((code, if attributes.is_conforming() { self.cpl() } else { attributes.dpl() }))
     }
 
     /// Returns the stack that the TSS holds for privilege level `cpl`, checked as in SDM vol. 2, INT n,

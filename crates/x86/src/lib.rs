@@ -9,8 +9,9 @@
 //! * Functions that instructions share: [`access`](mod@access) reads and writes memory through segments and
 //!   paging, [`paging`] walks the page tables, [`segment`] loads selectors, [`interrupt`] delivers exceptions
 //!   and interrupts, [`transfer`] does far jumps, calls and returns, `task` switches tasks, `debug` holds the
-//!   breakpoints, `virtual_8086` the virtual interrupts, and `reset` does RESET and INIT; [`mtrr`] and
-//!   [`machine_check`] hold registers that software reads and writes without an effect.
+//!   breakpoints, `virtual_8086` the virtual interrupts, `long_mode` what long mode has of its own, and `reset`
+//!   does RESET and INIT; [`mtrr`] and [`machine_check`] hold registers that software reads and writes without
+//!   an effect.
 //! * Execution: an [`engine::Engine`] runs a [`cpu::Cpu`] until an [`engine::Exit`]. The [`interpreter`] is
 //!   the first engine and the specification of all others. An [`observer`] sees the instructions that it
 //!   executes. [`histogram`] counts them, [`system_calls`] tells of those that call a system, and
@@ -55,6 +56,7 @@ pub mod hot_blocks;
 pub mod interpreter;
 pub mod interrupt;
 mod jumps;
+mod long_mode;
 pub mod machine_check;
 pub mod mtrr;
 pub mod observer;

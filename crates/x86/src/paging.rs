@@ -2,10 +2,11 @@
 
 use ring3_core::memory::{Memory, Target};
 
+use crate::access::is_canonical;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::cpuid::Features;
 use crate::exception::{Fault, Stopped, vector};
-use crate::tlb::{Rights, Space};
+use crate::tlb::{PageSize, Rights, Space};
 
 /// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ mod entry {
     pub(super) const USER: u64 = 1 << 2;
     pub(super) const ACCESSED: u64 = 1 << 5;
     pub(super) const DIRTY: u64 = 1 << 6;
-    /// In a page-directory entry: the entry maps a large page.
+    /// In an entry of a higher level: the entry maps a large page.
     pub(super) const LARGE: u64 = 1 << 7;
     /// In a page-table entry: a bit of the memory type, on models with a page attribute table.
     pub(super) const PAT: u64 = 1 << 7;
@@ -75,8 +76,8 @@ mod code {
 
 /// The mapping of a linear page by the page tables.
 struct Found {
-    /// Address and content of the page-directory entry, unless this is the leaf.
-    directory: Option<(u64, u64)>,
+    /// Addresses and contents of the entries that refer to tables, the highest first.
+    upper: Upper,
     leaf_address: u64,
     leaf: u64,
     /// Guest-physical address of the page, before address line 20 is masked.
@@ -85,6 +86,38 @@ struct Found {
     rights: u64,
     /// Whether any level forbids fetching instructions.
     no_execute: bool,
+    size: PageSize,
+}
+
+/// Addresses and contents of the entries above the one that maps a page.
+#[derive(Clone, Copy, Default)]
+struct Upper {
+    entries: [(u64, u64); 3],
+    count: usize,
+}
+
+impl Upper {
+    /// No entry.
+    const NONE: Upper = Upper { entries: [(0, 0); 3], count: 0 };
+
+    /// A page-directory entry alone.
+    fn directory(address: u64, entry: u64) -> Upper {
+        Upper { entries: [(address, entry), (0, 0), (0, 0)], count: 1 }
+    }
+
+    fn push(&mut self, address: u64, entry: u64) {
+        self.entries[self.count] = (address, entry);
+        self.count += 1;
+    }
+
+    fn entries(&self) -> &[(u64, u64)] {
+        &self.entries[..self.count]
+    }
+
+    /// Returns the content of the last one.
+    fn last(&self) -> Option<u64> {
+        self.entries().last().map(|(_, entry)| *entry)
+    }
 }
 
 /// A linear page in the form that an engine may keep until it is invalidated ([`Cpu::take_invalidations`]).
@@ -142,12 +175,13 @@ struct Mapping {
     dirty: bool,
     global: bool,
     user: bool,
-    large: bool,
+    size: PageSize,
 }
 
 impl Cpu {
     /// Returns the guest-physical address of `linear`, with the checks that `access` needs. It sets accessed
-    /// and dirty bits and fills the TLB. Its exception is #PF, with CR2 set.
+    /// and dirty bits and fills the TLB. Its exception is #PF, with CR2 set, or #GP(0) for an address that is
+    /// not canonical where the instruction has not checked that.
     pub(crate) fn translate(
         &mut self,
         memory: &mut Memory,
@@ -156,6 +190,9 @@ impl Cpu {
         by: By,
     ) -> Result<u64, Stopped> {
         self.page_walks += 1;
+        if !is_canonical(linear) {
+            return Err(self.general_protection(0));
+        }
         let user = by.is_user();
         let mapping = self.mapping(memory, linear, access, by)?;
         // User data while alignment is checked, and data that a breakpoint watches, take the slow path, where
@@ -176,7 +213,7 @@ impl Cpu {
                 fetch: mapping.executable,
                 global: mapping.global,
                 user: mapping.user,
-                large: mapping.large,
+                page: mapping.size,
             };
             self.tlb.fill(Space::of(user), linear, place, rights);
         }
@@ -222,8 +259,8 @@ impl Cpu {
             return None;
         }
         let found = self.find(memory, linear).ok()?;
-        let directory = found.directory.map_or(found.leaf, |(_, directory)| directory);
-        if directory & found.leaf & entry::ACCESSED == 0 {
+        let accessed = found.upper.entries().iter().fold(found.leaf, |all, (_, entry)| all & entry);
+        if accessed & entry::ACCESSED == 0 {
             return None;
         }
         let mapping = self.allowed(&found, access, By::code(user))?;
@@ -232,10 +269,11 @@ impl Cpu {
 
     fn page_mapping(&self, mapping: &Mapping) -> PageMapping {
         let has_pages = self.cr0.contains(Cr0::PG);
-        let size = match (has_pages, mapping.large) {
+        let size = match (has_pages, mapping.size) {
             _ if !self.a20() => 4 << 10,
-            (true, false) => 4 << 10,
-            (true, true) if self.cr4.contains(Cr4::PAE) => 2 << 20,
+            (true, PageSize::Small) => 4 << 10,
+            (true, PageSize::Large) if self.cr4.contains(Cr4::PAE) => 2 << 20,
+            (true, PageSize::Huge) => 1 << 30,
             _ => 4 << 20,
         };
         PageMapping {
@@ -267,7 +305,7 @@ impl Cpu {
             dirty: true,
             global: false,
             user: false,
-            large: false,
+            size: PageSize::Small,
         })
     }
 
@@ -282,8 +320,8 @@ impl Cpu {
 
     fn entries(&self, found: &Found) -> PageEntries {
         let size = if self.cr4.contains(Cr4::PAE) { 8 } else { 4 };
-        match found.directory {
-            Some((_, directory)) => {
+        match found.upper.last() {
+            Some(directory) => {
                 PageEntries { directory, leaf: Some((found.leaf_address, found.leaf, size)) }
             }
             None => PageEntries { directory: found.leaf, leaf: None },
@@ -337,10 +375,10 @@ impl Cpu {
         if access == Access::Write {
             leaf |= entry::DIRTY;
         }
-        if let Some((address, directory)) = found.directory
-            && directory & entry::ACCESSED == 0
-        {
-            note(memory, address, directory | entry::ACCESSED);
+        for (address, upper) in found.upper.entries() {
+            if upper & entry::ACCESSED == 0 {
+                note(memory, *address, upper | entry::ACCESSED);
+            }
         }
         if leaf != found.leaf {
             note(memory, found.leaf_address, leaf);
@@ -428,16 +466,18 @@ impl Cpu {
             dirty: found.leaf & entry::DIRTY != 0,
             global: found.leaf & entry::GLOBAL != 0 && self.cr4.contains(Cr4::PGE),
             user: is_users,
-            large: found.directory.is_none(),
+            size: found.size,
         })
     }
 
     /// Returns the entries that map `linear`, or the error code's bits that say why there are none.
     fn find(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
-        if self.cr4.contains(Cr4::PAE) {
-            self.find_pae(memory, linear)
-        } else {
+        if !self.cr4.contains(Cr4::PAE) {
             self.find_32_bit(memory, linear)
+        } else if self.is_in_long_mode() {
+            self.find_4_level(memory, linear)
+        } else {
+            self.find_pae(memory, linear)
         }
     }
 
@@ -451,12 +491,13 @@ impl Cpu {
             // With PSE-36, bits 20 to 13 are bits 39 to 32 of the address.
             let page = directory & 0xffc0_0000 | (directory & 0x1f_e000) << 19;
             return Ok(Found {
-                directory: None,
+                upper: Upper::NONE,
                 leaf_address: directory_address,
                 leaf: directory,
                 page: page | linear & 0x3f_f000,
                 rights: directory,
                 no_execute: false,
+                size: PageSize::Large,
             });
         }
         check_entry(directory, 0)?;
@@ -466,12 +507,13 @@ impl Cpu {
         // Without CR4.PSE no bit is reserved.
         check_entry(leaf, if has_large_pages { self.unless_pat(entry::PAT) } else { 0 })?;
         Ok(Found {
-            directory: Some((directory_address, directory)),
+            upper: Upper::directory(directory_address, directory),
             leaf_address,
             leaf,
             page: leaf & 0xffff_f000,
             rights: directory & leaf,
             no_execute: false,
+            size: PageSize::Small,
         })
     }
 
@@ -484,12 +526,13 @@ impl Cpu {
         if directory & entry::LARGE != 0 {
             check_entry(directory, reserved | 0x1f_e000 | self.unless_pat(entry::LARGE_PAT))?;
             return Ok(Found {
-                directory: None,
+                upper: Upper::NONE,
                 leaf_address: directory_address,
                 leaf: directory,
                 page: directory & entry::ADDRESS & !0x1f_ffff | linear & 0x1f_f000,
                 rights: directory,
                 no_execute: directory & entry::NO_EXECUTE != 0,
+                size: PageSize::Large,
             });
         }
         check_entry(directory, reserved)?;
@@ -498,13 +541,70 @@ impl Cpu {
         let leaf = read_u64(memory, leaf_address);
         check_entry(leaf, reserved | self.unless_pat(entry::PAT))?;
         Ok(Found {
-            directory: Some((directory_address, directory)),
+            upper: Upper::directory(directory_address, directory),
             leaf_address,
             leaf,
             page: leaf & entry::ADDRESS,
             rights: directory & leaf,
             no_execute: (directory | leaf) & entry::NO_EXECUTE != 0,
+            size: PageSize::Small,
         })
+    }
+
+    /// Walks the tables of 4-level paging, with pages of 4 KiB, 2 MiB and 1 GiB (SDM vol. 3, 5.5).
+    fn find_4_level(&self, memory: &Memory, linear: u64) -> Result<Found, u32> {
+        let reserved = self.reserved_in_long_entry();
+        let mut upper = Upper::default();
+        let mut table = self.cr3 & entry::ADDRESS;
+        let (mut rights, mut forbids) = (u64::MAX, 0);
+        for level in &LEVELS {
+            let index = linear >> level.shift & 0x1ff;
+            let address = (table | index << 3) & self.address_mask;
+            let content = read_u64(memory, address);
+            let is_leaf = match level.size {
+                Some(PageSize::Small) => true,
+                Some(_) => content & entry::LARGE != 0,
+                None => false,
+            };
+            (rights, forbids) = (rights & content, forbids | content);
+            if is_leaf {
+                let offset_bits = (1 << level.shift) - 1;
+                let size = level.size.unwrap_or(PageSize::Small);
+                check_entry(content, reserved | self.reserved_in_long_leaf(size, offset_bits))?;
+                return Ok(Found {
+                    upper,
+                    leaf_address: address,
+                    leaf: content,
+                    page: (content & entry::ADDRESS & !offset_bits)
+                        | (linear & offset_bits & !0xfff),
+                    rights,
+                    no_execute: forbids & entry::NO_EXECUTE != 0,
+                    size,
+                });
+            }
+            let never_leaf = if level.size.is_none() { entry::LARGE } else { 0 };
+            check_entry(content, reserved | never_leaf)?;
+            upper.push(address, content);
+            table = content & entry::ADDRESS;
+        }
+        unreachable!("the last level maps pages")
+    }
+
+    /// Returns the reserved bits in all entries of 4-level paging (SDM vol. 3, tables 5-15 to 5-20). Bits 62
+    /// to 52 are ignored there.
+    fn reserved_in_long_entry(&self) -> u64 {
+        let no_execute = if self.msrs.no_execute { 0 } else { entry::NO_EXECUTE };
+        bits(self.model.physical_address_bits(), 51) | no_execute
+    }
+
+    /// Returns the further reserved bits in the entry of a page of this size, whose offsets have the bits
+    /// `offset_bits`: those of the address below the page, and all of it where no such page is offered.
+    fn reserved_in_long_leaf(&self, size: PageSize, offset_bits: u64) -> u64 {
+        match size {
+            PageSize::Small => 0,
+            PageSize::Huge if !self.model.features().contains(Features::PAGE_1_GIB) => entry::LARGE,
+            PageSize::Large | PageSize::Huge => offset_bits & entry::ADDRESS & !entry::LARGE_PAT,
+        }
     }
 
     /// Returns `bit` if it is reserved because there is no page attribute table, and otherwise 0.
@@ -539,7 +639,7 @@ impl Cpu {
         cr3: u64,
         cr4: Cr4,
     ) -> Result<(), Stopped> {
-        if !cr0.contains(Cr0::PG) || !cr4.contains(Cr4::PAE) {
+        if !cr0.contains(Cr0::PG) || !cr4.contains(Cr4::PAE) || self.msrs.long.enabled {
             return Ok(());
         }
         let table = cr3 & 0xffff_ffe0 & self.address_mask;
@@ -553,9 +653,12 @@ impl Cpu {
         Ok(())
     }
 
-    /// Loads CR3 as MOV to CR3 and a task switch do. The exception is #GP, for a
-    /// page-directory-pointer table with reserved bits.
+    /// Loads CR3 as MOV to CR3 and a task switch do. The exception is #GP, for a page-directory-pointer table
+    /// with reserved bits, and in long mode for an address with more bits than the processor has.
     pub(crate) fn load_cr3(&mut self, memory: &Memory, value: u64) -> Result<(), Stopped> {
+        if value >> self.model.physical_address_bits() != 0 && self.is_in_long_mode() {
+            return Err(self.general_protection(0));
+        }
         self.load_pdptes(memory, self.cr0, value, self.cr4)?;
         self.set_cr3(value);
         Ok(())
@@ -567,6 +670,9 @@ impl Cpu {
         if !self.cr0.contains(Cr0::PG) {
             return Some(linear & self.address_mask);
         }
+        if !is_canonical(linear) {
+            return None;
+        }
         let found = self.find(memory, linear).ok()?;
         Some(found.page & self.address_mask | linear & 0xfff)
     }
@@ -577,6 +683,22 @@ impl Cpu {
         self.fault(Fault::with_code(vector::PF, error_code))
     }
 }
+
+/// A level of 4-level paging.
+struct Level {
+    /// The lowest bit of the linear address that selects an entry.
+    shift: u32,
+    /// The size of the pages that its entries can map.
+    size: Option<PageSize>,
+}
+
+/// The levels from PML4 to page table.
+const LEVELS: [Level; 4] = [
+    Level { shift: 39, size: None },
+    Level { shift: 30, size: Some(PageSize::Huge) },
+    Level { shift: 21, size: Some(PageSize::Large) },
+    Level { shift: 12, size: Some(PageSize::Small) },
+];
 
 /// Fails with the error code's bits if `entry` is not present, or has a bit of `reserved` set.
 fn check_entry(entry: u64, reserved: u64) -> Result<(), u32> {

@@ -50,16 +50,22 @@ impl Cpu {
     }
 
     fn describe(&self, memory: &Memory, text: &mut String) -> fmt::Result {
-        let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
-        for (number, name) in (0..).zip(names) {
-            let end = if number % 4 == 3 { '\n' } else { ' ' };
-            write!(text, "{name} {:08x}{end}", self.gpr(number))?;
-        }
+        let (letter, width) = if self.is_in_long_mode() {
+            self.describe_long_registers(text)?;
+            ('r', 16)
+        } else {
+            let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+            for (number, name) in (0..).zip(names) {
+                let end = if number % 4 == 3 { '\n' } else { ' ' };
+                write!(text, "{name} {:08x}{end}", self.gpr(number))?;
+            }
+            ('e', 8)
+        };
         let flags = self.eflags();
         let halted = if self.halted { " halted" } else { "" };
         writeln!(
             text,
-            "eip {:08x} eflags {:08x} ({}) cpl {}{halted}",
+            "{letter}ip {:0width$x} {letter}flags {:08x} ({}) cpl {}{halted}",
             self.ip,
             flags.bits(),
             flag_names(flags),
@@ -85,6 +91,20 @@ impl Cpu {
         Ok(())
     }
 
+    /// Describes the general registers and IA32_EFER of long mode.
+    fn describe_long_registers(&self, text: &mut String) -> fmt::Result {
+        let names = [
+            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11",
+            "r12", "r13", "r14", "r15",
+        ];
+        for (number, name) in (0..).zip(names) {
+            let end = if number % 4 == 3 { '\n' } else { ' ' };
+            write!(text, "{name} {:016x}{end}", self.gpr(number))?;
+        }
+        let gs = self.msrs.long.kernel_gs_base;
+        writeln!(text, "efer {:04x} kernel gs base {gs:016x}", self.efer())
+    }
+
     /// Describes the instruction at CS:EIP by its bytes and its disassembly.
     fn describe_instruction(&self, memory: &Memory) -> String {
         match self.disassemble(memory, 1).first() {
@@ -101,10 +121,10 @@ impl Cpu {
 
     /// Returns up to `len` bytes from CS:EIP on, as far as they can be read.
     fn probe_code(&self, memory: &Memory, len: usize) -> Vec<u8> {
-        let start = self.segment(sreg::CS).base.wrapping_add(self.ip);
+        let start = self.linear_ip();
         let mut bytes = Vec::new();
         for offset in 0..len {
-            let linear = start.wrapping_add(offset as u64) & 0xffff_ffff;
+            let linear = self.linear_after(start, offset as u64);
             let Some(address) = self.probe(memory, linear) else { break };
             let mut byte = [0];
             memory.read(address, &mut byte);
@@ -115,8 +135,7 @@ impl Cpu {
 
     /// Makes a decoder of `bytes`, which are at CS:EIP.
     fn decoder_at_ip<'a>(&self, bytes: &'a [u8]) -> Decoder<'a> {
-        let bitness = if self.code_is_32_bit() { 32 } else { 16 };
-        Decoder::with_ip(bitness, bytes, self.ip, decode::OPTIONS)
+        decode::decoder(bytes, self.code_mode().size, self.ip)
     }
 
     /// Disassembles up to `count` instructions from CS:EIP on: address, bytes and text of each.

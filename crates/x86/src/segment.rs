@@ -51,6 +51,11 @@ impl Attributes {
         self.0 & 1 << 7 != 0
     }
 
+    /// Returns the L flag of a code segment: in long mode it contains 64-bit code.
+    pub const fn is_64_bit(self) -> bool {
+        self.0 & 1 << 13 != 0
+    }
+
     /// Returns the D/B flag: 32-bit code, or a 32-bit stack.
     pub const fn big(self) -> bool {
         self.0 & 1 << 14 != 0
@@ -222,6 +227,12 @@ impl Segment {
         Segment::new(selector, 0, 0, Attributes(0))
     }
 
+    /// Makes the contents of SS after a null selector was loaded at privilege level `cpl`, as 64-bit code may
+    /// do at levels below 3.
+    pub const fn null_stack(cpl: u8) -> Segment {
+        Segment::new(cpl as u16, 0, 0, Attributes((cpl as u16) << 5))
+    }
+
     /// Makes the contents that real mode (privilege 0) and virtual-8086 mode (privilege 3) load: base 16
     /// times the selector, 64 KiB.
     pub const fn real(selector: u16, dpl: u8) -> Segment {
@@ -251,6 +262,49 @@ impl Segment {
     }
 }
 
+/// What an access through a segment register needs of it, prepared when the register is loaded or the mode
+/// changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    /// The base address that counts.
+    pub(crate) base: u64,
+    /// Whether every offset may be read if the TLB allows it.
+    pub(crate) reads_at_once: bool,
+    /// Whether every offset may be written if the TLB allows it.
+    pub(crate) writes_at_once: bool,
+    /// Whether every offset may be read without further checks before paging.
+    pub(crate) reads_freely: bool,
+    /// Whether every offset may be written without further checks before paging.
+    pub(crate) writes_freely: bool,
+}
+
+impl View {
+    /// Makes the view of `segment` outside 64-bit mode.
+    pub(crate) const fn of(segment: &Segment) -> View {
+        let Segment { base, reads_freely, writes_freely, .. } = *segment;
+        View {
+            base,
+            reads_at_once: reads_freely,
+            writes_at_once: writes_freely,
+            reads_freely,
+            writes_freely,
+        }
+    }
+
+    /// Makes the view of `segment`, in segment register `register`, in 64-bit mode: only FS and GS have a base
+    /// address, and nothing is checked but that linear addresses are canonical (SDM vol. 3, 3.4.4 and 6.3.1).
+    /// The TLB has no entry for one that is not.
+    pub(crate) const fn in_64_bit_mode(register: u8, segment: &Segment) -> View {
+        View {
+            base: if matches!(register, sreg::FS | sreg::GS) { segment.base } else { 0 },
+            reads_at_once: true,
+            writes_at_once: true,
+            reads_freely: false,
+            writes_freely: false,
+        }
+    }
+}
+
 /// GDTR or IDTR.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRegister {
@@ -273,7 +327,27 @@ impl Cpu {
             (self.gdtr.base, u32::from(self.gdtr.limit))
         };
         let offset = u32::from(selector.0 & !7);
-        (offset + 7 <= limit).then(|| base.wrapping_add(u64::from(offset)) & 0xffff_ffff)
+        (offset + 7 <= limit).then(|| self.table_linear(base.wrapping_add(u64::from(offset))))
+    }
+
+    /// Reads the upper eight bytes of the descriptor of a selector, as those of system segments and gates have
+    /// in long mode. Raises #GP with the selector if they are outside the table, or have a type (SDM vol. 3,
+    /// 9.7.3).
+    pub(crate) fn read_upper_half(
+        &mut self,
+        memory: &mut Memory,
+        selector: Selector,
+    ) -> Result<u64, Stopped> {
+        let next = Selector(selector.0.wrapping_add(8));
+        let address = self.descriptor_address(next).filter(|_| next.0 > selector.0);
+        let Some(address) = address else {
+            return Err(self.general_protection(selector.error_code()));
+        };
+        let upper: u64 = self.read_system(memory, address)?;
+        if upper >> 40 & 0x1f != 0 {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        Ok(upper)
     }
 
     /// Reads a selector's descriptor. If it is outside its table, this raises exception `vector` with the
@@ -355,6 +429,7 @@ impl Cpu {
             Some(descriptor) => {
                 Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
             }
+            None if register == sreg::SS => Ok(Segment::null_stack(self.cpl())),
             None => Ok(Segment::null(selector.0)),
         }
     }
@@ -367,12 +442,14 @@ impl Cpu {
         selector: Selector,
     ) -> Result<Option<Descriptor>, Stopped> {
         let is_stack = register == sreg::SS;
+        let cpl = self.cpl();
         if selector.is_null() {
-            return if is_stack { Err(self.general_protection(0)) } else { Ok(None) };
+            let may_be_null =
+                !is_stack || self.is_in_64_bit_mode() && cpl != 3 && selector.rpl() == cpl;
+            return if may_be_null { Ok(None) } else { Err(self.general_protection(0)) };
         }
         let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
         let attributes = descriptor.attributes();
-        let cpl = self.cpl();
         let allowed = if is_stack {
             selector.rpl() == cpl && attributes.is_writable() && attributes.dpl() == cpl
         } else {

@@ -123,7 +123,7 @@ pub(crate) fn linked<'a>(
     let block = ops.get(at)?;
     cpu.left = cpu.left.checked_sub(u64::from(block.block_ops))?;
     cpu.block = at;
-    cpu.ip = cpu.code_base.wrapping_add(u64::from(block.block_end)) & 0xffff_ffff;
+    cpu.ip = cpu.next_ip(cpu.code_base(), u64::from(block.block_end));
     Some((at, block))
 }
 
@@ -135,8 +135,8 @@ fn known<'a>(cpu: &mut Cpu, ops: &'a [Op]) -> Option<(usize, &'a Op)> {
     let block = ops.get(at)?;
     cpu.left = cpu.left.checked_sub(u64::from(block.block_ops))?;
     cpu.block = at;
-    cpu.code_base = cpu.ip.wrapping_sub(u64::from(block.offset));
-    cpu.ip = cpu.code_base.wrapping_add(u64::from(block.block_end)) & 0xffff_ffff;
+    cpu.set_code_base(cpu.ip.wrapping_sub(u64::from(block.offset)));
+    cpu.ip = cpu.next_ip(cpu.code_base(), u64::from(block.block_end));
     Some((at, block))
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn go_or_link(
     way: Way,
 ) -> Result<(), Stopped> {
     let is_far = ops.get(at).is_some_and(|op| op.is_far(way));
-    if !is_far && cpu.ip.wrapping_sub(cpu.code_base) < PAGE_SIZE {
+    if !is_far && cpu.ip.wrapping_sub(cpu.code_base()) < PAGE_SIZE {
         cpu.unlinked = Some(Unlinked { at, way });
         return Ok(());
     }
@@ -258,6 +258,8 @@ pub struct Form {
     pub memory: Exec,
     /// Its handler for an [`Op::is_flat`] operand in memory.
     pub flat: Exec,
+    /// Its handler for an [`Op::is_long`] operand in memory.
+    pub long: Exec,
     /// Its handler when its ModRM operand is a register, or it has none.
     pub register: Exec,
     /// A quicker handler for [`CodeMode::is_flat`](crate::decode::CodeMode::is_flat) code, when no operand is
@@ -379,6 +381,7 @@ impl Rows {
             group: self.group,
             memory,
             flat,
+            long: memory,
             register,
             flat_stack: None,
             ends_block,
@@ -425,6 +428,13 @@ impl Rows {
         }
     }
 
+    /// Sets the handler of `codes`, added before, for an operand in memory with a 64-bit address.
+    pub(crate) fn with_long(&mut self, codes: &[Code], exec: Exec) {
+        for form in self.added(codes) {
+            form.long = exec;
+        }
+    }
+
     /// Sets the number of the condition of the jumps `codes`, added before.
     pub(crate) fn condition(&mut self, codes: &[Code], condition: u8) {
         for form in self.added(codes) {
@@ -455,19 +465,21 @@ impl Rows {
     }
 }
 
-/// Rows for forms of a byte, a word and a doubleword: `handler` is generic in place and word.
+/// Rows for forms of a byte, a word, a doubleword and perhaps a quadword: `handler` is generic in place and
+/// word.
 macro_rules! rm_sizes {
-    ($rows:ident, [$byte:ident $word:ident $dword:ident], $handler:ident $(, $parameter:ty)*) => {
+    ($rows:ident, [$byte:ident $($wide:ident)+], $handler:ident $(, $parameter:ty)*) => {
         $crate::table::rm!($rows, u8, [$byte], $handler $(, $parameter)*);
-        $crate::table::rm_wide!($rows, [$word $dword], $handler $(, $parameter)*);
+        $crate::table::rm_wide!($rows, [$($wide)+], $handler $(, $parameter)*);
     };
 }
 
-/// Rows for forms of a word and a doubleword: `handler` is generic in place and word.
+/// Rows for forms of a word, a doubleword and perhaps a quadword: `handler` is generic in place and word.
 macro_rules! rm_wide {
-    ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:ty)*) => {
+    ($rows:ident, [$word:ident $dword:ident $($qword:ident)?], $handler:ident $(, $parameter:ty)*) => {
         $crate::table::rm!($rows, u16, [$word], $handler $(, $parameter)*);
         $crate::table::rm!($rows, u32, [$dword], $handler $(, $parameter)*);
+        $crate::table::rm_long!($rows, u64, [$($qword)?], $handler $(, $parameter)*);
     };
 }
 
@@ -476,7 +488,7 @@ macro_rules! rm {
     ($rows:ident, $size:ty, [], $handler:ident $(, $parameter:ty)*) => {};
     ($rows:ident, $size:ty, [$code:ident $($rest:ident)*], $handler:ident $(, $parameter:ty)*) => {
         {
-            use $crate::exec::{Flat, Mem, Quick, Reg, Segmented};
+            use $crate::exec::{Flat, Long, Mem, Quick, Reg, Segmented};
             const SLOW: $crate::table::Exec =
                 $crate::table::slow!($handler::<Mem, $size $(, $parameter)*>);
             $rows.add_with_flat(
@@ -485,24 +497,54 @@ macro_rules! rm {
                 $crate::table::quick!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),
                 $crate::table::exec!($handler::<Reg, $size $(, $parameter)*>),
             );
+            $rows.with_long(
+                &[iced_x86::Code::$code],
+                $crate::table::quick!($handler::<Quick<Long>, $size $(, $parameter)*>, SLOW),
+            );
         }
         $crate::table::rm!($rows, $size, [$($rest)*], $handler $(, $parameter)*);
     };
 }
 
-/// Rows for forms of a byte, a word and a doubleword: `handler` is generic in the word.
-macro_rules! sizes {
-    ($rows:ident, [$byte:ident $word:ident $dword:ident], $handler:ident) => {
-        $crate::table::plain!($rows, [$byte], $handler::<u8>);
-        $crate::table::wide!($rows, [$word $dword], $handler);
+/// Rows like those of [`rm!`] for forms that exist only in 64-bit code.
+macro_rules! rm_long {
+    ($rows:ident, $size:ty, [], $handler:ident $(, $parameter:ty)*) => {};
+    ($rows:ident, $size:ty, [$code:ident $($rest:ident)*], $handler:ident $(, $parameter:ty)*) => {
+        {
+            use $crate::exec::{Long, Mem, Quick, Reg, Segmented};
+            const SLOW: $crate::table::Exec =
+                $crate::table::slow!($handler::<Mem, $size $(, $parameter)*>);
+            $rows.add(
+                iced_x86::Code::$code,
+                $crate::table::quick!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
+                $crate::table::exec!($handler::<Reg, $size $(, $parameter)*>),
+            );
+            $rows.with_long(
+                &[iced_x86::Code::$code],
+                $crate::table::quick!($handler::<Quick<Long>, $size $(, $parameter)*>, SLOW),
+            );
+        }
+        $crate::table::rm_long!($rows, $size, [$($rest)*], $handler $(, $parameter)*);
     };
 }
 
-/// Rows for forms of a word and a doubleword: `handler` is generic in the word.
+/// Rows for forms of a byte, a word, a doubleword and perhaps a quadword: `handler` is generic in the word.
+macro_rules! sizes {
+    ($rows:ident, [$byte:ident $($wide:ident)+], $handler:ident) => {
+        $crate::table::plain!($rows, [$byte], $handler::<u8>);
+        $crate::table::wide!($rows, [$($wide)+], $handler);
+    };
+}
+
+/// Rows for forms of a word, a doubleword and perhaps a quadword: `handler` is generic in the word.
 macro_rules! wide {
     ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:tt)*) => {
         $crate::table::plain!($rows, [$word], $handler::<u16 $(, $parameter)*>);
         $crate::table::plain!($rows, [$dword], $handler::<u32 $(, $parameter)*>);
+    };
+    ($rows:ident, [$word:ident $dword:ident $qword:ident], $handler:ident $(, $parameter:tt)*) => {
+        $crate::table::wide!($rows, [$word $dword], $handler $(, $parameter)*);
+        $crate::table::plain!($rows, [$qword], $handler::<u64 $(, $parameter)*>);
     };
 }
 
@@ -529,11 +571,13 @@ macro_rules! branches {
     };
 }
 
-/// Rows for branches with operand size word and doubleword that `handler` executes completely.
+/// Rows for branches with operand size word, doubleword and perhaps quadword that `handler` executes
+/// completely.
 macro_rules! wide_branches {
-    ($rows:ident, [$word:ident $dword:ident], $handler:ident $(, $parameter:tt)*) => {
-        $crate::table::branches!($rows, [$word], $crate::table::last!($handler::<u16 $(, $parameter)*>));
-        $crate::table::branches!($rows, [$dword], $crate::table::last!($handler::<u32 $(, $parameter)*>));
+    ($rows:ident, [$word:ident $dword:ident $($qword:ident)?], $handler:ident) => {
+        $crate::table::branches!($rows, [$word], $crate::table::last!($handler::<u16>));
+        $crate::table::branches!($rows, [$dword], $crate::table::last!($handler::<u32>));
+        $($crate::table::branches!($rows, [$qword], $crate::table::last!($handler::<u64>));)?
     };
 }
 
@@ -545,8 +589,8 @@ macro_rules! ending {
 }
 
 pub(crate) use {
-    branches, ending, exec, last, near, plain, plain_flat_stack, quick, rm, rm_sizes, rm_wide,
-    sizes, slow, wide, wide_branches,
+    branches, ending, exec, last, near, plain, plain_flat_stack, quick, rm, rm_long, rm_sizes,
+    rm_wide, sizes, slow, wide, wide_branches,
 };
 
 #[cfg(test)]

@@ -111,9 +111,9 @@ impl Cpu {
     ) -> Result<(), Stopped> {
         self.switch_through_gate(memory, gate, Cause::Call, external)?;
         if let Some(error_code) = event.error_code {
-            let wide = self.tr.attributes.kind() & KIND_32_BIT != 0;
+            let size = if self.tr.attributes.kind() & KIND_32_BIT != 0 { 4 } else { 2 };
             let mut stack = NewStack::current(self, external);
-            let pushed = stack.push(self, memory, error_code, wide);
+            let pushed = stack.push(self, memory, error_code.into(), size);
             pushed.map_err(|_| self.fault_in_new_task())?;
             stack.commit(self);
         }
@@ -242,7 +242,8 @@ impl Cpu {
     }
 
     fn check_system_writable(&mut self, memory: &mut Memory, linear: u64) -> Result<(), Stopped> {
-        self.translate(memory, linear & 0xffff_ffff, Access::Write, By::Processor).map(|_| ())
+        let linear = self.table_linear(linear);
+        self.translate(memory, linear, Access::Write, By::Processor).map(|_| ())
     }
 
     /// Saves the running task in its TSS: general registers, selectors, EFLAGS and EIP.

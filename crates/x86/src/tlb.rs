@@ -114,8 +114,10 @@ impl Space {
     }
 }
 
-/// log2 of the size of a large page: 4 MiB.
+/// log2 of the size of a large page: 4 MiB. One of 2 MiB counts as half of such a page.
 const LARGE_SHIFT: u32 = 22;
+/// log2 of the size of a huge page: 1 GiB.
+const HUGE_SHIFT: u32 = 30;
 
 /// The buffer.
 #[derive(Debug, Clone)]
@@ -126,9 +128,13 @@ pub struct Tlb {
     other: Entries,
     /// The space of `current`.
     space: Space,
-    /// A bit for every 4 MiB of the linear addresses in which a large page may have entries: one for each 4
-    /// KiB of it that were accessed.
+    /// A bit for every 4 MiB of the linear addresses, by its number modulo 1024, in which a large page may have
+    /// entries: one for each 4 KiB of it that were accessed.
     large: [u64; 16],
+    /// Whether different addresses may have the same bit of `large`, since there are some beyond 4 GiB.
+    shares_bits: bool,
+    /// Whether a huge page may have entries.
+    has_huge: bool,
 }
 
 impl Default for Tlb {
@@ -138,6 +144,8 @@ impl Default for Tlb {
             other: Entries::default(),
             space: Space::of(false),
             large: [0; 16],
+            shares_bits: false,
+            has_huge: false,
         }
     }
 }
@@ -176,9 +184,14 @@ impl Tlb {
     /// first one of a page.
     pub fn fill(&mut self, space: Space, linear: u64, place: usize, rights: Rights) {
         self.entries(space).set(index(linear), Entry::new(linear, place, rights), rights);
-        if rights.large {
-            let (word, bit) = large_page(linear);
-            self.large[word] |= bit;
+        match rights.page {
+            PageSize::Small => {}
+            PageSize::Large => {
+                let (word, bit) = large_page(linear);
+                self.large[word] |= bit;
+                self.shares_bits |= linear >> 32 != 0;
+            }
+            PageSize::Huge => self.has_huge = true,
         }
     }
 
@@ -200,6 +213,7 @@ impl Tlb {
         self.current.flush();
         self.other.flush();
         self.large = [0; 16];
+        (self.shares_bits, self.has_huge) = (false, false);
     }
 
     /// Drops all entries of one privilege.
@@ -217,18 +231,29 @@ impl Tlb {
     /// whether it may have been one.
     pub fn flush_page(&mut self, linear: u64) -> bool {
         let (word, bit) = large_page(linear);
+        if self.has_huge {
+            self.flush_around(linear, HUGE_SHIFT);
+            return true;
+        }
         if self.large[word] & bit == 0 {
             self.current.pages[index(linear)] = EMPTY;
             self.other.pages[index(linear)] = EMPTY;
             return false;
         }
-        self.large[word] &= !bit;
+        if !self.shares_bits {
+            self.large[word] &= !bit;
+        }
+        self.flush_around(linear, LARGE_SHIFT);
+        true
+    }
+
+    /// Drops all entries with the same address as `linear` from bit `shift` on.
+    fn flush_around(&mut self, linear: u64, shift: u32) {
         self.change_used(|entry| {
-            if entry.is_in_large_page(linear) {
+            if entry.is_around(linear, shift) {
                 *entry = EMPTY;
             }
         });
-        true
     }
 
     /// Sends all writes to the page at `place` through the slow path.
@@ -279,9 +304,9 @@ impl Entry {
         }
     }
 
-    /// Returns whether it holds a page in the same 4 MiB as `linear`.
-    fn is_in_large_page(&self, linear: u64) -> bool {
-        let in_it = |page: u64| page != NO_PAGE && page >> LARGE_SHIFT == linear >> LARGE_SHIFT;
+    /// Returns whether it holds a page whose address is the same as `linear` from bit `shift` on.
+    fn is_around(&self, linear: u64, shift: u32) -> bool {
+        let in_it = |page: u64| page != NO_PAGE && page >> shift == linear >> shift;
         in_it(self.read) || in_it(self.write) || in_it(self.fetch)
     }
 
@@ -319,7 +344,7 @@ impl Entry {
 /// from the page in the entry of `linear`.
 #[inline(always)]
 fn last_page(linear: u64, size: usize) -> u64 {
-    (linear + (size as u64 - 1)) & PAGE_MASK
+    linear.wrapping_add(size as u64 - 1) & PAGE_MASK
 }
 
 /// The accesses that an entry allows without further checks.
@@ -335,6 +360,17 @@ pub struct Rights {
     pub global: bool,
     /// Whether the user may access the page.
     pub user: bool,
-    /// Whether the page is part of a 4 MiB page.
-    pub large: bool,
+    /// The size of the page to which it belongs.
+    pub page: PageSize,
+}
+
+/// The sizes of pages (SDM vol. 3, table 5-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageSize {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB or 4 MiB.
+    Large,
+    /// 1 GiB.
+    Huge,
 }

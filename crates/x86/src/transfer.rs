@@ -2,7 +2,7 @@
 
 use ring3_core::memory::Memory;
 
-use crate::access::NewStack;
+use crate::access::{NewStack, is_canonical};
 use crate::cpu::{Cpu, reg};
 use crate::exception::{Fault, Stopped, vector};
 use crate::flags::Eflags;
@@ -28,34 +28,41 @@ enum Target {
     Task,
 }
 
-/// A call gate (SDM vol. 3, figure 6-8).
+/// A call gate (SDM vol. 3, figures 6-8 and 6-9).
 #[derive(Clone, Copy)]
 struct CallGate {
-    descriptor: Descriptor,
-    /// Whether it is a 32-bit gate.
-    wide: bool,
+    /// The selector of the code segment.
+    selector: Selector,
+    /// The offset of the entry point.
+    offset: u64,
+    /// The size in bytes of the values pushed: 2, 4, or 8 in long mode.
+    size: usize,
+    /// The number of values to be copied to an inner stack.
+    parameters: u64,
 }
 
 impl CallGate {
-    /// Returns the selector of the code segment.
-    fn selector(self) -> Selector {
-        Selector((self.descriptor.0 >> 16) as u16)
+    /// The gate that `descriptor` is outside long mode, of 16 or 32 bits by `size`.
+    fn of(descriptor: Descriptor, size: usize) -> CallGate {
+        let low = descriptor.0 & 0xffff;
+        let high = if size == 4 { descriptor.0 >> 32 & 0xffff_0000 } else { 0 };
+        CallGate {
+            selector: Selector((descriptor.0 >> 16) as u16),
+            offset: low | high,
+            size,
+            parameters: descriptor.0 >> 32 & 0x1f,
+        }
     }
 
-    /// Returns the offset of the entry point.
-    fn offset(self) -> u64 {
-        let low = self.descriptor.0 & 0xffff;
-        if self.wide { low | self.descriptor.0 >> 32 & 0xffff_0000 } else { low }
-    }
-
-    /// Returns the number of words or doublewords to be copied to an inner stack.
-    fn parameters(self) -> u64 {
-        self.descriptor.0 >> 32 & 0x1f
+    /// The gate that `descriptor` is in long mode, with `upper`, the eight bytes behind it.
+    fn long(descriptor: Descriptor, upper: u64) -> CallGate {
+        let CallGate { selector, offset, .. } = CallGate::of(descriptor, 4);
+        CallGate { selector, offset: upper << 32 | offset, size: 8, parameters: 0 }
     }
 }
 
 impl Cpu {
-    /// Performs JMP ptr16:16/32 or m16:16/32.
+    /// Performs JMP ptr16:16/32 or m16:16/32/64.
     pub(crate) fn far_jump(
         &mut self,
         memory: &mut Memory,
@@ -78,13 +85,13 @@ impl Cpu {
         }
     }
 
-    /// Performs CALL ptr16:16/32 or m16:16/32; `wide` is the operand size.
+    /// Performs CALL ptr16:16/32 or m16:16/32/64; `size` is the operand size in bytes.
     pub(crate) fn far_call(
         &mut self,
         memory: &mut Memory,
         selector: u16,
         offset: u64,
-        wide: bool,
+        size: usize,
     ) -> Result<(), Stopped> {
         let code = if self.in_protected_mode() {
             match self.far_target(memory, Selector(selector))? {
@@ -101,9 +108,9 @@ impl Cpu {
             None
         };
         let mut stack = NewStack::current(self, 0);
-        let old_selector = u32::from(self.segment(sreg::CS).selector);
-        stack.push(self, memory, old_selector, wide)?;
-        stack.push(self, memory, self.ip as u32, wide)?;
+        let old_selector = self.segment(sreg::CS).selector;
+        stack.push(self, memory, old_selector.into(), size)?;
+        stack.push(self, memory, self.ip, size)?;
         match code {
             Some(code) => {
                 self.set_code_segment(code, self.cpl());
@@ -137,8 +144,15 @@ impl Cpu {
             return Ok(Target::Code(descriptor));
         }
         let target = match attributes.kind() {
-            system::CALL_GATE16 => Target::CallGate(CallGate { descriptor, wide: false }),
-            system::CALL_GATE32 => Target::CallGate(CallGate { descriptor, wide: true }),
+            system::CALL_GATE32 if self.is_in_long_mode() => {
+                let upper = self.read_upper_half(memory, selector)?;
+                Target::CallGate(CallGate::long(descriptor, upper))
+            }
+            _ if self.is_in_long_mode() => {
+                return Err(self.general_protection(selector.error_code()));
+            }
+            system::CALL_GATE16 => Target::CallGate(CallGate::of(descriptor, 2)),
+            system::CALL_GATE32 => Target::CallGate(CallGate::of(descriptor, 4)),
             system::TASK_GATE | system::TSS16_AVAILABLE | system::TSS32_AVAILABLE => Target::Task,
             _ => return Err(self.general_protection(selector.error_code())),
         };
@@ -172,7 +186,7 @@ impl Cpu {
         gate: CallGate,
         inward: bool,
     ) -> Result<Descriptor, Stopped> {
-        let selector = gate.selector();
+        let selector = gate.selector;
         if selector.is_null() {
             return Err(self.general_protection(0));
         }
@@ -184,7 +198,9 @@ impl Cpu {
             } else {
                 attributes.dpl() == self.cpl()
             };
-        if !allowed {
+        // In long mode, gates lead to 64-bit code only (SDM vol. 3, 6.8.3.1).
+        let is_long = self.is_in_long_mode();
+        if !allowed || is_long && (!attributes.is_64_bit() || attributes.big()) {
             return Err(self.general_protection(selector.error_code()));
         }
         if !attributes.present() {
@@ -196,9 +212,9 @@ impl Cpu {
     /// Performs JMP through a call gate, which does not change the privilege (SDM vol. 2, JMP).
     fn jump_through_gate(&mut self, memory: &mut Memory, gate: CallGate) -> Result<(), Stopped> {
         let descriptor = self.gate_target(memory, gate, false)?;
-        let code = self.present_code(memory, gate.selector(), descriptor, gate.offset())?;
+        let code = self.present_code(memory, gate.selector, descriptor, gate.offset)?;
         self.set_code_segment(code, self.cpl());
-        self.ip = gate.offset();
+        self.ip = gate.offset;
         Ok(())
     }
 
@@ -210,85 +226,104 @@ impl Cpu {
         let attributes = descriptor.attributes();
         let inward = !attributes.is_conforming() && attributes.dpl() < self.cpl();
         let cpl = if inward { attributes.dpl() } else { self.cpl() };
+        let is_long = gate.size == 8;
         let mut stack = if inward {
-            let mut stack = self.inner_stack(memory, cpl, 0)?;
-            let old_selector = u32::from(self.segment(sreg::SS).selector);
-            stack.push(self, memory, old_selector, gate.wide)?;
-            let old_pointer = self.get(reg::SP);
-            stack.push(self, memory, old_pointer, gate.wide)?;
-            for slot in (0..gate.parameters()).rev() {
-                let parameter = self.peek_slot(memory, slot, gate.wide)?;
-                stack.push(self, memory, parameter, gate.wide)?;
+            let mut stack = if is_long {
+                self.long_stack(memory, cpl, 0, 0)?
+            } else {
+                self.inner_stack(memory, cpl, 0)?
+            };
+            let old_selector = self.segment(sreg::SS).selector;
+            stack.push(self, memory, old_selector.into(), gate.size)?;
+            let old_pointer = self.linear_after(self.gpr(reg::SP), 0);
+            stack.push(self, memory, old_pointer, gate.size)?;
+            for slot in (0..gate.parameters).rev() {
+                let parameter = self.peek_slot(memory, slot, gate.size)?;
+                stack.push(self, memory, parameter, gate.size)?;
             }
             stack
+        } else if is_long {
+            NewStack::long(*self.segment(sreg::SS), self.gpr(reg::SP), cpl, 0)
         } else {
             NewStack::current(self, 0)
         };
-        let old_selector = u32::from(self.segment(sreg::CS).selector);
-        stack.push(self, memory, old_selector, gate.wide)?;
-        stack.push(self, memory, self.ip as u32, gate.wide)?;
-        let code = self.present_code(memory, gate.selector(), descriptor, gate.offset())?;
+        let old_selector = self.segment(sreg::CS).selector;
+        stack.push(self, memory, old_selector.into(), gate.size)?;
+        stack.push(self, memory, self.ip, gate.size)?;
+        let code = self.present_code(memory, gate.selector, descriptor, gate.offset)?;
         self.set_code_segment(code, cpl);
         stack.commit(self);
-        self.ip = gate.offset();
+        self.ip = gate.offset;
         Ok(())
     }
 
-    /// Makes the last checks on a code segment: it must be present and contain `offset`.
-    fn present_code(
+    /// Makes the last checks on a code segment: it must be present and contain `offset`, which for 64-bit code
+    /// must be canonical instead.
+    pub(crate) fn present_code(
         &mut self,
         memory: &mut Memory,
         selector: Selector,
         descriptor: Descriptor,
         offset: u64,
     ) -> Result<Segment, Stopped> {
-        if !descriptor.attributes().present() {
+        let attributes = descriptor.attributes();
+        let is_long = self.is_in_long_mode() && attributes.is_64_bit();
+        if is_long && attributes.big() {
+            return Err(self.general_protection(selector.error_code()));
+        }
+        if !attributes.present() {
             return Err(self.fault(Fault::with_code(vector::NP, selector.error_code())));
         }
-        if offset > u64::from(descriptor.limit()) {
+        let is_inside =
+            if is_long { is_canonical(offset) } else { offset <= u64::from(descriptor.limit()) };
+        if !is_inside {
             return Err(self.general_protection(0));
         }
         Ok(self.mark_accessed(memory, selector, descriptor)?.segment(selector.0))
     }
 
-    /// Performs RETF, dropping `parameters` bytes of parameters.
+    /// Performs RETF with an operand size of `size` bytes, dropping `parameters` bytes of parameters.
     pub(crate) fn far_return(
         &mut self,
         memory: &mut Memory,
-        wide: bool,
+        size: usize,
         parameters: u64,
     ) -> Result<(), Stopped> {
-        let ip = self.peek_slot(memory, 0, wide)?;
-        let selector = self.peek_slot(memory, 1, wide)? as u16;
-        let popped = if wide { 8 } else { 4 };
+        let ip = self.peek_slot(memory, 0, size)?;
+        let selector = self.peek_slot(memory, 1, size)? as u16;
+        let popped = 2 * size as u64;
         if !self.in_protected_mode() {
-            self.real_far_transfer(selector, u64::from(ip))?;
+            self.real_far_transfer(selector, ip)?;
             self.set_stack_pointer(self.stack_pointer() + popped + parameters);
             return Ok(());
         }
         let selector = Selector(selector);
-        let target = Return { ip: u64::from(ip), selector, flags: None, popped, parameters };
-        self.return_to(memory, &target, wide)
+        let target = Return { ip, selector, flags: None, popped, parameters };
+        self.return_to(memory, &target, size)
     }
 
-    /// Performs IRET and IRETD.
+    /// Performs IRET, IRETD and IRETQ, which have an operand size of `size` bytes.
     pub(crate) fn interrupt_return(
         &mut self,
         memory: &mut Memory,
-        wide: bool,
+        size: usize,
     ) -> Result<(), Stopped> {
         self.unblock_nmi();
+        let wide = size >= 4;
         let interrupt_flag = self.flag_of_popf(wide);
         if interrupt_flag == InterruptFlag::Forbidden {
             return Err(self.general_protection(0));
         }
         if self.in_protected_mode() && self.has_flag(Eflags::NT) {
+            if self.is_in_long_mode() {
+                return Err(self.general_protection(0));
+            }
             return self.return_to_task(memory);
         }
-        let ip = u64::from(self.peek_slot(memory, 0, wide)?);
-        let selector = self.peek_slot(memory, 1, wide)? as u16;
-        let flags = Eflags::from_bits_truncate(self.peek_slot(memory, 2, wide)?);
-        let popped = if wide { 12 } else { 6 };
+        let ip = self.peek_slot(memory, 0, size)?;
+        let selector = self.peek_slot(memory, 1, size)? as u16;
+        let flags = Eflags::from_bits_truncate(self.peek_slot(memory, 2, size)? as u32);
+        let popped = 3 * size as u64;
         if !self.in_protected_mode() {
             if interrupt_flag == InterruptFlag::Virtual {
                 self.check_virtual_flags(flags)?;
@@ -304,12 +339,13 @@ impl Cpu {
             }
             return Ok(());
         }
-        if wide && flags.contains(Eflags::VM) && self.cpl() == 0 {
+        let enters_virtual_8086 = wide && flags.contains(Eflags::VM) && self.cpl() == 0;
+        if enters_virtual_8086 && !self.is_in_long_mode() {
             return self.return_to_virtual_8086(memory, ip, selector, flags);
         }
         let selector = Selector(selector);
         let target = Return { ip, selector, flags: Some(flags), popped, parameters: 0 };
-        self.return_to(memory, &target, wide)
+        self.return_to(memory, &target, size)
     }
 
     /// Performs the protected-mode part of RETF and IRET, to the same or an outer privilege.
@@ -317,7 +353,7 @@ impl Cpu {
         &mut self,
         memory: &mut Memory,
         target: &Return,
-        wide: bool,
+        size: usize,
     ) -> Result<(), Stopped> {
         let selector = target.selector;
         if selector.is_null() {
@@ -337,26 +373,32 @@ impl Cpu {
             return Err(self.general_protection(selector.error_code()));
         }
         let code = self.present_code(memory, selector, descriptor, target.ip)?;
-        let flags_mask = self.return_flags_mask(wide);
-        if rpl == cpl {
-            self.set_code_segment(code, cpl);
-            self.set_stack_pointer(self.stack_pointer() + target.popped + target.parameters);
-        } else {
-            let slots = (target.popped + target.parameters) / if wide { 4 } else { 2 };
-            let pointer = self.peek_slot(memory, slots, wide)?;
-            let stack_selector = Selector(self.peek_slot(memory, slots + 1, wide)? as u16);
-            let stack = self.outer_stack(memory, stack_selector, rpl)?;
+        let flags_mask = self.return_flags_mask(size >= 4);
+        // In 64-bit mode, IRET pops the stack at any privilege (SDM vol. 3, 7.14.3).
+        let pops_stack = rpl != cpl || self.is_in_64_bit_mode() && target.flags.is_some();
+        let released = target.popped + target.parameters;
+        if pops_stack {
+            let behind = self.stack_pointer().wrapping_add(released);
+            let pointer = self.read_stack(memory, behind, size)?;
+            let selector_at = behind.wrapping_add(size as u64);
+            let stack_selector = Selector(self.read_stack(memory, selector_at, size)? as u16);
+            let goes_to_64_bit = self.is_in_long_mode() && code.attributes.is_64_bit();
+            let stack = self.outer_stack(memory, stack_selector, rpl, goes_to_64_bit)?;
             self.set_code_segment(code, rpl);
             self.set_segment(sreg::SS, stack);
-            if !wide {
+            match size {
                 // IRET and RETF with 16-bit operands load SP and leave the upper half alone.
-                self.set(reg::SP, pointer as u16);
+                2 => self.set(reg::SP, pointer as u16),
+                4 => self.set_stack_pointer(pointer),
+                _ => self.set_gpr(reg::SP, pointer),
             }
-            if wide {
-                self.set_stack_pointer(u64::from(pointer));
+            self.set_stack_pointer(self.stack_pointer().wrapping_add(target.parameters));
+            if rpl != cpl {
+                self.drop_inner_segments(rpl);
             }
-            self.set_stack_pointer(self.stack_pointer() + target.parameters);
-            self.drop_inner_segments(rpl);
+        } else {
+            self.set_stack_pointer(self.stack_pointer().wrapping_add(released));
+            self.set_code_segment(code, cpl);
         }
         self.ip = target.ip;
         if let Some(flags) = target.flags {
@@ -365,14 +407,19 @@ impl Cpu {
         Ok(())
     }
 
-    /// Returns the stack segment of the outer privilege level `cpl` to which a return goes.
+    /// Returns the stack segment of the outer privilege level `cpl` to which a return goes, to 64-bit code if
+    /// `to_64_bit` is true, which needs none at privilege levels 0 to 2.
     fn outer_stack(
         &mut self,
         memory: &mut Memory,
         selector: Selector,
         cpl: u8,
+        to_64_bit: bool,
     ) -> Result<Segment, Stopped> {
         if selector.is_null() {
+            if to_64_bit && cpl != 3 && selector.rpl() == cpl {
+                return Ok(Segment::null_stack(cpl));
+            }
             return Err(self.general_protection(0));
         }
         let descriptor = self.read_descriptor(memory, selector, vector::GP, 0)?;
@@ -391,7 +438,9 @@ impl Cpu {
     fn drop_inner_segments(&mut self, cpl: u8) {
         for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
             let attributes = self.segment(register).attributes;
-            let keeps = attributes.is_conforming() || attributes.dpl() >= cpl;
+            // In long mode FS and GS have bases also where their selectors are null.
+            let is_null = self.is_in_long_mode() && !attributes.present();
+            let keeps = is_null || attributes.is_conforming() || attributes.dpl() >= cpl;
             if !keeps {
                 self.set_segment(register, Segment::null(0));
             }
@@ -406,11 +455,11 @@ impl Cpu {
         selector: u16,
         flags: Eflags,
     ) -> Result<(), Stopped> {
-        let pointer = self.peek_slot(memory, 3, true)?;
-        let stack = self.peek_slot(memory, 4, true)? as u16;
+        let pointer = self.peek_slot(memory, 3, 4)?;
+        let stack = self.peek_slot(memory, 4, 4)? as u16;
         let mut data = [0; 4];
         for (slot, selector) in (5..).zip(&mut data) {
-            *selector = self.peek_slot(memory, slot, true)? as u16;
+            *selector = self.peek_slot(memory, slot, 4)? as u16;
         }
         self.change_eflags(flags, self.return_flags_mask(true) | Eflags::VM);
         self.set_segment(sreg::CS, Segment::real(selector, 3));
@@ -418,14 +467,30 @@ impl Cpu {
         for (register, selector) in [sreg::ES, sreg::DS, sreg::FS, sreg::GS].into_iter().zip(data) {
             self.set_segment(register, Segment::real(selector, 3));
         }
-        self.set(reg::SP, pointer);
+        self.set(reg::SP, pointer as u32);
         self.ip = ip & 0xffff;
         Ok(())
     }
 
-    /// Returns the word or doubleword `slot` slots below the top of the stack.
-    fn peek_slot(&mut self, memory: &mut Memory, slot: u64, wide: bool) -> Result<u32, Stopped> {
-        if wide { self.peek(memory, slot) } else { self.peek::<u16>(memory, slot).map(u32::from) }
+    /// Returns the word of `size` bytes that is `slot` such words below the top of the stack.
+    fn peek_slot(&mut self, memory: &mut Memory, slot: u64, size: usize) -> Result<u64, Stopped> {
+        let offset = self.stack_pointer().wrapping_add(slot * size as u64);
+        self.read_stack(memory, offset, size)
+    }
+
+    /// Returns the word of `size` bytes at `offset` of the stack.
+    fn read_stack(
+        &mut self,
+        memory: &mut Memory,
+        offset: u64,
+        size: usize,
+    ) -> Result<u64, Stopped> {
+        let offset = offset & self.stack_mask();
+        match size {
+            2 => self.read::<u16>(memory, sreg::SS, offset).map(u64::from),
+            4 => self.read::<u32>(memory, sreg::SS, offset).map(u64::from),
+            _ => self.read(memory, sreg::SS, offset),
+        }
     }
 
     /// Returns the flags that POPF may change at the current privilege (SDM vol. 2, POPF, table 4-16).

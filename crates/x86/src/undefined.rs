@@ -73,7 +73,7 @@ pub struct Undefined {
 pub enum When {
     /// Always.
     Always,
-    /// The count of a shift or rotate, of which five bits are used, is not 0.
+    /// The count of a shift or rotate, of which five bits are used or, for quadwords, six, is not 0.
     Counts,
     /// The count is neither 0 nor 1.
     CountsMoreThanOne,
@@ -273,7 +273,7 @@ impl When {
     }
 }
 
-/// Returns the count of a shift or rotate: its last operand, modulo 32.
+/// Returns the count of a shift or rotate: its last operand, modulo 32, or modulo 64 for quadwords.
 fn count(instruction: &Instruction, cl: u8) -> u32 {
     let last = instruction.op_count().saturating_sub(1);
     let count = match instruction.op_kind(last) {
@@ -281,7 +281,7 @@ fn count(instruction: &Instruction, cl: u8) -> u32 {
         OpKind::Register if instruction.op_register(last) == Register::CL => cl,
         _ => 0,
     };
-    u32::from(count & 31)
+    u32::from(count) & if operand_bits(instruction) == 64 { 63 } else { 31 }
 }
 
 /// Returns the number of bits of the first operand.

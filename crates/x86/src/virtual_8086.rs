@@ -114,7 +114,7 @@ impl Cpu {
         let selector = self.segment(sreg::CS).selector;
         let mut stack = NewStack::current(self, 0);
         for value in [flags, selector, self.ip as u16] {
-            stack.push(self, memory, value.into(), false)?;
+            stack.push(self, memory, value.into(), 2)?;
         }
         stack.commit(self);
         self.set_segment(sreg::CS, Segment::real((entry >> 16) as u16, 3));

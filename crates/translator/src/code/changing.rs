@@ -9,7 +9,7 @@
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess};
 use ring3_core::memory::PAGE_SHIFT;
-use ring3_x86::decode;
+use ring3_x86::decode::{self, CodeSize};
 
 use crate::code::emitter::Emitter;
 use crate::map::{Map, Set};
@@ -85,9 +85,9 @@ impl Changing {
         contents: &Contents,
         place: usize,
         now: &[u8],
-        is_32_bit: bool,
+        size: CodeSize,
     ) {
-        for (before, after) in contents.instructions(now, is_32_bit) {
+        for (before, after) in contents.instructions(now, size) {
             let has_immediate = before.code() == after.code() && has_immediate(&before);
             if has_immediate && before.immediate32() != after.immediate32() {
                 self.immediates.insert(place + before.ip32() as usize);
@@ -134,9 +134,9 @@ impl Contents {
     }
 
     /// Returns the pairs of instructions that begin at the same offset, in these bytes and in `now`.
-    fn instructions(&self, now: &[u8], is_32_bit: bool) -> Vec<(Instruction, Instruction)> {
-        let before = decode::decoder(&self.bytes, is_32_bit, 0).into_iter();
-        let after = decode::decoder(now, is_32_bit, 0).into_iter();
+    fn instructions(&self, now: &[u8], size: CodeSize) -> Vec<(Instruction, Instruction)> {
+        let before = decode::decoder(&self.bytes, size, 0).into_iter();
+        let after = decode::decoder(now, size, 0).into_iter();
         before.zip(after).take_while(|(before, after)| before.ip32() == after.ip32()).collect()
     }
 

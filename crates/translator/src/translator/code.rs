@@ -42,7 +42,7 @@ impl Translator {
             match block.second {
                 None => match &block.contents {
                     Some(contents) if !contents.are(now) => {
-                        self.changing.note_change(contents, place, now, mode.is_32_bit());
+                        self.changing.note_change(contents, place, now, mode.code_size());
                     }
                     _ => return Ok(Some(number)),
                 },

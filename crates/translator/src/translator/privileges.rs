@@ -52,8 +52,8 @@ impl Translator {
             }
         }
         if fast_calls {
-            self.context.fast_call_entry = cpu.msrs.sysenter_eip;
-            self.context.fast_call_stack = cpu.msrs.sysenter_esp;
+            self.context.fast_call_entry = cpu.msrs.sysenter_eip as u32;
+            self.context.fast_call_stack = cpu.msrs.sysenter_esp as u32;
         }
         let data = [sreg::ES, sreg::DS, sreg::FS, sreg::GS];
         let returns_within = is_flat && !cpu.nmi_is_blocked();

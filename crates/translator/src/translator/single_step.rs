@@ -17,7 +17,7 @@ use crate::context::{info, reason};
 struct Surroundings {
     segment_loads: u64,
     control: (Cr0, u64, Cr4),
-    msrs: (u32, u32, u32, u64, u32),
+    msrs: (u32, u64, u64, u64, u32),
 }
 
 impl Surroundings {

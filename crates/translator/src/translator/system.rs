@@ -218,7 +218,7 @@ impl Translator {
 }
 
 /// Returns the model-specific registers whose values translated code contains.
-pub(super) fn known_msrs(msrs: &Msrs) -> (u32, u32, u32, u64, u32) {
+pub(super) fn known_msrs(msrs: &Msrs) -> (u32, u64, u64, u64, u32) {
     let Msrs { sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux, .. } = *msrs;
     (sysenter_cs, sysenter_esp, sysenter_eip, time_stamp_offset, tsc_aux)
 }

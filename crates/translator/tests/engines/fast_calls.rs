@@ -103,8 +103,8 @@ fn begin(machine: &mut Machine, cr4: Cr4) {
     let cpu = &mut machine.cpu;
     cpu.msrs = Msrs {
         sysenter_cs: KERNEL_CODE.into(),
-        sysenter_esp: SUPERVISOR_STACK,
-        sysenter_eip: ENTRY,
+        sysenter_esp: SUPERVISOR_STACK.into(),
+        sysenter_eip: ENTRY.into(),
         time_stamp_offset: 12_345,
         ..cpu.msrs
     };

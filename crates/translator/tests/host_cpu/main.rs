@@ -33,7 +33,7 @@ fn every_form_agrees_with_the_host() {
     let Some(guest) = translated::guest() else { return };
     // The place is known when the guest exists.
     let place = OnceCell::new();
-    common::comparison::compare_forms(guest, CASES, &forms::tested(), |random, form| Beside {
+    common::comparison::compare_forms(guest, CASES, &forms::tested(32), |random, form| Beside {
         scene: IntegerScene::random(random, *form),
         translated: place.get_or_init(translated_code).clone(),
     });

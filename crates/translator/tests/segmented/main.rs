@@ -17,7 +17,7 @@ use common::series::Series;
 use iced_x86::{CpuidFeature, Instruction, Mnemonic};
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
-use ring3_x86::decode::{self, Op};
+use ring3_x86::decode::{self, CodeSize, Op};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
@@ -59,8 +59,8 @@ fn every_form_agrees_with_the_interpreter() {
     for case in series.cases.clone() {
         let mut random = series.random(case);
         let mut cpu = random_cpu(&mut random, Edges::Often);
-        let is_32_bit = cpu.code_mode().is_32_bit;
-        let (code, decoded) = random_instruction(&mut random, is_32_bit);
+        let size = cpu.code_mode().size;
+        let (code, decoded) = random_instruction(&mut random, size);
         let place = linear(&cpu, cpu.ip as u32).into();
         for memory in [&mut memory, &mut memory_then] {
             memory.write(place, &code);
@@ -105,7 +105,7 @@ fn every_form_agrees_with_the_interpreter() {
 }
 
 /// Returns an instruction of a random form, with an instruction after it that ends the block.
-fn random_instruction(random: &mut Random, is_32_bit: bool) -> (Vec<u8>, Instruction) {
+fn random_instruction(random: &mut Random, size: CodeSize) -> (Vec<u8>, Instruction) {
     loop {
         let mut code = Vec::new();
         if random.percent(30) {
@@ -113,7 +113,7 @@ fn random_instruction(random: &mut Random, is_32_bit: bool) -> (Vec<u8>, Instruc
         }
         instruction(random, &mut code);
         code.resize(32, HALT);
-        let decoded = decode::decoder(&code, is_32_bit, 0).decode();
+        let decoded = decode::decoder(&code, size, 0).decode();
         // Most forms are x87, MMX and SSE instructions, so some of them are skipped.
         if !decoded.is_invalid() && !is_numeric(&decoded) || random.percent(40) {
             return (code, decoded);
@@ -186,7 +186,7 @@ fn programs_agree_with_the_interpreter() {
         let mut random = series.random(case);
         let edges = if random.percent(30) { Edges::Often } else { Edges::Rarely };
         let cpu = random_cpu(&mut random, edges);
-        let is_32_bit = cpu.code_mode().is_32_bit;
+        let is_32_bit = cpu.code_mode().size == CodeSize::Bits32;
         let code = programs::program(&mut random, is_32_bit);
         let place = linear(&cpu, cpu.ip as u32).into();
         let state = random.clone();

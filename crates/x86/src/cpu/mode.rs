@@ -1,12 +1,19 @@
 //! Modes, privilege and control registers, and the effects of their changes.
 
 use crate::cpu::invalidations::Invalidations;
-use crate::cpu::{Attention, Cpu, Cr0, Cr4};
-use crate::decode::CodeMode;
+use crate::cpu::{Attention, Cpu, Cr0, Cr4, LINEAR_32_BIT};
+use crate::decode::{CodeMode, CodeSize};
 use crate::flags::Eflags;
 use crate::jumps::Jumps;
-use crate::segment::{Segment, sreg};
+use crate::segment::{Segment, View, sreg};
 use crate::tlb::Space;
+
+/// The lowest bit of the tag in [`Cpu::fetch_key`], which is above all bits in which canonical addresses of
+/// one half differ. All of them are inverted in the other half. No tag is the inverse of another one, because
+/// three of its bits are the number of a mode, and seven minus that is none, or not one of 64-bit mode.
+const TAG_SHIFT: u32 = 48;
+/// The lowest bit of the generation in the tag.
+const GENERATION_SHIFT: u32 = TAG_SHIFT + 5;
 
 /// The bit of addresses that A20M# masks.
 const ADDRESS_LINE_20: u64 = 1 << 20;
@@ -56,11 +63,74 @@ impl Cpu {
     }
 
     pub(super) fn update_fetch_tag(&mut self) {
-        let limited = self.segment(sreg::CS).limit != u32::MAX;
-        let bits = self.code_mode().index() as u64
-            | u64::from(self.is_user()) << 2
-            | u64::from(limited) << 3;
-        self.fetch_tag = bits << 32 | self.fetch_generation << 36;
+        let bits = self.code_mode.index() as u64
+            | u64::from(self.is_user()) << 3
+            | u64::from(self.code_has_limit()) << 4;
+        self.fetch_tag = bits << TAG_SHIFT | self.fetch_generation << GENERATION_SHIFT;
+    }
+
+    /// Returns whether CS has a limit below the highest address of its code.
+    fn code_has_limit(&self) -> bool {
+        !self.is_in_64_bit_mode() && self.segment(sreg::CS).limit != u32::MAX
+    }
+
+    /// Returns the highest offset in CS at which there may be code. In 64-bit mode all canonical addresses
+    /// may have code.
+    #[inline(always)]
+    pub(crate) fn code_limit(&self) -> u64 {
+        if self.is_in_64_bit_mode() { u64::MAX } else { self.segment(sreg::CS).limit.into() }
+    }
+
+    /// Returns whether long mode is active (IA32_EFER.LMA): paging is enabled with IA32_EFER.LME set.
+    #[inline(always)]
+    pub fn is_in_long_mode(&self) -> bool {
+        self.msrs.long.enabled && self.cr0.contains(Cr0::PG)
+    }
+
+    /// Returns whether the running code is 64-bit code, not compatibility mode or code outside long mode.
+    #[inline(always)]
+    pub fn is_in_64_bit_mode(&self) -> bool {
+        self.code_mode.size == CodeSize::Bits64
+    }
+
+    /// Updates what accesses need of segment register `register`.
+    pub(super) fn update_view(&mut self, register: u8) {
+        let place = usize::from(register & 7);
+        let segment = &self.segments[place];
+        self.views[place] = if self.code_mode.size == CodeSize::Bits64 {
+            View::in_64_bit_mode(register, segment)
+        } else {
+            View::of(segment)
+        };
+        if register == sreg::SS {
+            self.stack_mask = match (self.code_mode.size, segment.attributes.big()) {
+                (CodeSize::Bits64, _) => u64::MAX,
+                (_, true) => 0xffff_ffff,
+                (_, false) => 0xffff,
+            };
+        }
+    }
+
+    /// Updates the mode in which code is decoded, and what depends on it.
+    pub(super) fn update_code_mode(&mut self) {
+        let code = self.segments[sreg::CS as usize].attributes;
+        let size = if code.is_64_bit() && self.is_in_long_mode() {
+            CodeSize::Bits64
+        } else {
+            CodeSize::of(code.big())
+        };
+        let was_64_bit = self.code_mode.size == CodeSize::Bits64;
+        self.code_mode.size = size;
+        if was_64_bit != (size == CodeSize::Bits64) {
+            self.linear_mask = if was_64_bit { LINEAR_32_BIT } else { u64::MAX };
+            (sreg::ES..=sreg::GS).for_each(|register| self.update_view(register));
+        }
+        let has_no_limits = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {
+            let view = self.view(register);
+            view.base == 0 && view.reads_at_once && view.writes_at_once
+        });
+        self.code_mode.is_flat = has_no_limits && self.stack_mask != 0xffff;
+        self.update_fetch_tag();
     }
 
     /// Updates whether alignment is checked. The check is made where the TLB does not allow an access, so
@@ -132,22 +202,17 @@ impl Cpu {
         self.cpl == 3
     }
 
-    /// Returns whether code is 32-bit by default (CS.D).
-    #[inline(always)]
-    pub(crate) fn code_is_32_bit(&self) -> bool {
-        self.segments[sreg::CS as usize].attributes.big()
-    }
-
     /// Returns the mode in which code is decoded now.
     #[inline(always)]
     pub fn code_mode(&self) -> CodeMode {
-        CodeMode { is_32_bit: self.code_is_32_bit(), is_flat: self.is_flat }
+        self.code_mode
     }
 
-    /// Returns the mask of the bits of ESP that are used: all 32, or 16 with a 16-bit stack segment.
+    /// Returns the mask of the bits of RSP that are used: all of them in 64-bit mode, and otherwise 32, or 16
+    /// with a 16-bit stack segment.
     #[inline(always)]
     pub(crate) fn stack_mask(&self) -> u64 {
-        if self.segments[sreg::SS as usize].attributes.big() { 0xffff_ffff } else { 0xffff }
+        self.stack_mask
     }
 
     /// CR0.
@@ -171,6 +236,10 @@ impl Cpu {
         self.cr0 = value | Cr0::ET;
         if changed.intersects(Cr0::PE | Cr0::AM) {
             self.update_cpl();
+        }
+        // Paging activates and deactivates long mode.
+        if changed.contains(Cr0::PG) {
+            self.update_code_mode();
         }
         // Without paging, addresses have the same meaning at any privilege.
         if changed.contains(Cr0::PG) || changed.contains(Cr0::WP) && value.contains(Cr0::PG) {
@@ -280,7 +349,7 @@ impl Cpu {
     pub(crate) fn set_fetch_generation(&mut self, generation: u64) {
         // The tag does not contain all bits of the generation, so old entries must not be mistaken for new
         // ones.
-        if generation << 36 == 0 {
+        if generation << GENERATION_SHIFT == 0 {
             self.jumps = Jumps::default();
         }
         self.fetch_generation = generation;
@@ -291,7 +360,7 @@ impl Cpu {
     /// decoded, the privilege, and [`Cpu::fetch_generation`].
     #[inline(always)]
     pub(crate) fn fetch_key(&self, linear: u64) -> u64 {
-        linear | self.fetch_tag
+        linear ^ self.fetch_tag
     }
 
     /// Notes that code is fetched from the page of `linear`.
@@ -302,7 +371,7 @@ impl Cpu {
     /// Notes that the block at `linear` begins with decoded instruction number `at`.
     pub(crate) fn note_jump(&mut self, linear: u64, at: usize) {
         // If CS has a limit, it must be checked at each jump.
-        if self.segment(sreg::CS).limit == u32::MAX {
+        if !self.code_has_limit() {
             self.jumps.note(self.fetch_key(linear), at);
         }
     }
@@ -310,7 +379,6 @@ impl Cpu {
     /// Returns the number of the first decoded instruction of the block at EIP, if it is known.
     #[inline(always)]
     pub(crate) fn known_jump(&self) -> Option<usize> {
-        let linear = self.segment(sreg::CS).base.wrapping_add(self.ip) & 0xffff_ffff;
-        self.jumps.find(self.fetch_key(linear))
+        self.jumps.find(self.fetch_key(self.linear_ip()))
     }
 }

@@ -13,10 +13,26 @@ use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    rm_wide!(rows, [Bt_rm16_imm8 Bt_rm32_imm8], test_immediate);
-    rm_wide!(rows, [Bts_rm16_imm8 Bts_rm32_imm8], change_immediate, Set);
-    rm_wide!(rows, [Btr_rm16_imm8 Btr_rm32_imm8], change_immediate, Reset);
-    rm_wide!(rows, [Btc_rm16_imm8 Btc_rm32_imm8], change_immediate, Complement);
+    rm_wide!(rows, [Bt_rm16_imm8 Bt_rm32_imm8 Bt_rm64_imm8], test_immediate);
+    rm_wide!(rows, [Bts_rm16_imm8 Bts_rm32_imm8 Bts_rm64_imm8], change_immediate, Set);
+    rm_wide!(rows, [Btr_rm16_imm8 Btr_rm32_imm8 Btr_rm64_imm8], change_immediate, Reset);
+    rm_wide!(rows, [Btc_rm16_imm8 Btc_rm32_imm8 Btc_rm64_imm8], change_immediate, Complement);
+    rows.add(Code::Bt_rm64_r64, exec!(test_string::<u64>), exec!(test_register::<u64>));
+    rows.add(
+        Code::Bts_rm64_r64,
+        exec!(change_string::<u64, Set>),
+        exec!(change_register::<u64, Set>),
+    );
+    rows.add(
+        Code::Btr_rm64_r64,
+        exec!(change_string::<u64, Reset>),
+        exec!(change_register::<u64, Reset>),
+    );
+    rows.add(
+        Code::Btc_rm64_r64,
+        exec!(change_string::<u64, Complement>),
+        exec!(change_register::<u64, Complement>),
+    );
     rows.add(Code::Bt_rm16_r16, exec!(test_string::<u16>), exec!(test_register::<u16>));
     rows.add(Code::Bt_rm32_r32, exec!(test_string::<u32>), exec!(test_register::<u32>));
     rows.add(
@@ -49,9 +65,9 @@ pub(super) fn forms(rows: &mut Rows) {
         exec!(change_string::<u32, Complement>),
         exec!(change_register::<u32, Complement>),
     );
-    rm_wide!(rows, [Bsf_r16_rm16 Bsf_r32_rm32], scan_forward);
-    rm_wide!(rows, [Bsr_r16_rm16 Bsr_r32_rm32], scan_reverse);
-    wide!(rows, [Bswap_r16 Bswap_r32], byte_swap);
+    rm_wide!(rows, [Bsf_r16_rm16 Bsf_r32_rm32 Bsf_r64_rm64], scan_forward);
+    rm_wide!(rows, [Bsr_r16_rm16 Bsr_r32_rm32 Bsr_r64_rm64], scan_reverse);
+    wide!(rows, [Bswap_r16 Bswap_r32 Bswap_r64], byte_swap);
 }
 
 /// The change to the bit that is tested.
@@ -128,10 +144,10 @@ fn change_register<W: Word, C: Change>(cpu: &mut Cpu, memory: &mut Memory, op: &
 /// Finds the word and the bit of a bit string. With a register as bit number and an operand in memory, the
 /// operand is a bit string that extends beyond the word on both sides (SDM vol. 2, 3.1.1.9, "Bit(BitBase,
 /// BitOffset)").
-fn bit_string<W: Word>(cpu: &Cpu, op: &Op) -> (Op, u64) {
+fn bit_string<W: Word>(cpu: &mut Cpu, op: &Op) -> (Op, u64) {
     let number = cpu.get::<W>(op.reg).sign_extend() as i64;
     let words = number.div_euclid(i64::from(W::BITS));
-    (op.displaced((words * W::BYTES as i64) as u32), number as u64)
+    (op.displaced(cpu, (words * W::BYTES as i64) as u64), number as u64)
 }
 
 fn test_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -175,10 +191,10 @@ fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
 
 /// Performs BSWAP. With a 16-bit operand the result is undefined; processors clear it.
 fn byte_swap<W: Word>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
-    if W::BITS == 16 {
-        cpu.set(op.rm, 0u16);
-    } else {
-        cpu.set(op.rm, cpu.get::<u32>(op.rm).swap_bytes());
-    }
+    let swapped = match W::BITS {
+        16 => 0,
+        bits => cpu.get::<W>(op.rm).zero_extend().swap_bytes() >> (64 - bits),
+    };
+    cpu.set(op.rm, W::truncate(swapped));
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Lahf], lahf);
     plain!(rows, [Sahf], sahf);
     plain!(rows, [Salc], salc);
-    plain!(rows, [Nopw Nopd Nop_rm16 Nop_rm32 Pause], nop);
+    plain!(rows, [Nopw Nopd Nopq Nop_rm16 Nop_rm32 Nop_rm64 Pause], nop);
     hints(rows);
 }
 
@@ -37,7 +37,10 @@ fn hints(rows: &mut Rows) {
     plain!(rows, [Reservednop_rm32_r32_0F18 Reservednop_rm32_r32_0F19 Reservednop_rm32_r32_0F1A], nop);
     plain!(rows, [Reservednop_rm32_r32_0F1B Reservednop_rm32_r32_0F1C Reservednop_rm32_r32_0F1D], nop);
     plain!(rows, [Reservednop_rm32_r32_0F1E Reservednop_rm32_r32_0F1F], nop);
-    plain!(rows, [Cldemote_m8 Endbr32 Endbr64 Rdsspd_r32 Prefetchit0_m8 Prefetchit1_m8], nop);
+    plain!(rows, [Reservednop_rm64_r64_0F18 Reservednop_rm64_r64_0F19 Reservednop_rm64_r64_0F1A], nop);
+    plain!(rows, [Reservednop_rm64_r64_0F1B Reservednop_rm64_r64_0F1C Reservednop_rm64_r64_0F1D], nop);
+    plain!(rows, [Reservednop_rm64_r64_0F1E Reservednop_rm64_r64_0F1F Reservednop_rm64_r64_0F0D], nop);
+    plain!(rows, [Cldemote_m8 Endbr32 Endbr64 Rdsspd_r32 Rdsspq_r64 Prefetchit0_m8 Prefetchit1_m8], nop);
     plain!(rows, [Reservednop_rm16_r16_0F0D Reservednop_rm32_r32_0F0D], nop);
     plain!(rows, [Prefetch_m8 Prefetchw_m8 Prefetchwt1_m8 Prefetchreserved3_m8], nop);
     plain!(rows, [Prefetchreserved4_m8 Prefetchreserved5_m8 Prefetchreserved6_m8 Prefetchreserved7_m8], nop);

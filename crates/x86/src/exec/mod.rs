@@ -12,6 +12,7 @@ mod bits;
 mod branch;
 mod data;
 mod flag_control;
+mod long_mode;
 mod msr;
 mod multiply;
 pub(crate) mod pair;
@@ -27,7 +28,7 @@ use std::marker::PhantomData;
 
 use ring3_core::memory::Memory;
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::flags::Status;
@@ -49,6 +50,7 @@ pub(crate) fn forms(rows: &mut Rows) {
     flag_control::forms(rows.begin(Group::Flags));
     system::forms(rows.begin(Group::System));
     msr::forms(rows);
+    long_mode::forms(rows);
     x87::forms(rows.begin(Group::X87));
     simd::forms(rows.begin(Group::Simd));
 }
@@ -67,19 +69,32 @@ pub(crate) fn overlong_instruction(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Don
 }
 
 impl Op {
+    /// Returns the sum of base, scaled index and displacement.
+    #[inline(always)]
+    fn whole_address(&self, cpu: &Cpu) -> u64 {
+        cpu.gpr(self.base)
+            .wrapping_add(cpu.gpr(self.index) << (self.scale & 3))
+            .wrapping_add(self.disp.sign_extend())
+    }
+
     /// Returns the effective address of the memory operand (SDM vol. 1, 3.7.5).
     #[inline(always)]
     pub(crate) fn effective_address(&self, cpu: &Cpu) -> u64 {
-        let address = (cpu.gpr(self.base) as u32)
-            .wrapping_add((cpu.gpr(self.index) as u32) << (self.scale & 3))
-            .wrapping_add(self.disp);
-        u64::from(address & self.address_mask())
+        self.whole_address(cpu) & self.address_mask()
+    }
+
+    /// Returns the same instruction with a memory operand `bytes` further on. `cpu` keeps the address until
+    /// this is called again.
+    pub(crate) fn displaced(&self, cpu: &mut Cpu, bytes: u64) -> Op {
+        let address = self.effective_address(cpu).wrapping_add(bytes);
+        cpu.set_gpr(reg::ADDRESS, address);
+        self.with_base_alone(reg::ADDRESS)
     }
 
     /// Returns the immediate operand in the size of the instruction.
     #[inline(always)]
     pub(crate) fn immediate<W: Word>(&self) -> W {
-        W::truncate(u64::from(self.imm))
+        W::truncate(self.imm.sign_extend())
     }
 }
 
@@ -190,16 +205,16 @@ pub(crate) struct Segmented;
 impl Address for Segmented {
     #[inline(always)]
     fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
-        let segment = cpu.segment(op.segment);
-        let linear = segment.base.wrapping_add(op.effective_address(cpu)) & 0xffff_ffff;
-        if segment.reads_freely { Ok(linear) } else { Err(Stopped) }
+        let view = cpu.view(op.segment);
+        let linear = cpu.linear(view, op.effective_address(cpu));
+        if view.reads_at_once { Ok(linear) } else { Err(Stopped) }
     }
 
     #[inline(always)]
     fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
-        let segment = cpu.segment(op.segment);
-        let linear = segment.base.wrapping_add(op.effective_address(cpu)) & 0xffff_ffff;
-        if segment.writes_freely { Ok(linear) } else { Err(Stopped) }
+        let view = cpu.view(op.segment);
+        let linear = cpu.linear(view, op.effective_address(cpu));
+        if view.writes_at_once { Ok(linear) } else { Err(Stopped) }
     }
 }
 
@@ -223,6 +238,22 @@ impl Address for Flat {
     #[inline(always)]
     fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
         Ok(Flat::address(cpu, op))
+    }
+}
+
+/// A 64-bit address in a segment without a base; see [`Op::is_long`]. The TLB has no entry for an address
+/// that is not canonical.
+pub(crate) struct Long;
+
+impl Address for Long {
+    #[inline(always)]
+    fn for_read(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
+        Ok(op.whole_address(cpu))
+    }
+
+    #[inline(always)]
+    fn for_write(cpu: &Cpu, op: &Op) -> Result<u64, Stopped> {
+        Ok(op.whole_address(cpu))
     }
 }
 

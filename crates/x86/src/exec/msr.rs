@@ -12,6 +12,7 @@ use crate::engine::Exit;
 use crate::exec::Done;
 use crate::machine_check::McaRegister;
 use crate::mtrr::Mtrr;
+use crate::segment::sreg;
 use crate::table::{Rows, ending, plain};
 
 /// Adds the forms of this file to the instruction table.
@@ -36,10 +37,38 @@ enum Msr {
     MiscEnable,
     Pat,
     Efer,
+    Star,
+    Lstar,
+    Cstar,
+    Fmask,
+    FsBase,
+    GsBase,
+    KernelGsBase,
     BiosUpdateTrigger,
     TscAux,
     Mtrr(Mtrr),
     Mca(McaRegister),
+}
+
+impl Msr {
+    /// Returns whether it holds a linear address, which must be canonical.
+    fn is_address(self) -> bool {
+        matches!(
+            self,
+            Msr::SysenterEsp
+                | Msr::SysenterEip
+                | Msr::Lstar
+                | Msr::Cstar
+                | Msr::FsBase
+                | Msr::GsBase
+                | Msr::KernelGsBase
+        )
+    }
+}
+
+/// Returns the bits of a register with a linear address.
+fn address_bits(model: Model) -> u64 {
+    if model.has_long_mode() { u64::MAX } else { 0xffff_ffff }
 }
 
 /// Returns the register with this number on processors of model `model`.
@@ -55,9 +84,16 @@ fn find(model: Model, number: u32) -> Option<Msr> {
         0x174 => (Msr::SysenterCs, features.contains(Features::SEP)),
         0x175 => (Msr::SysenterEsp, features.contains(Features::SEP)),
         0x176 => (Msr::SysenterEip, features.contains(Features::SEP)),
-        0x1a0 => (Msr::MiscEnable, matches!(model, Model::Pentium4 | Model::Max)),
+        0x1a0 => (Msr::MiscEnable, matches!(model, Model::Pentium4 | Model::Max | Model::Qemu64)),
         0x277 => (Msr::Pat, features.contains(Features::PAT)),
         EFER => (Msr::Efer, features.contains(Features::NX)),
+        0xc000_0081 => (Msr::Star, features.contains(Features::SYSCALL)),
+        0xc000_0082 => (Msr::Lstar, features.contains(Features::SYSCALL)),
+        0xc000_0083 => (Msr::Cstar, features.contains(Features::SYSCALL)),
+        0xc000_0084 => (Msr::Fmask, features.contains(Features::SYSCALL)),
+        0xc000_0100 => (Msr::FsBase, model.has_long_mode()),
+        0xc000_0101 => (Msr::GsBase, model.has_long_mode()),
+        0xc000_0102 => (Msr::KernelGsBase, model.has_long_mode()),
         0xc000_0103 => (Msr::TscAux, features.contains(Features::RDTSCP)),
         0x79 => (Msr::BiosUpdateTrigger, model.family() >= 6),
         _ => match Mtrr::of(number) {
@@ -81,8 +117,6 @@ const MISC_ENABLE: u64 = 1 << 0 | 1 << 11 | 1 << 12;
 const EFER: u32 = 0xc000_0080;
 /// IA32_EFER.LME.
 const LME: u64 = 1 << 8;
-/// IA32_EFER.NXE.
-const NXE: u64 = 1 << 11;
 
 fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.require_cpl0()?;
@@ -96,11 +130,18 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
         Msr::BiosSignId | Msr::PlatformId => 0,
         Msr::ArchCapabilities => ARCH_CAPABILITIES,
         Msr::SysenterCs => cpu.msrs.sysenter_cs.into(),
-        Msr::SysenterEsp => cpu.msrs.sysenter_esp.into(),
-        Msr::SysenterEip => cpu.msrs.sysenter_eip.into(),
+        Msr::SysenterEsp => cpu.msrs.sysenter_esp,
+        Msr::SysenterEip => cpu.msrs.sysenter_eip,
         Msr::MiscEnable => MISC_ENABLE,
         Msr::Pat => cpu.msrs.pat,
-        Msr::Efer => u64::from(cpu.msrs.no_execute) * NXE,
+        Msr::Efer => cpu.efer(),
+        Msr::Star => cpu.msrs.long.star,
+        Msr::Lstar => cpu.msrs.long.lstar,
+        Msr::Cstar => cpu.msrs.long.cstar,
+        Msr::Fmask => cpu.msrs.long.flag_mask,
+        Msr::FsBase => cpu.segment(sreg::FS).base,
+        Msr::GsBase => cpu.segment(sreg::GS).base,
+        Msr::KernelGsBase => cpu.msrs.long.kernel_gs_base,
         Msr::BiosUpdateTrigger => return Err(cpu.general_protection(0)),
         Msr::TscAux => cpu.msrs.tsc_aux.into(),
         Msr::Mtrr(register) => cpu.msrs.mtrrs.read(register),
@@ -112,13 +153,16 @@ fn rdmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
 
 fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.require_cpl0()?;
-    let value = cpu.gpr(reg::DX) << 32 | cpu.gpr(reg::AX);
+    let value = u64::from(cpu.get::<u32>(reg::DX)) << 32 | u64::from(cpu.get::<u32>(reg::AX));
     if cpu.get::<u32>(reg::CX) == EFER && value & LME != 0 {
         cpu.long_mode_sought = Some(cpu.instructions);
     }
     let Some(msr) = find(cpu.model, cpu.get(reg::CX)) else {
         return Err(cpu.general_protection(0));
     };
+    if msr.is_address() && cpu.model.has_long_mode() {
+        cpu.require_canonical(value)?;
+    }
     match msr {
         Msr::TimeStampCounter => {
             let now = cpu.time_stamp()?;
@@ -144,21 +188,25 @@ fn wrmsr(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
             }
         }
         Msr::SysenterCs => cpu.msrs.sysenter_cs = value as u32,
-        Msr::SysenterEsp => cpu.msrs.sysenter_esp = value as u32,
-        Msr::SysenterEip => cpu.msrs.sysenter_eip = value as u32,
+        Msr::SysenterEsp => cpu.msrs.sysenter_esp = value & address_bits(cpu.model),
+        Msr::SysenterEip => cpu.msrs.sysenter_eip = value & address_bits(cpu.model),
+        Msr::Star => cpu.msrs.long.star = value,
+        Msr::Lstar => cpu.msrs.long.lstar = value,
+        Msr::Cstar => cpu.msrs.long.cstar = value,
+        Msr::Fmask if value >> 32 == 0 => cpu.msrs.long.flag_mask = value,
+        Msr::FsBase => cpu.set_base(sreg::FS, value),
+        Msr::GsBase => cpu.set_base(sreg::GS, value),
+        Msr::KernelGsBase => cpu.msrs.long.kernel_gs_base = value,
         Msr::MiscEnable if value == MISC_ENABLE => {}
         Msr::Pat if value.to_le_bytes().into_iter().all(is_memory_type) => cpu.msrs.pat = value,
-        Msr::Efer if value & !NXE == 0 => {
-            cpu.msrs.no_execute = value & NXE != 0;
-            cpu.translation_changed();
-        }
+        Msr::Efer => cpu.write_efer(value)?,
         Msr::PlatformId
         | Msr::ArchCapabilities
         | Msr::ApicBase
         | Msr::MiscEnable
         | Msr::Pat
         | Msr::TscAux
-        | Msr::Efer => {
+        | Msr::Fmask => {
             return Err(cpu.general_protection(0));
         }
     }

@@ -185,8 +185,8 @@ firsts! {
     Load: data::move_to_register::<Quick<Flat>, u32>, data::move_to_register::<Mem, u32>;
     Store: data::move_to_rm::<Quick<Flat>, u32>, data::move_to_rm::<Mem, u32>;
     Copy: data::move_to_rm::<Reg, u32>, data::move_to_rm::<Reg, u32>;
-    Push: stack::push_at_once::<Reg>, stack::push::<Reg, u32>;
-    Pop: stack::pop_at_once, stack::pop::<Reg, u32>;
+    Push: stack::push_at_once::<Reg, u32>, stack::push::<Reg, u32>;
+    Pop: stack::pop_at_once::<u32>, stack::pop::<Reg, u32>;
     Address: data::flat_address, data::flat_address;
 }
 
@@ -205,7 +205,7 @@ struct Return;
 impl Second for Return {
     #[inline(always)]
     fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
-        quick_return(cpu, memory, op, ops, at)
+        quick_return::<u32>(cpu, memory, op, ops, at)
     }
 }
 
@@ -214,7 +214,7 @@ struct Call;
 impl Second for Call {
     #[inline(always)]
     fn execute(cpu: &mut Cpu, memory: &mut Memory, op: &Op, ops: &[Op], at: usize) -> Done {
-        call_by_link(cpu, memory, op, ops, at)
+        call_by_link::<u32>(cpu, memory, op, ops, at)
     }
 }
 
@@ -285,4 +285,24 @@ macro_rules! pairs {
     }};
 }
 
-pub(crate) use {by_condition, pairs};
+/// Declares the same of comparisons of quadwords, which have no flat operands.
+macro_rules! long_pairs {
+    ($rows:ident, [$($code:ident)+], $handler:ident $(, $parameter:ty)*) => {{
+        use $crate::exec::pair::{Pairs, by_condition};
+        use $crate::exec::{Mem, Quick, Reg, Segmented};
+        const SLOW: $crate::table::Exec =
+            $crate::table::slow!($handler::<Mem, u64 $(, $parameter)*>);
+        const REGISTER: $crate::table::Exec =
+            $crate::table::slow!($handler::<Reg, u64 $(, $parameter)*>);
+        const MEMORY: [$crate::table::Exec; 16] =
+            by_condition!($handler::<Quick<Segmented>, u64 $(, $parameter)*>, SLOW);
+        static PAIRS: Pairs = Pairs {
+            memory: MEMORY,
+            flat: MEMORY,
+            register: by_condition!($handler::<Reg, u64 $(, $parameter)*>, REGISTER),
+        };
+        $rows.pair(&[$(iced_x86::Code::$code),+], &PAIRS);
+    }};
+}
+
+pub(crate) use {by_condition, long_pairs, pairs};

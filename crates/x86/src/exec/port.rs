@@ -56,7 +56,7 @@ impl Cpu {
         let bits = self.tr.base.wrapping_add(u64::from(bit_map) + u64::from(port / 8));
         // Either word may lie on two pages.
         [pointer, pointer.wrapping_add(1), bits, bits.wrapping_add(1)].iter().all(|linear| {
-            let linear = linear & 0xffff_ffff;
+            let linear = self.table_linear(*linear);
             let read = self.tlb.entry(Space::of(false), linear).for_read(linear, 1);
             read.is_some_and(|read| read as u64 / PAGE_SIZE != place as u64 / PAGE_SIZE)
         })

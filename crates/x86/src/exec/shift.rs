@@ -15,41 +15,44 @@ use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    rm_sizes!(rows, [Rol_rm8_imm8 Rol_rm16_imm8 Rol_rm32_imm8], by_immediate, Rol);
-    rm_sizes!(rows, [Rol_rm8_1 Rol_rm16_1 Rol_rm32_1], by_immediate, Rol);
-    rm_sizes!(rows, [Rol_rm8_CL Rol_rm16_CL Rol_rm32_CL], by_cl, Rol);
-    rm_sizes!(rows, [Ror_rm8_imm8 Ror_rm16_imm8 Ror_rm32_imm8], by_immediate, Ror);
-    rm_sizes!(rows, [Ror_rm8_1 Ror_rm16_1 Ror_rm32_1], by_immediate, Ror);
-    rm_sizes!(rows, [Ror_rm8_CL Ror_rm16_CL Ror_rm32_CL], by_cl, Ror);
-    rm_sizes!(rows, [Rcl_rm8_imm8 Rcl_rm16_imm8 Rcl_rm32_imm8], by_immediate, Rcl);
-    rm_sizes!(rows, [Rcl_rm8_1 Rcl_rm16_1 Rcl_rm32_1], by_immediate, Rcl);
-    rm_sizes!(rows, [Rcl_rm8_CL Rcl_rm16_CL Rcl_rm32_CL], by_cl, Rcl);
-    rm_sizes!(rows, [Rcr_rm8_imm8 Rcr_rm16_imm8 Rcr_rm32_imm8], by_immediate, Rcr);
-    rm_sizes!(rows, [Rcr_rm8_1 Rcr_rm16_1 Rcr_rm32_1], by_immediate, Rcr);
-    rm_sizes!(rows, [Rcr_rm8_CL Rcr_rm16_CL Rcr_rm32_CL], by_cl, Rcr);
-    rm_sizes!(rows, [Shl_rm8_imm8 Shl_rm16_imm8 Shl_rm32_imm8], by_immediate, Shl);
-    rm_sizes!(rows, [Shl_rm8_1 Shl_rm16_1 Shl_rm32_1], by_immediate, Shl);
-    rm_sizes!(rows, [Shl_rm8_CL Shl_rm16_CL Shl_rm32_CL], by_cl, Shl);
+    rm_sizes!(rows, [Rol_rm8_imm8 Rol_rm16_imm8 Rol_rm32_imm8 Rol_rm64_imm8], by_immediate, Rol);
+    rm_sizes!(rows, [Rol_rm8_1 Rol_rm16_1 Rol_rm32_1 Rol_rm64_1], by_immediate, Rol);
+    rm_sizes!(rows, [Rol_rm8_CL Rol_rm16_CL Rol_rm32_CL Rol_rm64_CL], by_cl, Rol);
+    rm_sizes!(rows, [Ror_rm8_imm8 Ror_rm16_imm8 Ror_rm32_imm8 Ror_rm64_imm8], by_immediate, Ror);
+    rm_sizes!(rows, [Ror_rm8_1 Ror_rm16_1 Ror_rm32_1 Ror_rm64_1], by_immediate, Ror);
+    rm_sizes!(rows, [Ror_rm8_CL Ror_rm16_CL Ror_rm32_CL Ror_rm64_CL], by_cl, Ror);
+    rm_sizes!(rows, [Rcl_rm8_imm8 Rcl_rm16_imm8 Rcl_rm32_imm8 Rcl_rm64_imm8], by_immediate, Rcl);
+    rm_sizes!(rows, [Rcl_rm8_1 Rcl_rm16_1 Rcl_rm32_1 Rcl_rm64_1], by_immediate, Rcl);
+    rm_sizes!(rows, [Rcl_rm8_CL Rcl_rm16_CL Rcl_rm32_CL Rcl_rm64_CL], by_cl, Rcl);
+    rm_sizes!(rows, [Rcr_rm8_imm8 Rcr_rm16_imm8 Rcr_rm32_imm8 Rcr_rm64_imm8], by_immediate, Rcr);
+    rm_sizes!(rows, [Rcr_rm8_1 Rcr_rm16_1 Rcr_rm32_1 Rcr_rm64_1], by_immediate, Rcr);
+    rm_sizes!(rows, [Rcr_rm8_CL Rcr_rm16_CL Rcr_rm32_CL Rcr_rm64_CL], by_cl, Rcr);
+    rm_sizes!(rows, [Shl_rm8_imm8 Shl_rm16_imm8 Shl_rm32_imm8 Shl_rm64_imm8], by_immediate, Shl);
+    rm_sizes!(rows, [Shl_rm8_1 Shl_rm16_1 Shl_rm32_1 Shl_rm64_1], by_immediate, Shl);
+    rm_sizes!(rows, [Shl_rm8_CL Shl_rm16_CL Shl_rm32_CL Shl_rm64_CL], by_cl, Shl);
     // SAL is SHL under another encoding (reg field 6).
-    rm_sizes!(rows, [Sal_rm8_imm8 Sal_rm16_imm8 Sal_rm32_imm8], by_immediate, Shl);
-    rm_sizes!(rows, [Sal_rm8_1 Sal_rm16_1 Sal_rm32_1], by_immediate, Shl);
-    rm_sizes!(rows, [Sal_rm8_CL Sal_rm16_CL Sal_rm32_CL], by_cl, Shl);
-    rm_sizes!(rows, [Shr_rm8_imm8 Shr_rm16_imm8 Shr_rm32_imm8], by_immediate, Shr);
-    rm_sizes!(rows, [Shr_rm8_1 Shr_rm16_1 Shr_rm32_1], by_immediate, Shr);
-    rm_sizes!(rows, [Shr_rm8_CL Shr_rm16_CL Shr_rm32_CL], by_cl, Shr);
-    rm_sizes!(rows, [Sar_rm8_imm8 Sar_rm16_imm8 Sar_rm32_imm8], by_immediate, Sar);
-    rm_sizes!(rows, [Sar_rm8_1 Sar_rm16_1 Sar_rm32_1], by_immediate, Sar);
-    rm_sizes!(rows, [Sar_rm8_CL Sar_rm16_CL Sar_rm32_CL], by_cl, Sar);
-    rm_wide!(rows, [Shld_rm16_r16_imm8 Shld_rm32_r32_imm8], double_by_immediate, Shld);
-    rm_wide!(rows, [Shld_rm16_r16_CL Shld_rm32_r32_CL], double_by_cl, Shld);
-    rm_wide!(rows, [Shrd_rm16_r16_imm8 Shrd_rm32_r32_imm8], double_by_immediate, Shrd);
-    rm_wide!(rows, [Shrd_rm16_r16_CL Shrd_rm32_r32_CL], double_by_cl, Shrd);
+    rm_sizes!(rows, [Sal_rm8_imm8 Sal_rm16_imm8 Sal_rm32_imm8 Sal_rm64_imm8], by_immediate, Shl);
+    rm_sizes!(rows, [Sal_rm8_1 Sal_rm16_1 Sal_rm32_1 Sal_rm64_1], by_immediate, Shl);
+    rm_sizes!(rows, [Sal_rm8_CL Sal_rm16_CL Sal_rm32_CL Sal_rm64_CL], by_cl, Shl);
+    rm_sizes!(rows, [Shr_rm8_imm8 Shr_rm16_imm8 Shr_rm32_imm8 Shr_rm64_imm8], by_immediate, Shr);
+    rm_sizes!(rows, [Shr_rm8_1 Shr_rm16_1 Shr_rm32_1 Shr_rm64_1], by_immediate, Shr);
+    rm_sizes!(rows, [Shr_rm8_CL Shr_rm16_CL Shr_rm32_CL Shr_rm64_CL], by_cl, Shr);
+    rm_sizes!(rows, [Sar_rm8_imm8 Sar_rm16_imm8 Sar_rm32_imm8 Sar_rm64_imm8], by_immediate, Sar);
+    rm_sizes!(rows, [Sar_rm8_1 Sar_rm16_1 Sar_rm32_1 Sar_rm64_1], by_immediate, Sar);
+    rm_sizes!(rows, [Sar_rm8_CL Sar_rm16_CL Sar_rm32_CL Sar_rm64_CL], by_cl, Sar);
+    rm_wide!(rows, [Shld_rm16_r16_imm8 Shld_rm32_r32_imm8 Shld_rm64_r64_imm8], double_by_immediate, Shld);
+    rm_wide!(rows, [Shld_rm16_r16_CL Shld_rm32_r32_CL Shld_rm64_r64_CL], double_by_cl, Shld);
+    rm_wide!(rows, [Shrd_rm16_r16_imm8 Shrd_rm32_r32_imm8 Shrd_rm64_r64_imm8], double_by_immediate, Shrd);
+    rm_wide!(rows, [Shrd_rm16_r16_CL Shrd_rm32_r32_CL Shrd_rm64_r64_CL], double_by_cl, Shrd);
 }
 
-/// Counts are taken modulo 32 (SDM vol. 2, SAL and others).
-const COUNT_MASK: u32 = 31;
+/// Returns the mask of the bits of a count that are used: counts are taken modulo 32, and for quadwords modulo
+/// 64 (SDM vol. 2, SAL and others).
+const fn count_mask<W: Word>() -> u32 {
+    if W::BITS == 64 { 63 } else { 31 }
+}
 
-/// A shift or rotate by `count`, 1 to 31.
+/// A shift or rotate by `count`, 1 to 31 or, of a quadword, 1 to 63.
 trait Shift {
     /// Whether it is a shift. A rotate leaves AF unchanged.
     const SHIFTS: bool = false;
@@ -78,7 +81,7 @@ trait Shift {
     }
 }
 
-/// A double-precision shift by `count`, 1 to 31.
+/// A double-precision shift by `count`, 1 to 31 or, of a quadword, 1 to 63.
 trait DoubleShift {
     /// Returns the result and the flags.
     fn apply<W: Word>(status: Status, value: W, filler: W, count: u32) -> (W, Status);
@@ -110,6 +113,11 @@ fn top_two_differ<W: Word>(value: W) -> bool {
 /// Returns bit `number` of `value`.
 fn bit(value: u64, number: u32) -> bool {
     value >> number & 1 != 0
+}
+
+/// Returns the operand with CF as one more bit on top of it.
+fn with_carry_on_top<W: Word>(status: Status, value: W) -> u128 {
+    u128::from(status.carry()) << W::BITS | u128::from(value.zero_extend())
 }
 
 impl Shift for Rol {
@@ -144,9 +152,9 @@ impl Shift for Rcl {
             let carry = status.carry();
             return (value, status.with_carry_overflow(carry, carry != top(value)));
         }
-        let old = u64::from(status.carry()) << W::BITS | value.zero_extend();
+        let old = with_carry_on_top(status, value);
         let new = old << count | old >> (bits - count);
-        let (result, carry) = (W::truncate(new), bit(new, W::BITS));
+        let (result, carry) = (W::truncate(new as u64), new >> W::BITS & 1 != 0);
         (result, status.with_carry_overflow(carry, carry != top(result)))
     }
 }
@@ -160,9 +168,9 @@ impl Shift for Rcr {
         if count == 0 {
             return (value, status.with_carry_overflow(status.carry(), top_two_differ(value)));
         }
-        let old = u64::from(status.carry()) << W::BITS | value.zero_extend();
+        let old = with_carry_on_top(status, value);
         let new = old >> count | old << (bits - count);
-        let (result, carry) = (W::truncate(new), bit(new, W::BITS));
+        let (result, carry) = (W::truncate(new as u64), new >> W::BITS & 1 != 0);
         (result, status.with_carry_overflow(carry, top_two_differ(result)))
     }
 }
@@ -172,8 +180,9 @@ impl Shift for Shl {
 
     #[inline(always)]
     fn apply<W: Word>(_: Status, value: W, count: u32) -> (W, Status) {
-        let wide = value.zero_extend() << count;
-        let (result, carry) = (W::truncate(wide), bit(wide, W::BITS));
+        let old = value.zero_extend();
+        let result = W::truncate(old << count);
+        let carry = if W::BITS == 64 { bit(old, 64 - count) } else { bit(old << count, W::BITS) };
         (result, Status::new(result, carry, carry != top(result), false))
     }
 }
@@ -206,11 +215,15 @@ impl DoubleShift for Shld {
         // With 16 bits and counts over 16 the filler is shifted through. The bits that follow it are
         // undefined, and are those of the operand here.
         let (old, filler) = (value.zero_extend(), filler.zero_extend());
-        let wide =
-            u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
-        let shifted = wide << count;
-        let result = W::truncate((shifted >> (2 * W::BITS)) as u64);
-        let carry = shifted >> (3 * W::BITS) & 1 != 0;
+        let (result, carry) = if W::BITS == 64 {
+            (W::truncate(old << count | filler >> (64 - count)), bit(old, 64 - count))
+        } else {
+            let wide =
+                u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
+            let shifted = wide << count;
+            let result = W::truncate((shifted >> (2 * W::BITS)) as u64);
+            (result, shifted >> (3 * W::BITS) & 1 != 0)
+        };
         (result, Status::new(result, carry, top(result) != top(value), false))
     }
 
@@ -222,8 +235,9 @@ impl DoubleShift for Shld {
 impl DoubleShift for Shrd {
     fn apply<W: Word>(_: Status, value: W, filler: W, count: u32) -> (W, Status) {
         let (old, filler) = (value.zero_extend(), filler.zero_extend());
-        let wide =
-            u128::from(old) << (2 * W::BITS) | u128::from(filler) << W::BITS | u128::from(old);
+        // Above a quadword and its filler, no more bits are shifted in.
+        let above = if W::BITS == 64 { 0 } else { u128::from(old) << (2 * W::BITS % 128) };
+        let wide = above | u128::from(filler) << W::BITS | u128::from(old);
         let result = W::truncate((wide >> count) as u64);
         let carry = wide >> (count - 1) & 1 != 0;
         (result, Status::new(result, carry, top(result) != top(value), false))
@@ -235,11 +249,11 @@ impl DoubleShift for Shrd {
 }
 
 fn by_immediate<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK, P::IS_REGISTER)
+    shift::<P, W, S>(cpu, memory, op, op.imm & count_mask::<W>(), P::IS_REGISTER)
 }
 
 fn by_cl<P: Place, W: Word, S: Shift>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    let count = u32::from(cpu.get::<u8>(reg::CX)) & COUNT_MASK;
+    let count = u32::from(cpu.get::<u8>(reg::CX)) & count_mask::<W>();
     shift::<P, W, S>(cpu, memory, op, count, false)
 }
 
@@ -275,7 +289,7 @@ fn double_by_immediate<P: Place, W: Word, S: DoubleShift>(
     memory: &mut Memory,
     op: &Op,
 ) -> Done {
-    double_shift::<P, W, S>(cpu, memory, op, op.imm & COUNT_MASK)
+    double_shift::<P, W, S>(cpu, memory, op, op.imm & count_mask::<W>())
 }
 
 fn double_by_cl<P: Place, W: Word, S: DoubleShift>(
@@ -283,7 +297,7 @@ fn double_by_cl<P: Place, W: Word, S: DoubleShift>(
     memory: &mut Memory,
     op: &Op,
 ) -> Done {
-    let count = u32::from(cpu.get::<u8>(reg::CX)) & COUNT_MASK;
+    let count = u32::from(cpu.get::<u8>(reg::CX)) & count_mask::<W>();
     double_shift::<P, W, S>(cpu, memory, op, count)
 }
 

@@ -6,7 +6,7 @@ use ring3_core::memory::Memory;
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exec::pair::Part;
-use crate::exec::{Done, Flat, Mem, Place, Quick, Reg};
+use crate::exec::{Done, Flat, Long, Mem, Place, Quick, Reg};
 use crate::flags::Eflags;
 use crate::segment::sreg;
 use crate::table::{Rows, ending, exec, plain, plain_flat_stack, quick, rm, rm_wide, slow, wide};
@@ -19,45 +19,59 @@ pub(super) fn forms(rows: &mut Rows) {
     rows.add_with_flat(
         Code::Push_rm32,
         exec!(push::<Mem, u32>),
-        quick!(push_at_once::<Quick<Flat>>, slow!(push::<Mem, u32>)),
+        quick!(push_at_once::<Quick<Flat>, u32>, slow!(push::<Mem, u32>)),
         exec!(push::<Reg, u32>),
     );
+    rows.add(Code::Push_rm64, exec!(push::<Mem, u64>), exec!(push::<Reg, u64>));
+    rows.with_long(
+        &[Code::Push_rm64],
+        quick!(push_at_once::<Quick<Long>, u64>, slow!(push::<Mem, u64>)),
+    );
     plain!(rows, [Push_r16], push::<Reg, u16>);
-    plain_flat_stack!(rows, [Push_r32], push_at_once::<Reg>, push::<Reg, u32>);
+    plain_flat_stack!(rows, [Push_r32], push_at_once::<Reg, u32>, push::<Reg, u32>);
+    plain_flat_stack!(rows, [Push_r64], push_at_once::<Reg, u64>, push::<Reg, u64>);
     rows.parts(Code::Push_r32, None, Some(Part::Push));
-    rm_wide!(rows, [Pop_rm16 Pop_rm32], pop);
+    rm_wide!(rows, [Pop_rm16 Pop_rm32 Pop_rm64], pop);
     plain!(rows, [Pop_r16], pop::<Reg, u16>);
-    plain_flat_stack!(rows, [Pop_r32], pop_at_once, pop::<Reg, u32>);
+    plain_flat_stack!(rows, [Pop_r32], pop_at_once::<u32>, pop::<Reg, u32>);
+    plain_flat_stack!(rows, [Pop_r64], pop_at_once::<u64>, pop::<Reg, u64>);
     rows.parts(Code::Pop_r32, None, Some(Part::Pop));
     plain!(rows, [Push_imm16 Pushw_imm8], push_immediate::<u16>);
     plain_flat_stack!(
         rows,
         [Pushd_imm32 Pushd_imm8],
-        push_immediate_at_once,
+        push_immediate_at_once::<u32>,
         push_immediate::<u32>
+    );
+    plain_flat_stack!(
+        rows,
+        [Pushq_imm32 Pushq_imm8],
+        push_immediate_at_once::<u64>,
+        push_immediate::<u64>
     );
     wide!(rows, [Pushaw Pushad], push_all);
     wide!(rows, [Popaw Popad], pop_all);
-    wide!(rows, [Pushfw Pushfd], push_flags);
-    wide!(rows, [Popfw Popfd], pop_flags);
-    wide!(rows, [Enterw_imm16_imm8 Enterd_imm16_imm8], enter);
+    wide!(rows, [Pushfw Pushfd Pushfq], push_flags);
+    wide!(rows, [Popfw Popfd Popfq], pop_flags);
+    wide!(rows, [Enterw_imm16_imm8 Enterd_imm16_imm8 Enterq_imm16_imm8], enter);
     plain!(rows, [Leavew], leave::<u16>);
-    plain_flat_stack!(rows, [Leaved], leave_at_once, leave::<u32>);
+    plain_flat_stack!(rows, [Leaved], leave_at_once::<u32>, leave::<u32>);
+    plain_flat_stack!(rows, [Leaveq], leave_at_once::<u64>, leave::<u64>);
 
     wide!(rows, [Pushw_ES Pushd_ES], push_segment, { sreg::ES });
     wide!(rows, [Pushw_CS Pushd_CS], push_segment, { sreg::CS });
     wide!(rows, [Pushw_SS Pushd_SS], push_segment, { sreg::SS });
     wide!(rows, [Pushw_DS Pushd_DS], push_segment, { sreg::DS });
-    wide!(rows, [Pushw_FS Pushd_FS], push_segment, { sreg::FS });
-    wide!(rows, [Pushw_GS Pushd_GS], push_segment, { sreg::GS });
+    wide!(rows, [Pushw_FS Pushd_FS Pushq_FS], push_segment, { sreg::FS });
+    wide!(rows, [Pushw_GS Pushd_GS Pushq_GS], push_segment, { sreg::GS });
     wide!(rows, [Popw_ES Popd_ES], pop_segment, { sreg::ES });
     wide!(rows, [Popw_SS Popd_SS], pop_segment, { sreg::SS });
     wide!(rows, [Popw_DS Popd_DS], pop_segment, { sreg::DS });
-    wide!(rows, [Popw_FS Popd_FS], pop_segment, { sreg::FS });
-    wide!(rows, [Popw_GS Popd_GS], pop_segment, { sreg::GS });
+    wide!(rows, [Popw_FS Popd_FS Popq_FS], pop_segment, { sreg::FS });
+    wide!(rows, [Popw_GS Popd_GS Popq_GS], pop_segment, { sreg::GS });
     // The interrupt flag, the trap flag, the interrupt shadow or the segments that decoded code assumes to be
     // flat may have changed.
-    ending!(rows, [Popfw Popfd Popw_SS Popd_SS Popw_DS Popd_DS Popw_ES Popd_ES]);
+    ending!(rows, [Popfw Popfd Popfq Popw_SS Popd_SS Popw_DS Popd_DS Popw_ES Popd_ES]);
 }
 
 /// Performs PUSH. PUSH ESP pushes the old value (SDM vol. 2, PUSH).
@@ -66,8 +80,8 @@ pub(super) fn push<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     cpu.push(memory, value)
 }
 
-pub(super) fn push_at_once<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    let value = P::read::<u32>(cpu, memory, op)?;
+pub(super) fn push_at_once<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = P::read::<W>(cpu, memory, op)?;
     cpu.push_at_once(memory, value)
 }
 
@@ -83,15 +97,15 @@ pub(super) fn pop<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op
     written
 }
 
-pub(super) fn pop_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    let value = cpu.peek_at_once::<u32>(memory)?;
-    cpu.release_flat(4);
+pub(super) fn pop_at_once<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    let value = cpu.peek_at_once::<W>(memory)?;
+    cpu.release_flat::<W>(W::BYTES as u64);
     cpu.set(op.rm, value);
     Ok(())
 }
 
-fn push_immediate_at_once(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    cpu.push_at_once(memory, op.immediate::<u32>())
+fn push_immediate_at_once<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    cpu.push_at_once(memory, op.immediate::<W>())
 }
 
 fn push_immediate<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -126,7 +140,7 @@ fn pop_all<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 
 /// Performs PUSHF. RF and VM are pushed as 0.
 fn push_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    match cpu.flag_of_popf(W::BITS == 32) {
+    match cpu.flag_of_popf(W::BITS >= 32) {
         InterruptFlag::Real => {}
         InterruptFlag::Virtual => return cpu.push(memory, cpu.virtual_flags_image()),
         InterruptFlag::Forbidden => return Err(cpu.general_protection(0)),
@@ -136,7 +150,7 @@ fn push_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 }
 
 fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    let interrupt_flag = cpu.flag_of_popf(W::BITS == 32);
+    let interrupt_flag = cpu.flag_of_popf(W::BITS >= 32);
     if interrupt_flag == InterruptFlag::Forbidden {
         return Err(cpu.general_protection(0));
     }
@@ -149,8 +163,8 @@ fn pop_flags<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
         return Ok(());
     }
     let value = cpu.pop::<W>(memory)?;
-    let mut mask = cpu.flags_mask(W::BITS == 32);
-    if W::BITS == 32 {
+    let mut mask = cpu.flags_mask(W::BITS >= 32);
+    if W::BITS >= 32 {
         // POPF clears RF (SDM vol. 2, POPF). In virtual-8086 mode IOPL does not change.
         mask |= Eflags::RF;
     }
@@ -203,10 +217,10 @@ fn leave<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-fn leave_at_once(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
-    let frame = cpu.gpr(reg::BP) as u32;
-    let value = cpu.load_at_once::<u32>(memory, frame.into())?;
-    cpu.set_gpr(reg::SP, frame.wrapping_add(4).into());
+fn leave_at_once<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
+    let frame = cpu.get::<W>(reg::BP).zero_extend();
+    let value = cpu.load_at_once::<W>(memory, frame)?;
+    cpu.set(reg::SP, W::truncate(frame.wrapping_add(W::BYTES as u64)));
     cpu.set(reg::BP, value);
     Ok(())
 }
@@ -217,7 +231,7 @@ fn push_segment<W: Word, const REGISTER: u8>(cpu: &mut Cpu, memory: &mut Memory,
         return cpu.push(memory, selector);
     }
     // Only the low word is written (SDM vol. 2, PUSH, on recent processors).
-    let top = cpu.stack_pointer().wrapping_sub(4) & cpu.stack_mask();
+    let top = cpu.stack_pointer().wrapping_sub(W::BYTES as u64) & cpu.stack_mask();
     cpu.write(memory, sreg::SS, top, selector)?;
     cpu.set_stack_pointer(top);
     Ok(())

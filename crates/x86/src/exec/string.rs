@@ -17,11 +17,11 @@ use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    sizes!(rows, [Movsb_m8_m8 Movsw_m16_m16 Movsd_m32_m32], move_string);
-    sizes!(rows, [Cmpsb_m8_m8 Cmpsw_m16_m16 Cmpsd_m32_m32], compare_strings);
-    sizes!(rows, [Scasb_AL_m8 Scasw_AX_m16 Scasd_EAX_m32], scan_string);
-    sizes!(rows, [Lodsb_AL_m8 Lodsw_AX_m16 Lodsd_EAX_m32], load_string);
-    sizes!(rows, [Stosb_m8_AL Stosw_m16_AX Stosd_m32_EAX], store_string);
+    sizes!(rows, [Movsb_m8_m8 Movsw_m16_m16 Movsd_m32_m32 Movsq_m64_m64], move_string);
+    sizes!(rows, [Cmpsb_m8_m8 Cmpsw_m16_m16 Cmpsd_m32_m32 Cmpsq_m64_m64], compare_strings);
+    sizes!(rows, [Scasb_AL_m8 Scasw_AX_m16 Scasd_EAX_m32 Scasq_RAX_m64], scan_string);
+    sizes!(rows, [Lodsb_AL_m8 Lodsw_AX_m16 Lodsd_EAX_m32 Lodsq_RAX_m64], load_string);
+    sizes!(rows, [Stosb_m8_AL Stosw_m16_AX Stosd_m32_EAX Stosq_m64_RAX], store_string);
     sizes!(rows, [Insb_m8_DX Insw_m16_DX Insd_m32_DX], input_string);
     sizes!(rows, [Outsb_DX_m8 Outsw_DX_m16 Outsd_DX_m32], output_string);
 }
@@ -38,16 +38,15 @@ enum Iteration {
 /// Returns the bits of an index or count register that the address size selects.
 #[inline(always)]
 fn masked(cpu: &Cpu, op: &Op, register: u8) -> u64 {
-    cpu.gpr(register) & u64::from(op.address_mask())
+    cpu.gpr(register) & op.address_mask()
 }
 
 /// Sets the bits of an index or count register that the address size selects.
 #[inline(always)]
 fn set_masked(cpu: &mut Cpu, op: &Op, register: u8, value: u64) {
-    if op.address_mask() == u32::MAX {
-        cpu.set(register, value as u32);
-    } else {
-        cpu.set(register, value as u16);
+    match op.address_mask() {
+        0xffff => cpu.set(register, value as u16),
+        mask => cpu.set_gpr(register, value & mask),
     }
 }
 
@@ -138,7 +137,7 @@ fn store_string<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     repeat_in_batches(cpu, memory, op, many, |cpu, memory| {
         let value = cpu.get::<W>(reg::AX);
         cpu.write(memory, sreg::ES, masked(cpu, op, reg::DI), value)
-            .inspect_err(|_| cpu.note_fill(op, width_of::<W>()))?;
+            .inspect_err(|_| cpu.note_fill::<W>(op))?;
         step::<W>(cpu, op, reg::DI, 1);
         Ok(Iteration::Plain)
     })
@@ -157,9 +156,9 @@ fn batch<W: Word>(cpu: &Cpu, op: &Op, indices: &[(u8, usize)]) -> Option<u64> {
     }
     let budget = cpu.deadline.saturating_sub(cpu.instructions);
     let most = masked(cpu, op, reg::CX).saturating_sub(1).min(budget);
-    let offsets = u64::from(op.address_mask()) + 1;
     let count = indices.iter().fold(most, |most, (register, bytes)| {
-        let room = (*bytes as u64).min(offsets - masked(cpu, op, *register));
+        let behind = op.address_mask() - masked(cpu, op, *register);
+        let room = (*bytes as u64).min(behind.saturating_add(1));
         most.min(room / W::BYTES as u64)
     });
     (count >= WORTH_A_BATCH).then_some(count)

@@ -83,13 +83,13 @@ fn note_instruction(cpu: &mut Cpu, op: &Op) {
 fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
     let instruction = instruction_pointer(cpu, op);
     let selector = cpu.segment(op.segment).selector;
-    let operand = Pointer { selector, offset: op.effective_address(cpu) as u32 };
+    let operand = Pointer { selector, offset: op.effective_address(cpu) };
     cpu.fpu.note_instruction(instruction, Some(operand));
 }
 
 fn instruction_pointer(cpu: &Cpu, op: &Op) -> Pointer {
     let selector = cpu.segment(sreg::CS).selector;
-    Pointer { selector, offset: cpu.instruction_address(op) as u32 }
+    Pointer { selector, offset: cpu.instruction_address(op) }
 }
 
 /// The source operand of an instruction.
@@ -173,7 +173,7 @@ pub(super) fn read_bytes<const N: usize>(
     }
     let user = cpu.is_user();
     for (chunk, at) in bytes.chunks_mut(2).zip((0..).step_by(2)) {
-        let word: u16 = cpu.read_linear(memory, linear_after(linear, at), user)?;
+        let word: u16 = cpu.read_linear(memory, cpu.linear_after(linear, at), user)?;
         chunk.copy_from_slice(&word.to_le_bytes());
     }
     Ok(bytes)
@@ -185,7 +185,7 @@ fn check_write(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done
     if cpu.tlb.current(first).for_write(first, size).is_some() {
         return Ok(());
     }
-    let last_page = linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
+    let last_page = cpu.linear_after(first, size as u64 - 1) & !(PAGE_SIZE - 1);
     let by = By::code(cpu.is_user());
     cpu.translate(memory, first, Access::Write, by)?;
     if last_page != first & !(PAGE_SIZE - 1) {
@@ -213,12 +213,7 @@ pub(super) fn write_bytes<const N: usize>(
     let user = cpu.is_user();
     for (chunk, at) in bytes.chunks(2).zip((0..).step_by(2)) {
         let word = u16::from_le_bytes([chunk[0], chunk[1]]);
-        cpu.write_linear(memory, linear_after(linear, at), word, user)?;
+        cpu.write_linear(memory, cpu.linear_after(linear, at), word, user)?;
     }
     Ok(())
-}
-
-/// Returns the linear address `distance` bytes after `linear`, which wraps around at 4 GiB.
-fn linear_after(linear: u64, distance: u64) -> u64 {
-    u64::from((linear as u32).wrapping_add(distance as u32))
 }

@@ -132,14 +132,14 @@ pub(super) fn decode_block(
     let first = ops.len();
     let mut length = 0;
     while ops.len() - first < limits.most {
-        let Some(mut op) = decode::decode(&bytes[length..], mode, model) else {
+        let Some(op) = decode::decode(&bytes[length..], mode, model) else {
             break;
         };
         let is_planted = (limits.is_planted)(offset + length);
         if (op.stands_alone() || is_planted) && length > 0 {
             break;
         }
-        op.offset = (offset + length) as u16;
+        let mut op = op.at_offset((offset + length) as u16);
         if is_planted {
             op.exec = debugger::breakpoint;
         }

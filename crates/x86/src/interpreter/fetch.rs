@@ -8,7 +8,6 @@ use crate::cpu::Cpu;
 use crate::decode::{self, CodeMode, MAX_LENGTH, Op};
 use crate::exception::Stopped;
 use crate::paging::{Access, By};
-use crate::segment::sreg;
 
 /// The page from which the last instruction was fetched, to find the next one quickly.
 #[derive(Debug)]
@@ -45,9 +44,8 @@ pub(super) enum Next {
 impl Interpreter {
     /// Finds the code at CS:EIP.
     pub(super) fn find(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Result<Next, Stopped> {
-        let code = cpu.segment(sreg::CS);
-        let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
-        let limit = u64::from(code.limit);
+        let linear = cpu.linear_ip();
+        let limit = cpu.code_limit();
         let key = cpu.fetch_key(linear & !0xfff);
         if self.fetch.key != key && !self.find_page(cpu, memory, linear, key)? {
             let inside = bytes_inside(cpu, limit)?;
@@ -55,9 +53,9 @@ impl Interpreter {
         }
         let ops = &self.cache.ops;
         let code = &self.cache.pages[self.fetch.page as usize];
-        let found = code
-            .block_at(ops, (linear & 0xfff) as usize)
-            .filter(|first| cpu.ip + u64::from(ops[*first].block_bytes()) - 1 <= limit);
+        let found = code.block_at(ops, (linear & 0xfff) as usize).filter(|first| {
+            cpu.ip.saturating_add(u64::from(ops[*first].block_bytes()) - 1) <= limit
+        });
         let next = match found {
             Some(first) => Next::Block(first),
             None => self.decode_at(cpu, memory, linear, limit)?,
@@ -77,11 +75,10 @@ impl Interpreter {
         memory: &mut Memory,
     ) -> Result<Next, Stopped> {
         let next = self.find(cpu, memory)?;
-        let code = cpu.segment(sreg::CS);
-        let linear = code.base.wrapping_add(cpu.ip) & 0xffff_ffff;
+        let linear = cpu.linear_ip();
         let offset = (linear & 0xfff) as usize;
         if matches!(next, Next::Block(_)) && cpu.debugger.is_planted(offset) {
-            let inside = bytes_inside(cpu, code.limit.into())?;
+            let inside = bytes_inside(cpu, cpu.code_limit())?;
             return self.decode_alone(cpu, memory, linear, Some(self.fetch.place + offset), inside);
         }
         Ok(next)
@@ -159,7 +156,7 @@ impl Interpreter {
         let in_first = ((0x1000 - (linear & 0xfff)) as usize).min(length);
         copy_code(memory, place, &mut bytes[..in_first]);
         if in_first < length {
-            let second = fetch_place(cpu, memory, (linear | 0xfff).wrapping_add(1) & 0xffff_ffff)?;
+            let second = fetch_place(cpu, memory, cpu.linear_after(linear | 0xfff, 1))?;
             copy_code(memory, second, &mut bytes[in_first..length]);
         }
         let mode = cpu.code_mode();
@@ -186,9 +183,11 @@ impl Interpreter {
 /// Returns how many bytes of code there are from EIP to the limit of CS. A fetch beyond the limit raises
 /// #GP(0).
 fn bytes_inside(cpu: &mut Cpu, limit: u64) -> Result<usize, Stopped> {
-    match (limit + 1).checked_sub(cpu.ip) {
-        Some(inside @ 1..) => Ok(usize::try_from(inside).unwrap_or(usize::MAX)),
-        _ => Err(cpu.general_protection(0)),
+    match limit.checked_sub(cpu.ip) {
+        Some(behind) => {
+            Ok(usize::try_from(behind).map_or(usize::MAX, |bytes| bytes.saturating_add(1)))
+        }
+        None => Err(cpu.general_protection(0)),
     }
 }
 

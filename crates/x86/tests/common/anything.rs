@@ -140,8 +140,8 @@ pub(crate) fn random_cpu(random: &mut Random) -> Cpu {
             TableRegister { base: address(random).into(), limit: random.number() as u16 | 0xff };
     }
     cpu.msrs.sysenter_cs = random.bits() & 0xff;
-    cpu.msrs.sysenter_eip = address(random);
-    cpu.msrs.sysenter_esp = address(random);
+    cpu.msrs.sysenter_eip = address(random).into();
+    cpu.msrs.sysenter_esp = address(random).into();
     for register in 0..8 {
         let value = if random.percent(60) { address(random) } else { random.number() };
         cpu.set_gpr(register, value.into());

@@ -2,26 +2,19 @@
 
 use std::fmt::{Debug, Write};
 
-use iced_x86::{Formatter, Instruction, Mnemonic, NasmFormatter, OpKind};
+use iced_x86::{Formatter, Instruction, NasmFormatter};
 use ring3_hostcpu::{
     Cpu as HostCpu, FxImage, Layout, PAGE_SIZE, Runner, State, Stop, Unavailable, Vendor,
 };
 use ring3_x86::flags::Eflags;
 use ring3_x86::softfloat::F80;
 
+use super::differences::{Tally, conclude, differences, insist, locks_bus};
 use super::guest::{Guest, Pace, only_registers};
 use super::random::Random;
 use super::series::{SEED, Series};
 
 const LAYOUT: Layout = Layout::FIXED;
-/// The most differences reported for one form, and the most forms for which differences are reported.
-const TOLD_OF_FORM: usize = 2;
-const TOLD: usize = 24;
-/// A case differs if it does so each time of so many: a hypervisor has been seen to lose NT and ID if an
-/// interrupt arrives during it.
-const ATTEMPTS: usize = 20;
-/// At most one case of so many may be [withheld](Bench::withheld).
-const SELDOM: u64 = 500;
 
 /// One instruction, and the state in which it is executed.
 #[derive(Debug, Clone)]
@@ -62,12 +55,6 @@ impl Poke {
 pub(crate) fn data_offset(address: u32) -> Option<usize> {
     let offset = address.wrapping_sub(LAYOUT.data.start);
     (offset < LAYOUT.data.len).then_some(offset as usize)
-}
-
-/// Returns whether `instruction` has a locked access to memory (SDM vol. 3, 10.1.2.2).
-fn locks_bus(instruction: &Instruction) -> bool {
-    instruction.has_lock_prefix()
-        || instruction.mnemonic() == Mnemonic::Xchg && instruction.op0_kind() == OpKind::Memory
 }
 
 /// The result of a case on one side.
@@ -111,31 +98,8 @@ pub(crate) fn compare_forms<F: Debug, S: Scene>(
         }
     };
     let series = Series::from_environment(cases);
-    let mut differences = vec![0; forms.len()];
-    let mut forms_told = 0;
-    let mut text = String::new();
-    for case in series.cases.clone() {
-        let form = (case % forms.len() as u64) as usize;
-        let scene = scene(&mut series.random(case), &forms[form]);
-        if let Err(difference) = bench.compare(&scene) {
-            forms_told += usize::from(differences[form] == 0);
-            differences[form] += 1;
-            if differences[form] <= TOLD_OF_FORM && forms_told <= TOLD {
-                let _ = writeln!(text, "seed {} case {case}: {difference}", series.seed);
-            }
-        }
-    }
-    for (form, count) in forms.iter().zip(differences).filter(|(_, count)| *count > 0) {
-        let _ = writeln!(text, "{form:?}: {count}");
-    }
-    let Bench { left_out, disturbed, withheld, .. } = bench;
-    println!(
-        "{} forms; cases not compared: {left_out}, withheld: {withheld}, disturbed: {disturbed}",
-        forms.len()
-    );
-    let cases = series.cases.end - series.cases.start;
-    assert!(withheld <= cases / SELDOM + 1, "{withheld} locked accesses never ended on the host");
-    assert!(text.is_empty(), "differences from the host's processor:\n{text}");
+    let text = differences(&series, forms, |random, form| bench.compare(&scene(random, form)));
+    conclude(&series, forms.len(), &bench.tally, &text);
 }
 
 /// Both processors.
@@ -145,12 +109,7 @@ struct Bench {
     guest: Guest,
     /// The contents of the data region before each case, without its pokes.
     data: Vec<u8>,
-    left_out: u64,
-    /// The number of cases that differed in some attempts and not in all.
-    disturbed: u64,
-    /// The number of cases that were not compared because a hypervisor that limits how often its guests lock the
-    /// bus, as an access to two cache lines does, let the host's processor not finish them.
-    withheld: u64,
+    tally: Tally,
 }
 
 impl Bench {
@@ -173,23 +132,15 @@ impl Bench {
             let _ = host.run(&State::at(page), &[0x90]);
         }
         let vendor = HostCpu::detect().map_or(Vendor::Other, |cpu| cpu.vendor);
-        Ok(Bench { host, vendor, guest, data, left_out: 0, disturbed: 0, withheld: 0 })
+        Ok(Bench { host, vendor, guest, data, tally: Tally::default() })
     }
 
     /// Runs the case on both sides, again for as long as they differ; the error describes the differences that
     /// remain.
     fn compare(&mut self, scene: &impl Scene) -> Result<(), String> {
-        let first = self.attempt(scene);
-        if first.is_ok() {
-            return first;
-        }
-        for _ in 1..ATTEMPTS {
-            if self.attempt(scene).is_ok() {
-                self.disturbed += 1;
-                return Ok(());
-            }
-        }
-        first
+        let (result, disturbed) = insist(|| self.attempt(scene));
+        self.tally.disturbed += u64::from(disturbed);
+        result
     }
 
     fn attempt(&mut self, scene: &impl Scene) -> Result<(), String> {
@@ -208,7 +159,7 @@ impl Bench {
         });
         let result = match ours {
             Ok(ours) if scene.is_left_out(&ours, self.vendor) => {
-                self.left_out += 1;
+                self.tally.left_out += 1;
                 Ok(())
             }
             Ok(ours) => self.compare_with_host(scene, &ours),
@@ -226,7 +177,7 @@ impl Bench {
             Err(refused) => return Err(format!("{}refused: {refused}\n", describe(case))),
         };
         if stop == Stop::Timeout && ours.stop != Stop::Timeout && locks_bus(&case.instruction) {
-            self.withheld += 1;
+            self.tally.withheld += 1;
             return Ok(());
         }
         state.fx = only_registers(&state.fx);

@@ -6,6 +6,7 @@ pub(crate) mod anything;
 pub(crate) mod assembler;
 pub(crate) mod comparison;
 pub(crate) mod coverage;
+pub(crate) mod differences;
 pub(crate) mod guest;
 pub(crate) mod host_fpu;
 pub(crate) mod programs;

@@ -4,10 +4,16 @@ use iced_x86::{Code, CpuidFeature, Mnemonic};
 use ring3_hostcpu::{Cpu as HostCpu, Feature};
 use ring3_x86::table;
 
-/// The forms that are tested.
-pub(crate) fn tested() -> Vec<Code> {
+/// The forms of code of `bits` bits that are tested.
+pub(crate) fn tested(bits: u32) -> Vec<Code> {
     let codes = table::forms().iter().map(|form| form.code);
-    codes.filter(|code| why_not(*code).is_none()).collect()
+    codes.filter(|code| exists(*code, bits) && why_not(*code).is_none()).collect()
+}
+
+/// Returns whether code of `bits` bits, 32 or 64, can have the form.
+fn exists(code: Code, bits: u32) -> bool {
+    let form = code.op_code();
+    if bits == 64 { form.mode64() && form.intel_decoder64() } else { form.mode32() }
 }
 
 /// Returns why a form is not tested, or None if it is.
@@ -24,21 +30,35 @@ fn why_not(code: Code) -> Option<&'static str> {
         | Code::Jmp_ptr1632
         | Code::Jmp_m1616
         | Code::Jmp_m1632
+        | Code::Jmp_m1664
         | Code::Call_ptr1616
         | Code::Call_ptr1632
         | Code::Call_m1616
-        | Code::Call_m1632 => return Some("a far transfer could leave the 32-bit code segment"),
-        Code::Popw_FS | Code::Popd_FS | Code::Popw_GS | Code::Popd_GS => {
+        | Code::Call_m1632
+        | Code::Call_m1664 => return Some("a far transfer could leave the 32-bit code segment"),
+        Code::Popw_FS
+        | Code::Popd_FS
+        | Code::Popq_FS
+        | Code::Popw_GS
+        | Code::Popd_GS
+        | Code::Popq_GS => {
             return Some("the host's process needs FS and GS");
         }
         _ => {}
     }
     match code.mnemonic() {
-        Mnemonic::Retf | Mnemonic::Iret | Mnemonic::Iretd => {
+        Mnemonic::Retf | Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => {
             Some("a far transfer could leave the 32-bit code segment")
         }
-        Mnemonic::Int | Mnemonic::Sysenter | Mnemonic::Sysexit => {
-            Some("a system call of the host, or #UD on AMD")
+        Mnemonic::Int
+        | Mnemonic::Sysenter
+        | Mnemonic::Sysexit
+        | Mnemonic::Sysexitq
+        | Mnemonic::Syscall
+        | Mnemonic::Sysret
+        | Mnemonic::Sysretq => Some("a system call of the host, or #UD on AMD"),
+        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => {
+            Some("the host's process needs FS, and its kernel decides about them")
         }
         Mnemonic::Int1 => {
             Some("on some virtual machines its own address is reported, not the next one")

@@ -23,7 +23,7 @@ const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {
-    let forms = forms::tested();
+    let forms = forms::tested(32);
     common::comparison::compare_forms(Guest::interpreted, CASES, &forms, |random, form| {
         IntegerScene::random(random, *form)
     });

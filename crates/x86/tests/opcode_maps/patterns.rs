@@ -2,7 +2,7 @@
 
 use iced_x86::{Instruction, OpKind};
 use ring3_x86::cpuid::Model;
-use ring3_x86::decode::decoder;
+use ring3_x86::decode::{CodeSize, decoder};
 
 /// Prefixes that have a meaning for some instruction (SDM vol. 2, 2.1.1), alone and as pairs that select
 /// instructions. The first ones are also tried with VEX and similar prefixes.
@@ -99,7 +99,7 @@ impl Pattern {
     /// Returns the instruction, for an independent view of what it needs. It is decoded as ring3 does where
     /// processors without an extension ignore bits.
     pub(crate) fn instruction(&self, is_32_bit: bool) -> Instruction {
-        decoder(&self.bytes, is_32_bit, 0).decode()
+        decoder(&self.bytes, CodeSize::of(is_32_bit), 0).decode()
     }
 
     /// Returns whether this belongs to an even smaller sample, because each instruction takes some system

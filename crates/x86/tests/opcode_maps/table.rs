@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ring3_x86::cpuid::Model;
-use ring3_x86::decode::{CodeMode, decode};
+use ring3_x86::decode::{CodeMode, CodeSize, decode};
 
 use crate::patterns::{self, is_offered};
 use crate::tests::is_ignored;
@@ -20,7 +20,7 @@ fn the_table_has_all_offered_forms() {
                 continue;
             }
             for model in Model::ALL {
-                let mode = CodeMode { is_32_bit, is_flat: is_32_bit };
+                let mode = CodeMode { size: CodeSize::of(is_32_bit), is_flat: is_32_bit };
                 let op = decode(&pattern.bytes, mode, model).expect("they are enough bytes");
                 let is_there = op.form.form().is_some();
                 let code = instruction.code();
@@ -37,15 +37,19 @@ fn the_table_has_all_offered_forms() {
 #[test]
 fn reserved_nops_are_of_the_models_that_had_them() {
     let has = |model, opcode: u8, modrm: u8| {
-        let mode = CodeMode { is_32_bit: true, is_flat: true };
+        let mode = CodeMode { size: CodeSize::Bits32, is_flat: true };
         let op = decode(&[0x0f, opcode, modrm, 0, 0, 0, 0, 0], mode, model);
         op.expect("they are enough bytes").form.form().is_some()
     };
     for modrm in 0..=255 {
         let models = |opcode| Model::ALL.map(|model| has(model, opcode, modrm));
-        assert_eq!(models(0x0d), [false, false, false, true, true], "{modrm:#x}");
+        assert_eq!(models(0x0d), [false, false, false, true, true, true], "{modrm:#x}");
         for opcode in 0x18..=0x1f {
-            assert_eq!(models(opcode), [false, false, true, true, true], "{opcode:#x} {modrm:#x}");
+            assert_eq!(
+                models(opcode),
+                [false, false, true, true, true, true],
+                "{opcode:#x} {modrm:#x}"
+            );
         }
     }
 }

@@ -19,8 +19,8 @@ const TARGET_STACK: u32 = 0x2_8000;
 fn set_msrs(machine: &mut Machine, selector: u16) {
     machine.cpu.msrs = Msrs {
         sysenter_cs: selector.into(),
-        sysenter_esp: TARGET_STACK,
-        sysenter_eip: TARGET,
+        sysenter_esp: TARGET_STACK.into(),
+        sysenter_eip: TARGET.into(),
         ..machine.cpu.msrs
     };
 }

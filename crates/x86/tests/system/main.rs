@@ -5,6 +5,7 @@
 mod common;
 
 mod engine;
+mod long_mode;
 mod machine;
 
 #[path = "tests.rs"]

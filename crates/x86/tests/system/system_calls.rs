@@ -56,8 +56,8 @@ fn program() -> (Machine, Vec<u32>) {
     machine.code(BEHIND, &[hlt()]);
     machine.cpu.msrs = Msrs {
         sysenter_cs: 0x4320,
-        sysenter_esp: INNER_STACK,
-        sysenter_eip: SYSTEM,
+        sysenter_esp: INNER_STACK.into(),
+        sysenter_eip: SYSTEM.into(),
         ..machine.cpu.msrs
     };
     machine.enter_user();

@@ -88,7 +88,7 @@ pub(crate) struct ChangingSource<'a> {
 /// Returns whether `bytes`, which begin with an instruction and reach to the end of its page or to the limit
 /// of CS, lack a part of that instruction.
 pub(crate) fn crosses(bytes: &[u8], mode: &Mode) -> bool {
-    let mut decoder = decode::decoder(bytes, mode.is_32_bit(), 0);
+    let mut decoder = decode::decoder(bytes, mode.code_size(), 0);
     let instruction = decoder.decode();
     bytes.len() < MAX_LENGTH && decode::goes_on(&decoder, &instruction)
 }

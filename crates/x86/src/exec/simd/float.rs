@@ -52,6 +52,17 @@ macro_rules! arithmetic {
     };
 }
 
+/// A row of a conversion between an XMM and a general register or memory.
+macro_rules! general {
+    ($rows:ident, $code:ident, $handler:ident $(, $parameter:tt)*) => {
+        $rows.add(
+            Code::$code,
+            exec!($handler::<Mem $(, $parameter)*>),
+            exec!($handler::<Reg $(, $parameter)*>),
+        );
+    };
+}
+
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     arithmetic!(rows,
@@ -171,36 +182,18 @@ fn conversions(rows: &mut Rows) {
         to_integers::<F64, 2>(c, b, Rounding::Zero)
     });
 
-    rows.add(
-        Code::Cvtsi2ss_xmm_rm32,
-        exec!(from_general::<Mem, F32>),
-        exec!(from_general::<Reg, F32>),
-    );
-    rows.add(
-        Code::Cvtsi2sd_xmm_rm32,
-        exec!(from_general::<Mem, F64>),
-        exec!(from_general::<Reg, F64>),
-    );
-    rows.add(
-        Code::Cvtss2si_r32_xmmm32,
-        exec!(to_general::<Mem, u32, F32, false>),
-        exec!(to_general::<Reg, u32, F32, false>),
-    );
-    rows.add(
-        Code::Cvttss2si_r32_xmmm32,
-        exec!(to_general::<Mem, u32, F32, true>),
-        exec!(to_general::<Reg, u32, F32, true>),
-    );
-    rows.add(
-        Code::Cvtsd2si_r32_xmmm64,
-        exec!(to_general::<Mem, u64, F64, false>),
-        exec!(to_general::<Reg, u64, F64, false>),
-    );
-    rows.add(
-        Code::Cvttsd2si_r32_xmmm64,
-        exec!(to_general::<Mem, u64, F64, true>),
-        exec!(to_general::<Reg, u64, F64, true>),
-    );
+    general!(rows, Cvtsi2ss_xmm_rm32, from_general, u32, F32);
+    general!(rows, Cvtsi2sd_xmm_rm32, from_general, u32, F64);
+    general!(rows, Cvtsi2ss_xmm_rm64, from_general, u64, F32);
+    general!(rows, Cvtsi2sd_xmm_rm64, from_general, u64, F64);
+    general!(rows, Cvtss2si_r32_xmmm32, to_general, u32, F32, u32, false);
+    general!(rows, Cvttss2si_r32_xmmm32, to_general, u32, F32, u32, true);
+    general!(rows, Cvtsd2si_r32_xmmm64, to_general, u64, F64, u32, false);
+    general!(rows, Cvttsd2si_r32_xmmm64, to_general, u64, F64, u32, true);
+    general!(rows, Cvtss2si_r64_xmmm32, to_general, u32, F32, u64, false);
+    general!(rows, Cvttss2si_r64_xmmm32, to_general, u32, F32, u64, true);
+    general!(rows, Cvtsd2si_r64_xmmm64, to_general, u64, F64, u64, false);
+    general!(rows, Cvttsd2si_r64_xmmm64, to_general, u64, F64, u64, true);
 }
 
 /// Computes by `operation` and handles the exceptions: MXCSR gets the flags, and #XM follows if one is
@@ -324,16 +317,16 @@ fn set_flags<S: Source, W: Word, F: Float, const SIGNAL_QUIET: bool>(
 }
 
 /// CVTSI2SS and CVTSI2SD.
-fn from_general<P: Place, F: Float>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+fn from_general<P: Place, W: Word, F: Float>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     u128::begin(cpu)?;
-    let source: u32 = P::read(cpu, memory, op)?;
-    let result = compute(cpu, |c| c.convert_integer::<F>((source as i32).into()))?;
+    let source: W = P::read(cpu, memory, op)?;
+    let result = compute(cpu, |c| c.convert_integer::<F>(source.sign_extend() as i64))?;
     cpu.sse.set_xmm(op.reg, with_first(cpu.sse.xmm(op.reg), result));
     Ok(())
 }
 
 /// CVTSS2SI and CVTSD2SI, and with `TRUNCATE` CVTTSS2SI and CVTTSD2SI.
-fn to_general<S: Source, W: Word, F: Float, const TRUNCATE: bool>(
+fn to_general<S: Source, W: Word, F: Float, To: Word, const TRUNCATE: bool>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,
@@ -343,9 +336,12 @@ fn to_general<S: Source, W: Word, F: Float, const TRUNCATE: bool>(
     let source = F::from_bits(source.zero_extend());
     let result = compute(cpu, |c| {
         let rounding = if TRUNCATE { Rounding::Zero } else { c.rounding };
-        c.convert_to_i32(source, rounding)
+        match To::BITS {
+            64 => c.convert_to_i64(source, rounding),
+            _ => c.convert_to_i32(source, rounding).into(),
+        }
     })?;
-    cpu.set(op.reg, result as u32);
+    cpu.set(op.reg, To::truncate(result as u64));
     Ok(())
 }
 

@@ -9,21 +9,24 @@ use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::{Eflags, Status};
-use crate::table::{Rows, exec, plain, rm, rm_wide};
+use crate::table::{Rows, exec, plain, rm, rm_long, rm_wide};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    plain!(rows, [Movnti_m32_r32], store_non_temporal);
-    rm_wide!(rows, [Popcnt_r16_rm16 Popcnt_r32_rm32], count_ones);
+    plain!(rows, [Movnti_m32_r32], store_non_temporal::<u32>);
+    plain!(rows, [Movnti_m64_r64], store_non_temporal::<u64>);
+    rm_wide!(rows, [Popcnt_r16_rm16 Popcnt_r32_rm32 Popcnt_r64_rm64], count_ones);
     rm!(rows, u8, [Crc32_r32_rm8], crc32);
     rm!(rows, u16, [Crc32_r32_rm16], crc32);
     rm!(rows, u32, [Crc32_r32_rm32], crc32);
+    rm_long!(rows, u8, [Crc32_r64_rm8], crc32);
+    rm_long!(rows, u64, [Crc32_r64_rm64], crc32);
     rows.add(Code::Ptest_xmm_xmmm128, exec!(test::<Mem>), exec!(test::<Reg>));
 }
 
-fn store_non_temporal(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    Mem::write(cpu, memory, op, cpu.get::<u32>(op.reg))
+fn store_non_temporal<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    Mem::write(cpu, memory, op, cpu.get::<W>(op.reg))
 }
 
 fn count_ones<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {

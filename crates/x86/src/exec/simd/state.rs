@@ -18,8 +18,10 @@ use crate::undefined::Vendor;
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Emms], emms);
-    plain!(rows, [Fxsave_m512byte], fxsave);
-    plain!(rows, [Fxrstor_m512byte], fxrstor);
+    plain!(rows, [Fxsave_m512byte], fxsave::<false>);
+    plain!(rows, [Fxsave64_m512byte], fxsave::<true>);
+    plain!(rows, [Fxrstor_m512byte], fxrstor::<false>);
+    plain!(rows, [Fxrstor64_m512byte], fxrstor::<true>);
     plain!(rows, [Ldmxcsr_m32], ldmxcsr);
     plain!(rows, [Stmxcsr_m32], stmxcsr);
     plain!(rows, [Clflush_m8], clflush);
@@ -66,7 +68,7 @@ fn clflush(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     Mem::read::<u8>(cpu, memory, op).map(|_| ())
 }
 
-/// The image of FXSAVE outside 64-bit mode (SDM vol. 1, table 10-2).
+/// The image of FXSAVE (SDM vol. 1, table 10-2).
 mod image {
     use std::ops::Range;
 
@@ -74,14 +76,21 @@ mod image {
     pub(super) const BYTES: usize = 512;
     /// The environment of the x87: FCW, FSW, FTW (one byte), FOP, FIP, FCS, FDP, FDS.
     pub(super) const ENVIRONMENT: Range<usize> = 0..24;
+    /// FIP and FDP of 64 bits, in the places of FIP and FCS, and of FDP and FDS.
+    pub(super) const LONG_IP: Range<usize> = 8..16;
+    pub(super) const LONG_DP: Range<usize> = 16..24;
     pub(super) const MXCSR: Range<usize> = 24..28;
     pub(super) const MXCSR_MASK: Range<usize> = 28..32;
     /// ST(0) to ST(7), each in 16 bytes.
     pub(super) const ST: Range<usize> = 32..160;
     /// XMM0 to XMM7.
     pub(super) const XMM: Range<usize> = 160..288;
+    /// XMM8 to XMM15, in 64-bit mode.
+    pub(super) const HIGH_XMM: Range<usize> = 288..416;
     /// Number of bytes that are written. The rest is reserved, or belongs to software.
     pub(super) const WRITTEN: usize = 288;
+    /// Number of bytes that are written in 64-bit mode.
+    pub(super) const WRITTEN_IN_64_BIT_MODE: usize = 416;
     /// Number of bytes that are written without SSE.
     pub(super) const WRITTEN_WITHOUT_SSE: usize = 160;
 }
@@ -104,19 +113,31 @@ fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
         return Err(cpu.fault(Fault::new(vector::NM)));
     }
     let offset = op.effective_address(cpu);
-    if cpu.segment(op.segment).base.wrapping_add(offset) & 15 != 0 {
+    if cpu.linear(cpu.view(op.segment), offset) & 15 != 0 {
         return Err(cpu.general_protection(0));
     }
     Ok(offset)
 }
 
-/// Performs FXSAVE. Without CR4.OSFXSR the SSE registers are left out; the manual leaves this to the
-/// processor.
-fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+/// Performs FXSAVE, or FXSAVE64, whose addresses have 64 bits. Without CR4.OSFXSR the SSE registers are left
+/// out; the manual leaves this to the processor.
+fn fxsave<const LONG: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let offset = begin(cpu, op)?;
     cpu.check_writable(memory, op.segment, offset, image::BYTES)?;
-    let image = cpu.numeric_image();
-    if cpu.cr4().contains(Cr4::OSFXSR) {
+    let mut image = cpu.numeric_image();
+    if LONG {
+        let (ip, dp) = cpu.stored_fpu().offsets();
+        image[image::LONG_IP].copy_from_slice(&ip.to_le_bytes());
+        image[image::LONG_DP].copy_from_slice(&dp.to_le_bytes());
+    }
+    if cpu.cr4().contains(Cr4::OSFXSR) && cpu.is_in_64_bit_mode() {
+        let mut whole = [0; image::WRITTEN_IN_64_BIT_MODE];
+        whole[..image::WRITTEN].copy_from_slice(&image);
+        for (place, number) in whole[image::HIGH_XMM].chunks_mut(16).zip(8..) {
+            place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
+        }
+        write_bytes(cpu, memory, op, whole)
+    } else if cpu.cr4().contains(Cr4::OSFXSR) {
         write_bytes(cpu, memory, op, image)
     } else {
         let mut without_sse = [0; image::WRITTEN_WITHOUT_SSE];
@@ -126,15 +147,31 @@ fn fxsave(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     }
 }
 
-fn fxrstor(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+fn fxrstor<const LONG: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu, op)?;
     let image: [u8; image::BYTES] = read_bytes(cpu, memory, op)?;
     if cpu.cr4().contains(Cr4::OSFXSR) {
         require_valid_mxcsr(cpu, word(&image, image::MXCSR.start))?;
         cpu.set_sse_image(&image);
+        if cpu.is_in_64_bit_mode() {
+            set_xmm(cpu, 8, &image[image::HIGH_XMM]);
+        }
     }
     cpu.set_x87_image(&image);
+    if LONG {
+        let long = |at| u64::from(word(&image, at)) | u64::from(word(&image, at + 4)) << 32;
+        cpu.fpu.set_offsets(long(image::LONG_IP.start), long(image::LONG_DP.start));
+    }
     Ok(())
+}
+
+/// Sets the XMM registers from number `first` on to those in a part of an image.
+fn set_xmm(cpu: &mut Cpu, first: u8, part: &[u8]) {
+    for (place, number) in part.chunks_exact(16).zip(first..) {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(place);
+        cpu.sse.set_xmm(number, u128::from_le_bytes(bytes));
+    }
 }
 
 /// Returns the doubleword at `at` of an image.
@@ -182,11 +219,7 @@ impl Cpu {
     /// Sets the SSE registers to those of an FXSAVE image. Bits of MXCSR that do not exist stay clear.
     pub fn set_sse_image(&mut self, image: &[u8; image::BYTES]) {
         self.sse.set_mxcsr(word(image, image::MXCSR.start));
-        for (place, number) in image[image::XMM].chunks(16).zip(0..) {
-            let mut bytes = [0; 16];
-            bytes.copy_from_slice(place);
-            self.sse.set_xmm(number, u128::from_le_bytes(bytes));
-        }
+        set_xmm(self, 0, &image[image::XMM]);
     }
 
     /// Sets the x87 registers to those of an FXSAVE image.

@@ -29,6 +29,16 @@ pub(super) fn forms(rows: &mut Rows) {
         exec!(compare::<Reg, Explicit, Index>),
     );
     rows.add(
+        Code::Pcmpestrm64_xmm_xmmm128_imm8,
+        exec!(compare::<Mem, ExplicitLong, Mask>),
+        exec!(compare::<Reg, ExplicitLong, Mask>),
+    );
+    rows.add(
+        Code::Pcmpestri64_xmm_xmmm128_imm8,
+        exec!(compare::<Mem, ExplicitLong, Index>),
+        exec!(compare::<Reg, ExplicitLong, Index>),
+    );
+    rows.add(
         Code::Pcmpistrm_xmm_xmmm128_imm8,
         exec!(compare::<Mem, Implicit, Mask>),
         exec!(compare::<Reg, Implicit, Mask>),
@@ -92,6 +102,8 @@ trait Length {
 
 /// The length is in EAX or EDX: the absolute value, but at most the number of elements.
 struct Explicit;
+/// The length is in RAX or RDX in the same way.
+struct ExplicitLong;
 /// The string ends at its first element of 0.
 struct Implicit;
 
@@ -99,6 +111,13 @@ impl Length for Explicit {
     fn length(cpu: &Cpu, register: u8, elements: &[i32]) -> usize {
         let length = (cpu.get::<u32>(register) as i32).unsigned_abs() as usize;
         length.min(elements.len())
+    }
+}
+
+impl Length for ExplicitLong {
+    fn length(cpu: &Cpu, register: u8, elements: &[i32]) -> usize {
+        let length = (cpu.gpr(register) as i64).unsigned_abs();
+        usize::try_from(length).map_or(elements.len(), |length| length.min(elements.len()))
     }
 }
 

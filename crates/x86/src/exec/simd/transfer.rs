@@ -9,7 +9,7 @@ use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::Stopped;
 use crate::exec::{Done, Mem, Place, Reg};
-use crate::table::{Rows, exec, plain, rm};
+use crate::table::{Rows, exec, plain, rm, rm_long};
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -65,6 +65,18 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u32, [Movd_xmm_rm32], load_general, u128);
     rm!(rows, u32, [Movd_rm32_mm], extract, u64);
     rm!(rows, u32, [Movd_rm32_xmm], extract, u128);
+    rm_long!(rows, u64, [Movq_mm_rm64], load_general, u64);
+    rm_long!(rows, u64, [Movq_xmm_rm64], load_general, u128);
+    rm_long!(rows, u64, [Movq_rm64_mm], extract, u64);
+    rm_long!(rows, u64, [Movq_rm64_xmm Pextrq_rm64_xmm_imm8], extract, u128);
+    rm_long!(rows, u64, [Pinsrq_xmm_rm64_imm8], insert, u128);
+    // With REX.W, these write or read the same parts of a register.
+    rm_long!(rows, u16, [Pinsrw_mm_r64m16_imm8], insert, u64);
+    rm_long!(rows, u16, [Pinsrw_xmm_r64m16_imm8], insert, u128);
+    rm_long!(rows, u8, [Pinsrb_xmm_r64m8_imm8], insert, u128);
+    rm_long!(rows, u8, [Pextrb_r64m8_xmm_imm8], extract, u128);
+    rm_long!(rows, u16, [Pextrw_r64m16_xmm_imm8], extract, u128);
+    rm_long!(rows, u32, [Extractps_r64m32_xmm_imm8], extract, u128);
     rm!(rows, u16, [Pinsrw_mm_r32m16_imm8], insert, u64);
     rm!(rows, u16, [Pinsrw_xmm_r32m16_imm8], insert, u128);
     rm!(rows, u8, [Pinsrb_xmm_r32m8_imm8], insert, u128);
@@ -72,12 +84,12 @@ pub(super) fn forms(rows: &mut Rows) {
     rm!(rows, u8, [Pextrb_r32m8_xmm_imm8], extract, u128);
     rm!(rows, u16, [Pextrw_r32m16_xmm_imm8], extract, u128);
     rm!(rows, u32, [Pextrd_rm32_xmm_imm8 Extractps_rm32_xmm_imm8], extract, u128);
-    plain!(rows, [Pextrw_r32_mm_imm8], extract_word::<u64>);
-    plain!(rows, [Pextrw_r32_xmm_imm8], extract_word::<u128>);
-    plain!(rows, [Pmovmskb_r32_mm], move_mask::<u64, u8>);
-    plain!(rows, [Pmovmskb_r32_xmm], move_mask::<u128, u8>);
-    plain!(rows, [Movmskps_r32_xmm], move_mask::<u128, u32>);
-    plain!(rows, [Movmskpd_r32_xmm], move_mask::<u128, u64>);
+    plain!(rows, [Pextrw_r32_mm_imm8 Pextrw_r64_mm_imm8], extract_word::<u64>);
+    plain!(rows, [Pextrw_r32_xmm_imm8 Pextrw_r64_xmm_imm8], extract_word::<u128>);
+    plain!(rows, [Pmovmskb_r32_mm Pmovmskb_r64_mm], move_mask::<u64, u8>);
+    plain!(rows, [Pmovmskb_r32_xmm Pmovmskb_r64_xmm], move_mask::<u128, u8>);
+    plain!(rows, [Movmskps_r32_xmm Movmskps_r64_xmm], move_mask::<u128, u32>);
+    plain!(rows, [Movmskpd_r32_xmm Movmskpd_r64_xmm], move_mask::<u128, u64>);
 
     // MMX and XMM registers.
     plain!(rows, [Movq2dq_xmm_mm], mm_to_xmm);
@@ -112,7 +124,7 @@ fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done 
     V::begin(cpu)?;
     let value = V::get(cpu, op.reg);
     let mask = sign_mask::<V, u8>(V::get(cpu, op.rm));
-    let offset = cpu.gpr(reg::DI) & u64::from(op.address_mask());
+    let offset = cpu.gpr(reg::DI) & op.address_mask();
     if mask != 0 {
         cpu.check_writable(memory, op.segment, offset, V::BITS / 8)?;
     }
@@ -195,7 +207,7 @@ fn extract<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op:
     V::begin(cpu)?;
     let value = extracted::<W, V>(cpu, op, op.reg);
     if P::IS_REGISTER {
-        cpu.set(op.rm, value.zero_extend() as u32);
+        cpu.set_gpr(op.rm, value.zero_extend());
     } else {
         P::write(cpu, memory, op, value)?;
     }

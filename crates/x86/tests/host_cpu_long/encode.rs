@@ -1,0 +1,147 @@
+//! Random encodings of an instruction form in 64-bit code.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Instruction, MandatoryPrefix, Mnemonic, OpCodeOperandKind,
+    OpCodeTableKind, OpKind, Register,
+};
+use ring3_hostcpu::Layout;
+
+use crate::common::random::Random;
+use crate::scene::{address, number};
+
+/// The longest instruction.
+const MAX_LENGTH: usize = 15;
+
+/// Returns a random instruction of the form `code` at address `rip`, as bytes and decoded. Returns None if the
+/// random bytes were another form; then try again.
+pub(crate) fn encode(random: &mut Random, code: Code, rip: u64) -> Option<(Vec<u8>, Instruction)> {
+    let mut bytes = prefixes(random, code);
+    let form = code.op_code();
+    match form.table() {
+        OpCodeTableKind::T0F => bytes.push(0x0f),
+        OpCodeTableKind::T0F38 => bytes.extend([0x0f, 0x38]),
+        OpCodeTableKind::T0F3A => bytes.extend([0x0f, 0x3a]),
+        OpCodeTableKind::Normal => {}
+        other => panic!("{code:?} is in opcode table {other:?}"),
+    }
+    let opcode = form.op_code();
+    if form.op_code_len() == 2 {
+        bytes.push((opcode >> 8) as u8);
+    }
+    let in_opcode = form.op_kinds().iter().any(|kind| {
+        use OpCodeOperandKind as Kind;
+        matches!(kind, Kind::r8_opcode | Kind::r16_opcode | Kind::r32_opcode | Kind::r64_opcode)
+    });
+    bytes.push(opcode as u8 | if in_opcode { random.below(8) as u8 } else { 0 });
+    if form.op_code_len() == 1 {
+        let byte = random.bits() as u8;
+        let byte = if random.percent(25) { byte | 0xc0 } else { byte };
+        bytes.push(match u8::try_from(form.group_index()) {
+            Ok(group) => byte & 0xc7 | group << 3,
+            Err(_) => byte,
+        });
+    }
+    while bytes.len() < MAX_LENGTH {
+        bytes.push(random.bits() as u8);
+    }
+    bytes.truncate(MAX_LENGTH);
+
+    let mut decoder = Decoder::with_ip(64, &bytes, rip, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    if instruction.code() != code || uses_fs_or_loads_gs(&instruction) {
+        return None;
+    }
+    let constants = decoder.get_constant_offsets(&instruction);
+    bytes.truncate(instruction.len());
+    let mut put = |offset: usize, size: usize, value: u64| {
+        bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    };
+    if constants.has_displacement() {
+        let has_register = instruction.memory_base() != Register::None
+            || instruction.memory_index() != Register::None;
+        let value = if instruction.is_ip_rel_memory_operand() {
+            address(random).wrapping_sub(instruction.next_ip())
+        } else if has_register {
+            number(random)
+        } else {
+            // This is the address.
+            address(random)
+        };
+        put(constants.displacement_offset(), constants.displacement_size(), value);
+    }
+    if constants.has_immediate() {
+        let is_branch = instruction.op0_kind() == OpKind::NearBranch64;
+        let value = if is_branch { branch(random, &instruction) } else { number(random) };
+        put(constants.immediate_offset(), constants.immediate_size(), value);
+    }
+    if constants.has_immediate2() {
+        put(constants.immediate_offset2(), constants.immediate_size2(), number(random));
+    }
+    let instruction = Decoder::with_ip(64, &bytes, rip, DecoderOptions::NONE).decode();
+    (instruction.code() == code).then_some((bytes, instruction))
+}
+
+/// Returns whether an instruction accesses memory through FS, which the host's process needs, or loads FS or GS.
+fn uses_fs_or_loads_gs(instruction: &Instruction) -> bool {
+    let loads = instruction.mnemonic() == Mnemonic::Mov
+        && matches!(instruction.op0_register(), Register::FS | Register::GS);
+    loads || instruction.segment_prefix() == Register::FS
+}
+
+/// Returns the prefixes that the form needs, and sometimes others.
+fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
+    let form = code.op_code();
+    let mut bytes = Vec::with_capacity(MAX_LENGTH);
+    if random.percent(12) {
+        bytes.push(random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x65, 0x65]));
+    }
+    if form.can_use_lock_prefix() && random.percent(20) {
+        bytes.push(0xf0);
+    }
+    // AMD's processors take the size of a near branch from this prefix; Intel's and ours ignore it.
+    let branches = !matches!(code.flow_control(), iced_x86::FlowControl::Next);
+    if form.operand_size() == 16 || !branches && random.percent(3) {
+        bytes.push(0x66);
+    }
+    if form.address_size() == 32 || random.percent(4) {
+        bytes.push(0x67);
+    }
+    match form.mandatory_prefix() {
+        MandatoryPrefix::P66 => bytes.push(0x66),
+        MandatoryPrefix::PF3 => bytes.push(0xf3),
+        MandatoryPrefix::PF2 => bytes.push(0xf2),
+        MandatoryPrefix::None | MandatoryPrefix::PNP => {
+            let chance = match form.mnemonic() {
+                // AMD's processors take the condition from the prefix.
+                Mnemonic::Loope | Mnemonic::Loopne => 0,
+                _ if form.can_use_rep_prefix() || form.can_use_repne_prefix() => 70,
+                // A repeat prefix without a meaning is ignored.
+                _ => 2,
+            };
+            if random.percent(chance) {
+                bytes.push(random.pick(&[0xf2, 0xf3]));
+            }
+        }
+    }
+    // Their order does not matter.
+    for last in (1..bytes.len()).rev() {
+        bytes.swap(last, random.below(last as u32 + 1) as usize);
+    }
+    // The last of all is REX.
+    let needs_width = form.operand_size() == 64 && random.percent(90);
+    if needs_width || random.percent(60) {
+        bytes.push(0x40 | u8::from(needs_width) << 3 | random.below(8) as u8);
+    } else if random.percent(10) {
+        bytes.push(0x40 | random.below(16) as u8);
+    }
+    bytes
+}
+
+/// Returns the distance of a branch, usually to an address in the code region.
+fn branch(random: &mut Random, instruction: &Instruction) -> u64 {
+    if random.percent(20) {
+        return number(random);
+    }
+    let code = Layout::FIXED.code;
+    u64::from(code.start + random.below(code.len)).wrapping_sub(instruction.next_ip())
+}

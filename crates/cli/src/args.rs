@@ -211,7 +211,8 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) no_shutdown: bool,
 
-    /// The processor: 486, pentium, pentium3, pentium4, or max with every feature that ring3 has
+    /// The processor: 486, pentium, pentium3, pentium4, max with every feature of 32-bit processors that ring3
+    /// has, or qemu64 with long mode, which needs --engine interpreter
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 

@@ -50,9 +50,6 @@ pub struct Registers {
     pub mxcsr: u32,
 }
 
-/// IA32_EFER.NXE.
-const EFER_NXE: u32 = 1 << 11;
-
 impl Registers {
     fn of(cpu: &Cpu) -> Registers {
         let numbers = [0, 1, 2, 3, 4, 5, 6, 7];
@@ -64,7 +61,7 @@ impl Registers {
                 .map(|register| cpu.segment(register).selector),
             bases: [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base as u32),
             control: [cpu.cr0().bits(), cpu.cr2 as u32, cpu.cr3() as u32, cpu.cr4().bits()],
-            efer: if cpu.msrs.no_execute { EFER_NXE } else { 0 },
+            efer: cpu.efer() as u32,
             st: numbers.map(|number| cpu.fpu.content(number).to_bytes()),
             environment: cpu.fpu.environment(true),
             xmm: numbers.map(|number| cpu.sse.xmm(number)),

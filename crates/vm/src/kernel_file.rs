@@ -1,18 +1,21 @@
 //! Recognizes, by its first bytes, a file that is to be started as a kernel.
 
+use ring3_x86::cpuid::Model;
 use thiserror::Error;
 
 use crate::multiboot;
 
 /// The message about kernels, and about guests, that need long mode.
-pub const FOR_64_BITS: &str = "is for 64-bit processors, but ring3 emulates only 32-bit ones: use a 32-bit system, such as the \
-     kernel of Debian's package linux-image-686";
+pub const FOR_64_BITS: &str = "is for 64-bit processors: use a 32-bit system, such as the kernel of Debian's package \
+     linux-image-686, or, slowly, --cpu qemu64 --engine interpreter";
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelFile {
     /// A Linux kernel with a boot protocol for PCs, such as a bzImage.
     Linux,
+    /// Such a kernel for 64-bit processors.
+    Linux64,
     /// A kernel with a Multiboot header.
     Multiboot,
     /// A known kind of file, but no kernel that can be started here.
@@ -78,11 +81,14 @@ const COMPRESSED: [(&[u8], &str); 6] = [
     (b"PK\x03\x04", "unzip"),
 ];
 
-/// Refuses files that are known to be no kernel for this machine.
-pub(crate) fn check(file: &[u8]) -> Result<(), NoKernel> {
+/// Refuses files that are known to be no kernel for a machine with a processor of model `model`.
+pub(crate) fn check(file: &[u8], model: Model) -> Result<(), NoKernel> {
     match recognize(file) {
         KernelFile::Other(other) => Err(other),
-        KernelFile::Linux | KernelFile::Multiboot | KernelFile::Unknown => Ok(()),
+        KernelFile::Linux64 if !model.has_long_mode() => Err(NoKernel::For64Bits),
+        KernelFile::Linux | KernelFile::Linux64 | KernelFile::Multiboot | KernelFile::Unknown => {
+            Ok(())
+        }
     }
 }
 
@@ -94,7 +100,7 @@ pub fn recognize(file: &[u8]) -> KernelFile {
         let has_flags = word(header::VERSION) >= Some(VERSION_WITH_XLOADFLAGS);
         let flags = word(header::XLOADFLAGS).filter(|_| has_flags).unwrap_or(0);
         let is_64 = flags & XLF_KERNEL_64 != 0;
-        return if is_64 { KernelFile::Other(NoKernel::For64Bits) } else { KernelFile::Linux };
+        return if is_64 { KernelFile::Linux64 } else { KernelFile::Linux };
     }
     if multiboot::is_multiboot(file) && !multiboot::needs_64_bits(file) {
         return KernelFile::Multiboot;
@@ -155,8 +161,8 @@ mod tests {
             let (version, flags) = (version.to_le_bytes(), flags.to_le_bytes());
             recognize(&file(&[(0x202, b"HdrS"), (0x206, &version), (0x236, &flags)]))
         };
-        for_64_bits(linux(0x20c, 1));
-        for_64_bits(linux(0x20f, 0x7f));
+        assert_eq!(linux(0x20c, 1), KernelFile::Linux64);
+        assert_eq!(linux(0x20f, 0x7f), KernelFile::Linux64);
         assert_eq!(linux(0x20f, 0x7e), KernelFile::Linux);
         // Before version 2.12 the field was padding.
         assert_eq!(linux(0x20b, 1), KernelFile::Linux);

@@ -145,6 +145,9 @@ impl Vm {
 
     /// Returns whether the guest has looked for long mode a short time ago.
     fn lacks_64_bits(&self) -> bool {
+        if self.cpu.model.has_long_mode() {
+            return false;
+        }
         let sought = self.cpu.long_mode_sought;
         sought.is_some_and(|sought| self.cpu.instructions - sought <= SOON)
     }

@@ -194,12 +194,7 @@ impl Cpu {
             system::TRAP_GATE16 => (2, false),
             _ => return Err(self.general_protection(gate_code)),
         };
-        if event.source == Source::Software && attributes.dpl() < self.cpl() {
-            return Err(self.general_protection(gate_code));
-        }
-        if !attributes.present() {
-            return Err(self.fault(Fault::with_code(vector::NP, gate_code)));
-        }
+        self.check_gate(event, attributes, gate_code)?;
         if attributes.kind() == system::TASK_GATE {
             return self.deliver_to_task(memory, gate, event, external);
         }
@@ -245,11 +240,7 @@ impl Cpu {
         let code = self.mark_accessed(memory, selector, code)?;
 
         // Nothing fails from here on.
-        let mut cleared = Eflags::TF | Eflags::NT | Eflags::RF | Eflags::VM;
-        if disables {
-            cleared |= Eflags::IF;
-        }
-        self.change_eflags(Eflags::empty(), cleared);
+        self.clear_flags_for_handler(disables);
         if from_virtual_8086 {
             for register in [sreg::ES, sreg::DS, sreg::FS, sreg::GS] {
                 self.set_segment(register, Segment::null(0));
@@ -259,6 +250,32 @@ impl Cpu {
         stack.commit(self);
         self.ip = entry_point;
         Ok(())
+    }
+
+    /// Checks that `event` may use the gate with these `attributes`. Faults have the error code `gate_code`.
+    pub(crate) fn check_gate(
+        &mut self,
+        event: Event,
+        attributes: Attributes,
+        gate_code: u32,
+    ) -> Result<(), Stopped> {
+        if event.source == Source::Software && attributes.dpl() < self.cpl() {
+            return Err(self.general_protection(gate_code));
+        }
+        if !attributes.present() {
+            return Err(self.fault(Fault::with_code(vector::NP, gate_code)));
+        }
+        Ok(())
+    }
+
+    /// Clears the flags that are clear when a handler begins, IF among them if its gate `disables` interrupts (SDM
+    /// vol. 3, 7.12.1.3).
+    pub(crate) fn clear_flags_for_handler(&mut self, disables: bool) {
+        let mut cleared = Eflags::TF | Eflags::NT | Eflags::RF | Eflags::VM;
+        if disables {
+            cleared |= Eflags::IF;
+        }
+        self.change_eflags(Eflags::empty(), cleared);
     }
 
     /// Returns the code segment of a handler, and its privilege level.

@@ -12,7 +12,6 @@ use crate::access::{NewStack, is_canonical};
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
 use crate::cpuid::Features;
 use crate::exception::{Fault, Stopped, vector};
-use crate::flags::Eflags;
 use crate::interrupt::{Event, Source};
 use crate::segment::{Attributes, Descriptor, Segment, Selector, TableRegister, sreg, system};
 
@@ -149,12 +148,7 @@ impl Cpu {
             system::TRAP_GATE32 if !attributes.is_code_or_data() => false,
             _ => return Err(self.general_protection(gate_code)),
         };
-        if event.source == Source::Software && attributes.dpl() < self.cpl() {
-            return Err(self.general_protection(gate_code));
-        }
-        if !attributes.present() {
-            return Err(self.fault(Fault::with_code(vector::NP, gate_code)));
-        }
+        self.check_gate(event, attributes, gate_code)?;
 
         let selector = Selector((gate >> 16) as u16);
         let entry_point = gate & 0xffff | gate >> 32 & 0xffff_0000 | upper << 32;
@@ -189,11 +183,7 @@ impl Cpu {
         let code = self.mark_accessed(memory, selector, code)?;
 
         // Nothing fails from here on.
-        let mut cleared = Eflags::TF | Eflags::NT | Eflags::RF | Eflags::VM;
-        if disables {
-            cleared |= Eflags::IF;
-        }
-        self.change_eflags(Eflags::empty(), cleared);
+        self.clear_flags_for_handler(disables);
         self.set_code_segment(code.segment(selector.0), new_cpl);
         stack.commit(self);
         self.ip = entry_point;

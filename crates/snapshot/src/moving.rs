@@ -148,7 +148,8 @@ pub enum MoveError {
     Refused(String),
     /// The other end was told to go on, and then the connection, which is not a direct one, has broken off.
     #[error(
-        "the other end was told to go on, but its answer is lost, since the connection goes through another program          ({0}): if the machine does not run there, let it go on here with cont; if it does, end it here with quit"
+        "the other end was told to go on, but its answer is lost, since the connection goes through another program \
+         ({0}): if the machine does not run there, let it go on here with cont; if it does, end it here with quit"
     )]
     InDoubt(#[source] Box<MoveError>),
     /// A disk cannot be opened again at the source.

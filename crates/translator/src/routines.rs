@@ -194,7 +194,7 @@ pub(crate) unsafe extern "sysv64" fn popf<const IGNORED: u32, const TRAPS: bool>
         "and r9d, {interrupt}",
         "je 2f",
         "cmp byte ptr [r14 + {pin}], 0",
-        "jne 5f",
+        "jne 6f",
         "2:",
         "mov eax, [r14 + {system_flags}]",
         "and eax, {without_interrupt}",

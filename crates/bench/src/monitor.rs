@@ -92,10 +92,7 @@ impl Monitor {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "a machine executes far fewer instructions than 2^52"
-)]
-fn number(instructions: u64) -> f64 {
-    instructions as f64
+#[allow(clippy::cast_precision_loss, reason = "a machine counts far less than 2^52 of anything")]
+pub(super) fn number(counter: u64) -> f64 {
+    counter as f64
 }

@@ -7,6 +7,8 @@ use std::time::Instant;
 pub struct Samples {
     /// Pieces since the last one that was timed.
     untimed: u32,
+    /// Pieces that were timed.
+    timed: u64,
 }
 
 impl Samples {
@@ -22,7 +24,13 @@ impl Samples {
             return None;
         }
         self.untimed = 0;
+        self.timed += 1;
         Some(Instant::now())
+    }
+
+    /// Returns how many pieces have begun.
+    pub fn count(&self) -> u64 {
+        self.timed * u64::from(Samples::TIMED) + u64::from(self.untimed)
     }
 
     /// Returns the time in nanoseconds of the piece that began at `began` and has ended, and of all for which it counts.

@@ -622,6 +622,7 @@ impl Engine for Translator {
             ("pages filled", fills),
             ("flushes", flushes),
             ("refusals of the host", refusals),
+            ("pieces of work between", self.times.count()),
         ];
         counters.extend(self.interpreter.counters());
         counters

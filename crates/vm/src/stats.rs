@@ -36,8 +36,10 @@ pub struct Stats {
     pub engine_nanos: Vec<(&'static str, u64)>,
     /// Host time in back-ends of devices, such as image files, in nanoseconds.
     pub back_end_nanos: u64,
-    /// The calls of devices that are timed.
+    /// The calls of devices, some of which are timed.
     pub(crate) device_calls: Samples,
+    /// Slices, and calls of back-ends, all of which are timed.
+    pub(crate) timed_pieces: u64,
     /// Resets that the guest asked for.
     pub resets: u64,
     /// Exits by their kind.
@@ -121,15 +123,17 @@ impl Stats {
     /// Notes that a slice that began at `began` has ended.
     pub(crate) fn slice_done(&mut self, began: Instant) {
         self.slice_nanos += nanos_since(began);
+        self.timed_pieces += 1;
     }
 
     /// Notes that work of a back-end that began at `began` has ended.
     pub(crate) fn back_end_done(&mut self, began: Instant) {
         self.back_end_nanos += nanos_since(began);
+        self.timed_pieces += 1;
     }
 
     /// Returns all counters except the engine's, by names for programs; times are in nanoseconds.
-    pub fn counters(&self) -> [(&'static str, u64); 17] {
+    pub fn counters(&self) -> [(&'static str, u64); 19] {
         let exits = &self.exits;
         [
             ("instructions", self.instructions),
@@ -138,6 +142,8 @@ impl Stats {
             ("back-end-time", self.back_end_nanos),
             ("asleep-time", self.asleep_nanos),
             ("sleeps", self.sleeps),
+            ("device-calls", self.device_calls.count()),
+            ("timed-pieces", self.timed_pieces),
             ("resets", self.resets),
             ("exits-deadline", exits.deadline),
             ("exits-port-read", exits.port_reads),

@@ -51,6 +51,11 @@ impl Times {
         }
     }
 
+    /// Returns how many pieces have begun.
+    pub(super) fn count(&self) -> u64 {
+        self.samples.iter().map(Samples::count).sum()
+    }
+
     /// Returns the names of all kinds, and their times in nanoseconds.
     pub(super) fn all(&self) -> Vec<(&'static str, u64)> {
         WORK.map(|(work, name)| (name, self.nanos[work as usize])).to_vec()
@@ -70,6 +75,8 @@ mod tests {
             began.is_some()
         });
         assert_eq!(timed.count(), 10);
+        let _ = times.begin(Work::Finding);
+        assert_eq!(times.count(), u64::from(10 * Samples::TIMED + 1));
         let all = times.all();
         assert_eq!(all[2], ("handling faults and mapping pages", 0));
         assert!(all[0].1 > 0, "{all:?}");

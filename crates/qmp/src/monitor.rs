@@ -1,12 +1,13 @@
 //! The monitor for people: each line of text is a command, and its answer is text (QEMU, "QEMU Monitor").
 //!
-//! The commands are those of QMP in another form ([`commands`]), the descriptions of [`info`] and [`paging`], and access to
-//! [`memory`].
+//! The commands are those of QMP in another form ([`commands`], [`moving`]), the descriptions of [`info`] and [`paging`],
+//! and access to [`memory`].
 
 mod commands;
 mod editor;
 mod info;
 mod memory;
+mod moving;
 mod paging;
 
 pub(crate) use editor::Editor;

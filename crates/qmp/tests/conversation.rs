@@ -578,6 +578,15 @@ fn people_have_a_monitor() {
         ("x /4x 0", "Cannot access memory"),
         ("p 2+0x10-1", "0x11"),
         ("help stop", "stop|s"),
+        ("migrate_set_parameter max-bandwidth 2", ""),
+        ("migrate_set_parameter other 2", "unknown field `other`"),
+        ("info migrate_parameters", "max-bandwidth: 2097152 bytes/second"),
+        ("migrate_set_capability events on", ""),
+        ("migrate_set_capability events yes", "on|off"),
+        ("info migrate_capabilities", "events: on"),
+        ("migrate -d nowhere", "names no place"),
+        ("info migrate", ""),
+        ("info snapshots", "ring3 snapshot info"),
     ] {
         let answer = tool.ask("human-monitor-command", json!({"command-line": line}));
         assert!(answer["return"].as_str().unwrap().contains(part), "{line}: {answer}");

@@ -4,7 +4,7 @@ use ring3_core::input::MouseMove;
 use ring3_gdb::{BadPlace, Place};
 use serde_json::{Map, Value, json};
 
-use super::{info, memory, qmp};
+use super::{info, memory, moving, qmp};
 use crate::commands::Machine;
 use crate::inspect;
 use crate::protocol::Failure;
@@ -139,13 +139,22 @@ const COMMANDS: &[Command] = &[
         "write memory of the code that runs into a file",
         |machine, arguments| memory::save(machine, arguments, true),
     ),
-    command("migrate", "uri", "move the machine to where one is awaited", |machine, arguments| {
-        let [uri] = exactly(arguments)?;
-        quiet(machine, "migrate", json!({"uri": uri}))
-    }),
+    command(
+        "migrate",
+        "[-d] uri",
+        "move the machine to where one is awaited; \"info migrate\" tells how far it is",
+        moving::migrate,
+    ),
     command("migrate_cancel", "", "leave the machine here", |machine, _| {
         quiet(machine, "migrate_cancel", json!({}))
     }),
+    command(
+        "migrate_set_capability",
+        "name on|off",
+        "choose how machines move",
+        moving::set_capability,
+    ),
+    command("migrate_set_parameter", "name value", "limit how they move", moving::set_parameter),
     command(
         "mouse_button",
         "state",
@@ -255,7 +264,7 @@ fn help(arguments: &[&str]) -> String {
 }
 
 /// Executes a command of QMP that returns nothing.
-fn quiet(machine: &Machine, name: &str, arguments: Value) -> Result<String, Failure> {
+pub(super) fn quiet(machine: &Machine, name: &str, arguments: Value) -> Result<String, Failure> {
     qmp(machine, name, arguments).map(|_| String::new())
 }
 
@@ -290,7 +299,7 @@ fn missing(why: &str) -> Result<String, Failure> {
     Err(Failure::generic(why))
 }
 
-fn usage(text: &str) -> Failure {
+pub(super) fn usage(text: &str) -> Failure {
     Failure::generic(format!("give {text}"))
 }
 
@@ -301,24 +310,27 @@ pub(super) fn exactly<'a, const N: usize>(arguments: &[&'a str]) -> Result<[&'a 
         .map_err(|_| Failure::generic(format!("{N} arguments are wanted; \"help\" tells which")))
 }
 
-fn number(text: &str) -> Result<i64, Failure> {
+pub(super) fn number(text: &str) -> Result<i64, Failure> {
     memory::number(text).ok_or_else(|| Failure::generic(format!("'{text}' is no number")))
 }
 
-fn block_resize(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
-    let [device, size] = exactly(arguments)?;
-    // Without a unit the size is in MiB.
-    let (digits, unit) = match size.char_indices().next_back() {
-        Some((end, 'k' | 'K')) => (&size[..end], 1 << 10),
-        Some((end, 'g' | 'G')) => (&size[..end], 1 << 30),
-        Some((end, 't' | 'T')) => (&size[..end], 1 << 40),
-        Some((end, 'b' | 'B')) => (&size[..end], 1),
-        Some((end, 'm' | 'M')) => (&size[..end], 1 << 20),
-        _ => (size, 1_i64 << 20),
+/// Reads a size; without a unit it is in MiB. Returns the bytes.
+pub(super) fn size(text: &str) -> Result<i64, Failure> {
+    let (digits, unit) = match text.char_indices().next_back() {
+        Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
+        Some((end, 'g' | 'G')) => (&text[..end], 1 << 30),
+        Some((end, 't' | 'T')) => (&text[..end], 1 << 40),
+        Some((end, 'b' | 'B')) => (&text[..end], 1),
+        Some((end, 'm' | 'M')) => (&text[..end], 1 << 20),
+        _ => (text, 1_i64 << 20),
     };
     let bytes = number(digits)?.checked_mul(unit).filter(|bytes| *bytes >= 0);
-    let bytes = bytes.ok_or_else(|| Failure::generic(format!("'{size}' is no size")))?;
-    quiet(machine, "block_resize", json!({"device": device, "size": bytes}))
+    bytes.ok_or_else(|| Failure::generic(format!("'{text}' is no size")))
+}
+
+fn block_resize(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
+    let [device, size_text] = exactly(arguments)?;
+    quiet(machine, "block_resize", json!({"device": device, "size": size(size_text)?}))
 }
 
 fn throttle(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {

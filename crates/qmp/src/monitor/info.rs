@@ -6,7 +6,7 @@ use serde_json::json;
 
 use ring3_vm::NicModel;
 
-use super::{paging, qmp};
+use super::{moving, paging, qmp};
 use crate::commands::Machine;
 use crate::protocol::Failure;
 use crate::{block_stats, media, uuid};
@@ -37,6 +37,9 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
         Ok(format!("base memory: {}", machine.control.describe()?.config.memory_bytes))
     }),
     ("mice", "the mouse", |_| Ok("* Mouse #0: PS/2 mouse".to_owned())),
+    ("migrate", "how far the machine has moved", moving::progress),
+    ("migrate_capabilities", "how machines move", moving::capabilities),
+    ("migrate_parameters", "the limits of a move", moving::parameters),
     ("mtree", "what is where in memory", mtree),
     ("name", "what the machine is called", |machine| {
         Ok(machine.facts().name.clone().unwrap_or_default())
@@ -52,7 +55,11 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
         let lines = roms.map(|(_, names)| format!("{}: with a ROM to boot by", names.device));
         Ok(lines.collect::<Vec<_>>().join("\n"))
     }),
-    ("snapshots", "snapshots of the machine", |_| Ok("There is no snapshot available.".to_owned())),
+    // The first line is QEMU's, for programs.
+    ("snapshots", "where saved machines are", |_| {
+        let here = "Saved machines are files: \"ring3 snapshot info FILE\" shows one.";
+        Ok(format!("There is no snapshot available.\n{here}"))
+    }),
     ("stats", "what the machine counts", stats),
     ("status", "whether the machine runs", |machine| {
         let status = qmp(machine, "query-status", json!({}))?;

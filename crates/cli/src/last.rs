@@ -52,7 +52,9 @@ impl FromStr for LastProperties {
         let reads = properties.take("reads");
         properties.finish("time, file, inputs and reads").map_err(BadLast)?;
         let time = time.filter(|time| (Duration::from_secs(1)..=LONGEST).contains(time));
-        let time = time.ok_or_else(|| BadLast("give a time as 30s, 2m or 1h".to_owned()))?;
+        let time = time.ok_or_else(|| {
+            BadLast("give a time from 1s to 24h, such as 30s, 2m or 1h".to_owned())
+        })?;
         if file.as_ref().is_some_and(String::is_empty) {
             return Err(BadLast("file needs the name of a file".to_owned()));
         }
@@ -213,7 +215,11 @@ mod tests {
         assert_eq!(read("time=1h,inputs=64M"), last(3600, None, 64));
         assert_eq!(read("1m,inputs=1"), last(60, None, 1), "a number alone is one of MiB");
         for wrong in ["", "0s", "25h", "1d", "-3s", "s", "file=a", "18446744073709551615h"] {
-            assert_eq!(read(wrong), Err("give a time as 30s, 2m or 1h".to_owned()), "{wrong}");
+            assert_eq!(
+                read(wrong),
+                Err("give a time from 1s to 24h, such as 30s, 2m or 1h".to_owned()),
+                "{wrong}"
+            );
         }
         let reads = |text| read(text).map(|last| last.read_bytes);
         assert_eq!(reads("1s,reads=64G"), Ok(64 << 30));

@@ -45,10 +45,7 @@ const COMMANDS: &[(&str, Handler)] = &[
             let reason = "the guest has switched the machine off: reset it first (system_reset)";
             return Err(Failure::generic(reason));
         }
-        if machine.control.status() == Status::Moved {
-            let reason = "the machine has moved to another process, and goes on there";
-            return Err(Failure::generic(reason));
-        }
+        moving::come_back(machine)?;
         machine.control.resume()?;
         done()
     }),
@@ -302,7 +299,7 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     let name = match status {
         Status::Running => "running",
         Status::Paused => "paused",
-        Status::Stopped => "io-error",
+        Status::Stopped | Status::WithoutDisks => "io-error",
         Status::Panicked => "guest-panicked",
         Status::Arriving => "inmigrate",
         Status::Moved => "postmigrate",

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_snapshot::moving::{self, Counts, Parameters, Place, Progress, Stage, depart};
-use ring3_vm::control::Status;
+use ring3_vm::control::{NotHere, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -159,9 +159,7 @@ pub(crate) fn migrate(machine: &Machine, arguments: Arguments) -> Result<Value, 
     }
     let Migrate { uri, .. } = read(arguments)?;
     let place: Place = uri.parse().map_err(|error| Failure::generic(format!("{error}")))?;
-    if machine.control.status() == Status::Moved {
-        return Err(Failure::generic("the machine has moved already"));
-    }
+    machine.control.check_is_here().map_err(|reason| Failure::generic(reason.to_string()))?;
     let Mover { progress, .. } = machine.mover();
     if !progress.begin() {
         return Err(Failure::generic("There's a migration process in progress"));
@@ -185,6 +183,18 @@ pub(crate) fn cancel(machine: &Machine, arguments: Arguments) -> Result<Value, F
     none(arguments)?;
     machine.mover().progress.cancel();
     done()
+}
+
+/// Checks that the machine is here. If it has not moved and waits for its disks, opens them.
+pub(crate) fn come_back(machine: &Machine) -> Result<(), Failure> {
+    let back = match machine.control.check_is_here() {
+        Ok(()) => Ok(()),
+        Err(NotHere::WithoutDisks) => {
+            moving::come_back(&machine.control, &machine.mover().progress)
+        }
+        Err(moved @ NotHere::Moved) => Err(moved.into()),
+    };
+    back.map_err(|reason| Failure::generic(reason.to_string()))
 }
 
 /// Sets parameters.

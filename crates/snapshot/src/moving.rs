@@ -43,17 +43,18 @@ use std::path::PathBuf;
 
 use ring3_host::listener::ListenError;
 use ring3_vm::VmError;
-use ring3_vm::control::Ended;
+use ring3_vm::control::{Ended, NotHere};
 use thiserror::Error;
 
 use crate::drives::RestoreDriveError;
 
 pub use place::{BadPlace, Place};
-pub use source::{Counts, News, Parameters, Progress, Stage, depart};
+pub use source::{Counts, News, Parameters, Progress, Stage, come_back, depart};
 pub use stream::VERSION;
 pub use target::{Arrived, Arriving, Incoming, announce};
 
-/// The reasons why a machine does not move. It goes on where it was, apart from [`MoveError::NotBack`].
+/// The reasons why a machine does not move. It goes on where it was, apart from [`MoveError::InDoubt`] and
+/// [`MoveError::NotBack`].
 #[derive(Debug, Error)]
 pub enum MoveError {
     /// Nobody waits for the machine at the place.
@@ -64,6 +65,11 @@ pub enum MoveError {
         /// The reason.
         source: io::Error,
     },
+    /// The place is on another host.
+    #[error(
+        "{0} is not an address of this host alone: machines move within a host, for instance to tcp:127.0.0.1:4444"
+    )]
+    Elsewhere(String),
     /// It is not possible to wait at the place.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -152,9 +158,13 @@ pub enum MoveError {
          ({0}): if the machine does not run there, let it go on here with cont; if it does, end it here with quit"
     )]
     InDoubt(#[source] Box<MoveError>),
+    /// The machine is not whole here.
+    #[error(transparent)]
+    NotHere(#[from] NotHere),
     /// A disk cannot be opened again at the source.
     #[error(
-        "the machine has not moved ({why}), and stands still, since {disk} cannot be opened again: {source}"
+        "the machine has not moved ({why}), and stands still, since {disk} cannot be opened again: {source}; when it \
+         can be, let the machine go on with cont"
     )]
     NotBack {
         /// The disk.

@@ -113,6 +113,8 @@ pub enum Status {
     Arriving,
     /// It has moved to another process, and stands still here for ever.
     Moved,
+    /// It has not moved to another process, and waits as in [`Status::Paused`] until its disks are open again.
+    WithoutDisks,
     /// It has ended.
     Ended,
 }
@@ -344,12 +346,26 @@ impl std::fmt::Debug for Visitor {
     }
 }
 
+/// The reasons why a machine that has tried to move to another process is not whole here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NotHere {
+    /// It has moved, or is about to: its disks are closed.
+    #[error("the machine has moved to another process, and goes on there")]
+    Moved,
+    /// It has not moved, but its disks could not be opened again.
+    #[error("the machine stands still without its disks; cont tries to open them again")]
+    WithoutDisks,
+}
+
 /// The reasons why a moment of a machine cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeepError {
     /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
+    /// The machine is not whole.
+    #[error(transparent)]
+    NotHere(#[from] NotHere),
     /// Drives have not answered all requests.
     #[error(
         "the drives have not finished their work: try it again, or see what is wrong with them"
@@ -392,6 +408,15 @@ impl Control {
     /// Returns the state of the machine.
     pub fn status(&self) -> Status {
         self.sender.status()
+    }
+
+    /// Checks that the machine is here with its disks, although it may have tried to move to another process.
+    pub fn check_is_here(&self) -> Result<(), NotHere> {
+        match self.status() {
+            Status::Moved => Err(NotHere::Moved),
+            Status::WithoutDisks => Err(NotHere::WithoutDisks),
+            _ => Ok(()),
+        }
     }
 
     /// Pauses the machine between two instructions; it is paused when this returns. Inputs still reach its

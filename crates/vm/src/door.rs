@@ -18,7 +18,7 @@ use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_host::polling::Polling;
 
-use crate::control::{Event, Request, Status, Subscriber};
+use crate::control::{Event, NotHere, Request, Status, Subscriber};
 use source::Bell;
 pub use source::{Fetched, Source};
 
@@ -67,7 +67,7 @@ pub fn door() -> (Sender, Door) {
         paused: None,
         holds: 0,
         off: false,
-        moved: false,
+        away: None,
         script: Script::new(iter::empty()),
         sources: Vec::new(),
         polling: Polling::up_to(LOOKS_FOR),
@@ -307,8 +307,8 @@ pub struct Door {
     holds: u32,
     /// Whether only a reset of the machine ends this pause.
     off: bool,
-    /// Whether the machine has moved to another process, so that nothing ends this pause.
-    moved: bool,
+    /// Why the machine is not whole here, so that nothing ends this pause.
+    away: Option<NotHere>,
     script: Script,
     sources: Vec<(DeviceId, Box<dyn Source>)>,
     polling: Polling,
@@ -405,10 +405,11 @@ impl Door {
     fn stand_still(&mut self, status: Status) {
         self.holds = 0;
         // The status must change first: a subscriber may ask for it at once.
-        self.shared.lock().status = match (self.moved, self.off) {
-            (true, _) => Status::Moved,
-            (false, true) => Status::Off,
-            (false, false) => status,
+        self.shared.lock().status = match (self.away, self.off) {
+            (Some(NotHere::Moved), _) => Status::Moved,
+            (Some(NotHere::WithoutDisks), _) => Status::WithoutDisks,
+            (None, true) => Status::Off,
+            (None, false) => status,
         };
         if self.paused.is_none() {
             self.paused = Some(Instant::now());
@@ -428,7 +429,7 @@ impl Door {
     /// Notes that the machine was reset: from now on it is merely paused.
     pub fn switch_on(&mut self) {
         self.off = false;
-        self.shared.lock().status = Status::Paused;
+        self.stand_still(Status::Paused);
     }
 
     /// Returns whether the machine is between [`Door::switch_off`] and [`Door::switch_on`].
@@ -450,14 +451,25 @@ impl Door {
 
     /// Notes that the machine, which is paused, goes on in another process.
     pub fn move_away(&mut self) {
-        self.moved = true;
+        self.away = Some(NotHere::Moved);
         self.stand_still(Status::Moved);
     }
 
-    /// Notes that the machine has not moved. It is paused, or off, as before.
+    /// Notes that the machine has not moved, and waits for its disks.
+    pub fn lack_disks(&mut self) {
+        self.away = Some(NotHere::WithoutDisks);
+        self.stand_still(Status::WithoutDisks);
+    }
+
+    /// Notes that the machine has not moved, and has its disks. It is paused, or off, as before.
     pub fn come_back(&mut self) {
-        self.moved = false;
+        self.away = None;
         self.stand_still(Status::Paused);
+    }
+
+    /// Checks that the machine is whole here.
+    pub(crate) fn check_is_here(&self) -> Result<(), NotHere> {
+        self.away.map_or(Ok(()), Err)
     }
 
     /// Drops all sources: nothing comes from them any more.
@@ -466,10 +478,10 @@ impl Door {
         self.sources.clear();
     }
 
-    /// Lets host time continue, and tells the subscribers. Does nothing while the machine is off, or has moved
-    /// to another process.
+    /// Lets host time continue, and tells the subscribers. Does nothing while the machine is off, or not whole
+    /// here.
     pub fn resume(&mut self) {
-        if self.off || self.moved {
+        if self.off || self.away.is_some() {
             return;
         }
         self.holds = 0;

@@ -60,6 +60,7 @@ fn moves(qmp: &mut Qmp, place: &str) {
     assert_eq!(status, json!({"running": false, "status": "postmigrate"}));
     qmp.refused("cont", json!({}), "GenericError", "has moved");
     qmp.refused("migrate", json!({"uri": place}), "GenericError", "has moved");
+    qmp.refused("snapshot-save", json!({"file": "saved"}), "GenericError", "has moved");
 }
 
 /// Returns how many bytes of the host the memory of a guest takes, to which the translator maps a file.
@@ -276,7 +277,7 @@ fn a_guest_that_does_not_move_goes_on_with_its_disk() {
         let written = guest.command("echo text | dd of=/dev/vda conv=fsync 2>/dev/null; echo $?");
         assert_eq!(written, "0");
     }
-    // The disk is not there at the other end.
+    // The disk is not there at the other end, and then not here either.
     qmp.done("migrate-set-parameters", json!({"max-bandwidth": 0}));
     let came = awaited(&place, &next, &[]);
     Qmp::connect(&next);
@@ -285,9 +286,18 @@ fn a_guest_that_does_not_move_goes_on_with_its_disk() {
     begin(&mut qmp, &place);
     wait_until("it fails at the other end", || (!path_of(&place).exists()).then_some(()));
     assert_eq!(came.wait_for_the_end(), Some(1));
-    fs::rename(&away, &disk).unwrap();
     let info = ended(&mut qmp);
-    assert!(info["error-desc"].as_str().unwrap().contains("cannot take the machine"), "{info}");
+    let why = info["error-desc"].as_str().unwrap();
+    assert!(why.contains("cannot take the machine") && why.ends_with("with cont"), "{info}");
+    let stands = json!({"running": false, "status": "io-error"});
+    assert_eq!(qmp.done("query-status", json!({})), stands);
+    qmp.refused("cont", json!({}), "GenericError", "cannot be opened again");
+    qmp.refused("migrate", json!({"uri": place}), "GenericError", "without its disks");
+    let saved = json!({"file": directory.path("saved")});
+    qmp.refused("snapshot-save", saved, "GenericError", "without its disks");
+    fs::rename(&away, &disk).unwrap();
+    qmp.done("cont", json!({}));
+    assert_eq!(qmp.done("query-status", json!({}))["status"], "running");
     assert_eq!(guest.command("sync; head -c 4 /dev/vda"), "text");
     assert_eq!(guest.power_off(), Some(0));
 }

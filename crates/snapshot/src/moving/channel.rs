@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ring3_block::storage::Storage;
 use ring3_block::{Unfinished, remove_left};
-use ring3_host::listener::{ListenError, Listener};
+use ring3_host::listener::Listener;
 use ring3_host::stream::Stream;
 
 use super::{MoveError, Place};
@@ -68,7 +68,7 @@ impl Channel {
                 let mut addresses = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
                 let is_here = addresses.all(|address| address.ip().is_loopback());
                 if !is_here {
-                    return Err(ListenError::Foreign(host.clone()).into());
+                    return Err(MoveError::Elsewhere(host.clone()));
                 }
                 Stream::tcp((host.as_str(), *port))
             }

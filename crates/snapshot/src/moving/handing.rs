@@ -22,6 +22,12 @@ const BETWEEN: Duration = Duration::from_millis(1);
 /// Disks that are open again, each with the drive that it belongs to.
 pub(super) type OpenDrives = Vec<(DriveId, Arc<dyn Drive>)>;
 
+/// A disk that cannot be opened again.
+pub(super) struct NotOpen {
+    pub(super) disk: String,
+    pub(super) source: Box<dyn std::error::Error + Send + Sync>,
+}
+
 /// Disks that were taken from a machine.
 #[derive(Default)]
 pub(super) struct Handed {
@@ -125,18 +131,13 @@ impl Handed {
         Ok(())
     }
 
-    /// Opens the disks again, after the machine has not moved because of `why`.
-    pub(super) fn take_back(&self, why: &MoveError) -> Result<OpenDrives, MoveError> {
-        let until = Instant::now() + DRIVES_MAX;
+    /// Opens the disks again. Each may take until `until`: the other end may not have closed it yet.
+    pub(super) fn take_back(&self, until: Instant) -> Result<OpenDrives, NotOpen> {
         let open = |disk: &HandedDisk| loop {
-            // The other end may not have closed it yet.
-            match (disk.drive.upgrade(), (disk.opener)()) {
-                (Some(drive), _) | (None, Ok(drive)) => return Ok((disk.at, drive)),
-                (None, Err(_)) if Instant::now() < until => thread::sleep(BETWEEN),
-                (None, Err(source)) => {
-                    let (disk, why) = (disk.name.clone(), why.to_string());
-                    return Err(MoveError::NotBack { disk, why, source });
-                }
+            match disk.drive.upgrade().map_or_else(&disk.opener, Ok) {
+                Ok(drive) => return Ok((disk.at, drive)),
+                Err(_) if Instant::now() < until => thread::sleep(BETWEEN),
+                Err(source) => return Err(NotOpen { disk: disk.name.clone(), source }),
             }
         };
         self.disks.iter().map(open).collect()

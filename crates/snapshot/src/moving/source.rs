@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_vm::control::DRIVES_MAX;
 use ring3_vm::{Control, Door, Vm};
 
 use super::channel::Channel;
-use super::handing::{self, Handed};
+use super::handing::{self, Handed, NotOpen, OpenDrives};
 use super::pages::{self, PAGE};
 use super::stream::{self, Frame, Head, Kind, Rest};
 use super::{MoveError, Place};
@@ -101,11 +102,31 @@ pub struct Progress {
     state: Mutex<(Stage, Counts, Option<Instant>)>,
     is_cancelled: AtomicBool,
     listener: Option<Listener>,
+    /// The disks that a machine that has not moved waits for.
+    missing: Mutex<Option<Missing>>,
+}
+
+/// Disks that could not be opened again.
+struct Missing {
+    handed: Handed,
+    /// Why the machine has not moved.
+    why: String,
+}
+
+impl Missing {
+    fn take_back(&self, patience: Duration) -> Result<OpenDrives, MoveError> {
+        let taken = self.handed.take_back(Instant::now() + patience);
+        taken.map_err(|NotOpen { disk, source }| MoveError::NotBack {
+            disk,
+            why: self.why.clone(),
+            source,
+        })
+    }
 }
 
 impl Debug for Progress {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Progress").field(&self.look()).finish()
+        f.debug_tuple("Progress").field(&self.look()).finish_non_exhaustive()
     }
 }
 
@@ -196,6 +217,28 @@ pub fn depart(
     departed
 }
 
+/// Lets a machine that is [`Status::WithoutDisks`](ring3_vm::control::Status::WithoutDisks) go on, if its disks can be
+/// opened again now. `progress` is that of the move that has failed.
+pub fn come_back(control: &Control, progress: &Progress) -> Result<(), MoveError> {
+    let mut missing = progress.missing.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(there) = &*missing {
+        let drives = there.take_back(Duration::ZERO)?;
+        control.visit(move |vm, door| {
+            attach(vm, drives);
+            door.come_back();
+            door.resume();
+        })?;
+        *missing = None;
+    }
+    Ok(())
+}
+
+fn attach(vm: &mut Vm, drives: OpenDrives) {
+    for (at, drive) in drives {
+        vm.exchange_drive(at, drive);
+    }
+}
+
 struct Source<'a> {
     control: &'a Control,
     parameters: Parameters,
@@ -212,6 +255,7 @@ struct Last {
 
 impl Source<'_> {
     fn depart(&self, place: &Place) -> Result<(), MoveError> {
+        self.control.check_is_here()?;
         let goes_on = Arc::clone(self.progress);
         let goes_on = Box::new(move || !goes_on.is_cancelled());
         let (head, files) = self.control.visit(|vm, _| begin(vm))??;
@@ -230,11 +274,10 @@ impl Source<'_> {
             self.send_memory(&mut channel, head.memory_len)?;
             self.send_rest(&mut channel, &mut handed, &mut stands)
         });
-        if let Err(why) = moved {
-            self.come_back(&handed, &why, stands)?;
-            return Err(why);
-        }
-        Ok(())
+        moved.or_else(|why| {
+            self.come_back(handed, &why, stands)?;
+            Err(why)
+        })
     }
 
     /// Sends memory while the guest runs, until the rest is little.
@@ -361,17 +404,28 @@ impl Source<'_> {
     /// Lets the machine go on here.
     fn come_back(
         &self,
-        handed: &Handed,
+        handed: Handed,
         why: &MoveError,
         stands: Option<bool>,
     ) -> Result<(), MoveError> {
-        let drives = handed.take_back(why)?;
+        let handed = Missing { handed, why: why.to_string() };
+        let drives = match handed.take_back(DRIVES_MAX) {
+            Ok(drives) => drives,
+            Err(error) => {
+                let mut missing =
+                    self.progress.missing.lock().unwrap_or_else(PoisonError::into_inner);
+                *missing = Some(handed);
+                self.control.visit(|vm, door| {
+                    vm.stop_watching_memory();
+                    door.lack_disks();
+                })?;
+                return Err(error);
+            }
+        };
         let is_in_doubt = matches!(why, MoveError::InDoubt(_));
         self.control.visit(move |vm, door| {
             vm.stop_watching_memory();
-            for (at, drive) in drives {
-                vm.exchange_drive(at, drive);
-            }
+            attach(vm, drives);
             if let Some(runs) = stands {
                 door.come_back();
                 if runs && !is_in_doubt {

@@ -12,7 +12,7 @@ use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use thiserror::Error;
 
-use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, Request};
+use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, NotHere, Request};
 use crate::door::Door;
 use crate::drives::Drive;
 use crate::engines::EngineChoice;
@@ -24,6 +24,9 @@ pub enum LoadError {
     /// The machine has ended.
     #[error(transparent)]
     Ended(#[from] Ended),
+    /// The machine that runs is not whole.
+    #[error(transparent)]
+    NotHere(#[from] NotHere),
     /// Drives have not answered all requests.
     #[error(
         "the drives have not finished their work: try it again, or see what is wrong with them"
@@ -134,6 +137,7 @@ impl Control {
 impl Vm {
     /// Lets the machine that `loader` makes take the place of this one. Returns whether it does.
     pub(super) fn load(&mut self, door: &mut Door, loader: Loader) -> Result<bool, LoadError> {
+        door.check_is_here()?;
         if self.is_logged() || self.system_calls.is_some() {
             return Err(LoadError::Logged);
         }

@@ -246,7 +246,7 @@ impl Vm {
                 Request::AreDrivesIdle(reply) => reply.answer(self.are_drives_idle()),
                 Request::KeepLast(file, reply) => reply.answer(self.keep_last_now(file)),
                 Request::Visit(visitor) => (visitor.0)(self, door),
-                Request::Keep(keeper, reply) => reply.answer(self.keep(keeper)),
+                Request::Keep(keeper, reply) => reply.answer(self.keep(door, keeper)),
                 Request::Load(loader, reply) => {
                     let loaded = self.load(door, loader);
                     is_other |= loaded == Ok(true);
@@ -273,7 +273,8 @@ impl Vm {
     }
 
     /// Passes this moment to `keeper`.
-    fn keep(&mut self, keeper: Keeper) -> Result<(), KeepError> {
+    fn keep(&mut self, door: &Door, keeper: Keeper) -> Result<(), KeepError> {
+        door.check_is_here()?;
         if self.drives.are_waiting() {
             return Err(KeepError::DrivesAreBusy);
         }

@@ -76,6 +76,8 @@ pub(crate) mod reason {
     /// POPF in flat code has set TF. It is complete but for that, and for ESP. The call of its host code ends at
     /// `fault_rip`.
     pub(crate) const TRAP_FLAG: u32 = 8;
+    /// IRET in flat code, which has led to `eip`, has set TF. It is complete but for that.
+    pub(crate) const RETURNED_TO_TRAP: u32 = 9;
 }
 
 /// The guest's flags that are in the host's flags while translated code runs: the status flags and DF.

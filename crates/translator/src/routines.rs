@@ -421,6 +421,20 @@ pub(crate) unsafe extern "sysv64" fn leave_to_step() {
     )
 }
 
+/// Leaves translated code after an IRET to the guest address in R8D, so that the engine sets TF.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave_to_trap() {
+    naked_asm!(
+        "mov [r14 + {eip}], r8d",
+        "mov dword ptr [r14 + {reason}], {returned_to_trap}",
+        "jmp {leave}",
+        eip = const offset_of!(Context, eip),
+        reason = const offset_of!(Context, reason),
+        returned_to_trap = const reason::RETURNED_TO_TRAP,
+        leave = sym leave,
+    )
+}
+
 /// Leaves translated code with the values of EIP and [`Context::info`] to which R8 points.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave_with() {

@@ -72,8 +72,8 @@ pub(crate) struct Transfer {
     pub(crate) flags: u8,
     /// RFLAGS with the status flags and DF.
     pub(crate) status: u32,
-    /// Not 0 if IRET sets RF.
-    pub(crate) resumes: u32,
+    /// RF or TF if IRET sets one of them. They concern the next instruction.
+    pub(crate) of_next: u32,
     /// ESP.
     pub(crate) pointer: u32,
 }

@@ -15,7 +15,7 @@ use ring3_x86::segment::sreg;
 use super::descriptors::{DESCRIPTOR_NUMBER_SHIFT, known_descriptor};
 use super::far::{far_check_call, far_check_flat};
 use super::virtual_8086::find_program;
-use super::{ask_interpreter, jump_by_table, leave_to_step};
+use super::{ask_interpreter, jump_by_table, leave_to_step, leave_to_trap};
 use crate::context::{
     Context, HOST_FLAGS, PrivilegeState, STATUS_AND_DIRECTION, Tables, Transfer, View, crossed_to,
 };
@@ -46,6 +46,39 @@ const LEAVE_DATA: usize = 8;
 /// Bytes that INT n pushes: EFLAGS, CS and EIP; and with SS and ESP before them where the privilege changes.
 const FRAME: usize = 12;
 const OUTER_FRAME: usize = 20;
+
+/// Loads what belongs to the privilege whose [`PrivilegeState`] is at R10. Uses R9.
+///
+/// Operands: `returns`, `table`, `index_mask` and `new_window`, offsets in a [`PrivilegeState`], and `window`, one in
+/// the context.
+macro_rules! load_privilege {
+    () => {
+        "mov rsp, [r10 + {returns}]
+        mov r13, [r10 + {table}]
+        mov r11d, [r10 + {index_mask}]
+        mov r9, [r10 + {new_window}]
+        mov [r14 + {window}], r9
+        wrgsbase r9"
+    };
+}
+
+/// Loads the flags that IRET has popped, and R8D with its target. Takes RAX from the host's stack, above which
+/// are R8, which is not needed, and the place of the flags. Uses R9.
+///
+/// Operands: `flags` and `status_flags`, those of [`Transfer`], `system_flags`, and `branch_target`, all offsets in
+/// the context.
+macro_rules! load_popped_flags {
+    () => {
+        "mov r9b, [r14 + {flags}]
+        mov [r14 + {system_flags} + 1], r9b
+        mov r9d, [r14 + {status_flags}]
+        mov [rsp + 16], r9
+        mov r8d, [r14 + {branch_target}]
+        pop rax
+        lea rsp, [rsp + 8]
+        popfq"
+    };
+}
 
 /// Leaves translated code as [`leave_to_step`] does, for an instruction that was already subtracted from the
 /// budget.
@@ -144,12 +177,7 @@ unsafe extern "sysv64" fn change_by_fast_call() {
 #[unsafe(naked)]
 unsafe extern "sysv64" fn change_privilege() {
     naked_asm!(
-        "mov rsp, [r10 + {returns}]",
-        "mov r13, [r10 + {table}]",
-        "mov r11d, [r10 + {index_mask}]",
-        "mov r9, [r10 + {new_window}]",
-        "mov [r14 + {window}], r9",
-        "wrgsbase r9",
+        load_privilege!(),
         "jmp {jump_by_table}",
         returns = const offset_of!(PrivilegeState, returns),
         table = const offset_of!(PrivilegeState, table),
@@ -448,7 +476,7 @@ pub(crate) unsafe extern "sysv64" fn far_check_return() {
         "mov [r14 + {code}], r8w",
         "mov r9b, [r14 + {system_flags} + 1]",
         "mov [r14 + {flags}], r9b",
-        "mov dword ptr [r14 + {resumes}], 0",
+        "mov dword ptr [r14 + {of_next}], 0",
         restore_flags!(),
         "pushfq",
         "pop r9",
@@ -466,7 +494,7 @@ pub(crate) unsafe extern "sysv64" fn far_check_return() {
         code = const offset_of!(Context, transfer) + offset_of!(Transfer, code),
         system_flags = const offset_of!(Context, system_flags),
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
-        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        of_next = const offset_of!(Context, transfer) + offset_of!(Transfer, of_next),
         status_flags = const offset_of!(Context, transfer) + offset_of!(Transfer, status),
         far_check_flat = sym far_check_flat::<{ allowed::FLAT }>,
     )
@@ -505,7 +533,8 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "mov eax, r10d",
         "xor eax, [r14 + {system_flags}]",
         "test eax, {unusual}",
-        "jne {give_up}",
+        "jne 7f",
+        "8:",
         // With NT set, IRET returns to another task.
         "test byte ptr [r14 + {system_flags} + 1], {nested_task}",
         "jne {give_up}",
@@ -520,8 +549,8 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "mov [r14 + {flags}], al",
         // While there are no breakpoints, RF is visible only if no further instruction is executed.
         "mov eax, r10d",
-        "and eax, {resume}",
-        "mov [r14 + {resumes}], eax",
+        "and eax, {resume_or_trap}",
+        "mov [r14 + {of_next}], eax",
         "and r10d, {status}",
         "or r10d, {host}",
         "mov [r14 + {status_flags}], r10d",
@@ -533,19 +562,16 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "jc {give_up}",
         "lea r15d, [r15 + {frame}]",
         "mov byte ptr [r14 + {transferred}], 1",
-        "cmp dword ptr [r14 + {resumes}], 0",
-        "je 4f",
+        "cmp dword ptr [r14 + {of_next}], {trap}",
+        "je 9f",
+        "jb 4f",
         "mov [r14 + {resumed}], r12",
         "4:",
-        "mov r9b, [r14 + {flags}]",
-        "mov [r14 + {system_flags} + 1], r9b",
-        "mov r9d, [r14 + {status_flags}]",
-        "mov [rsp + 16], r9",
-        "mov r8d, [r14 + {branch_target}]",
-        "pop rax",
-        "lea rsp, [rsp + 8]",
-        "popfq",
+        load_popped_flags!(),
         "jmp {jump_by_table}",
+        "9:",
+        load_popped_flags!(),
+        "jmp {leave_to_trap}",
         "3:",
         "cmp r8w, [r14 + {user} + {known_code}]",
         "jne {give_up}",
@@ -568,6 +594,13 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         "jc {give_up}",
         "mov r9d, 1",
         "jmp 6b",
+        // TF alone may be set.
+        "7:",
+        "test eax, {beside_trap}",
+        "jne {give_up}",
+        "test r10d, {resume}",
+        "jz 8b",
+        "jmp {give_up}",
         vm = const Eflags::VM.bits(),
         far_flags = const offset_of!(Context, far_flags),
         far_selector = const offset_of!(Context, far_selector),
@@ -582,7 +615,11 @@ pub(crate) unsafe extern "sysv64" fn interrupt_return() {
         flags_without_if = const offset_of!(Context, flags_without_if) + 1,
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         resume = const Eflags::RF.bits(),
-        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        resume_or_trap = const Eflags::RF.union(Eflags::TF).bits(),
+        beside_trap = const UNUSUAL & !Eflags::TF.bits(),
+        trap = const Eflags::TF.bits(),
+        of_next = const offset_of!(Context, transfer) + offset_of!(Transfer, of_next),
+        leave_to_trap = sym leave_to_trap,
         resumed = const offset_of!(Context, resumed),
         status = const STATUS_AND_DIRECTION,
         host = const HOST_FLAGS,
@@ -652,22 +689,22 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         "mov [r14 + {selectors} + 2 * {cs}], r9w",
         "mov word ptr [r14 + {transferred}], 0x101",
         "mov dword ptr [r14 + {crossed_to}], {to_user}",
-        "cmp dword ptr [r14 + {resumes}], 0",
-        "je 4f",
+        "mov r15d, [r14 + {pointer}]",
+        "cmp dword ptr [r14 + {of_next}], {trap}",
+        "je 5f",
+        "jb 4f",
         "mov [r14 + {resumed}], r12",
         "4:",
-        "mov r15d, [r14 + {pointer}]",
-        "mov r9b, [r14 + {flags}]",
-        "mov [r14 + {system_flags} + 1], r9b",
-        "mov r9d, [r14 + {status_flags}]",
-        "mov [rsp + 16], r9",
-        "mov r8d, [r14 + {branch_target}]",
-        "pop rax",
-        "lea rsp, [rsp + 8]",
-        "popfq",
+        load_popped_flags!(),
         "mov [r14 + {supervisor} + {returns}], rsp",
         "lea r10, [r14 + {user}]",
         "jmp {change_privilege}",
+        "5:",
+        load_popped_flags!(),
+        "mov [r14 + {supervisor} + {returns}], rsp",
+        "lea r10, [r14 + {user}]",
+        load_privilege!(),
+        "jmp {leave_to_trap}",
         pointer = const offset_of!(Context, transfer) + offset_of!(Transfer, pointer),
         awaited = const offset_of!(Context, awaited),
         selectors = const offset_of!(Context, selectors),
@@ -683,7 +720,13 @@ pub(crate) unsafe extern "sysv64" fn return_outward() {
         transferred = const offset_of!(Context, transferred),
         crossed_to = const offset_of!(Context, crossed_to),
         to_user = const crossed_to::USER,
-        resumes = const offset_of!(Context, transfer) + offset_of!(Transfer, resumes),
+        trap = const Eflags::TF.bits(),
+        of_next = const offset_of!(Context, transfer) + offset_of!(Transfer, of_next),
+        leave_to_trap = sym leave_to_trap,
+        table = const offset_of!(PrivilegeState, table),
+        index_mask = const offset_of!(PrivilegeState, index_mask),
+        new_window = const offset_of!(PrivilegeState, window),
+        window = const offset_of!(Context, window),
         resumed = const offset_of!(Context, resumed),
         flags = const offset_of!(Context, transfer) + offset_of!(Transfer, flags),
         system_flags = const offset_of!(Context, system_flags),

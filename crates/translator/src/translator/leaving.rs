@@ -34,7 +34,7 @@ pub(super) enum Next {
     Interpret(u64),
     /// The interpreter executes some instructions of user code, up to the next page fault if that comes soon.
     ToPageFault,
-    /// POPF in flat code is complete, but that the engine is to set TF.
+    /// POPF or IRET in flat code is complete, but that the engine is to set TF.
     TrapFlag,
     /// Translated code continues.
     Again(Middle),
@@ -165,6 +165,10 @@ impl Translator {
                 self.move_stack(4);
                 cpu.instructions += 1;
                 self.count_completed(cpu, number as usize);
+                Ok(Next::TrapFlag)
+            }
+            reason::RETURNED_TO_TRAP => {
+                cpu.instructions += executed(self);
                 Ok(Next::TrapFlag)
             }
             reason::ACCESSED => {

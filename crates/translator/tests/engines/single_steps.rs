@@ -152,3 +152,27 @@ fn interrupts_between_single_steps() {
         }
     }
 }
+
+#[test]
+fn only_the_stepped_instruction_is_interpreted() {
+    let Some(mut pair) = Pair::new() else { return };
+    let program: &[&[u8]] = &[
+        &[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0], // PUSHF; OR [ESP], TF
+        &[0x0e, 0x68],                         // PUSH CS; PUSH imm32
+        &(CODE + 15).to_le_bytes(),
+        &[0xcf, 0x90],             // IRETD to the NOP
+        &[0x4d, 0x75, 0xed],       // DEC EBP; JNZ to the beginning
+        &[0x31, 0xc0, 0xf6, 0xf0], // XOR EAX, EAX; DIV AL
+    ];
+    pair.each(|machine| begin(machine, false));
+    // The trap is that of the NOP, after which the handler leaves TF clear.
+    pair.each(|machine| machine.put(CODE, &program.concat()));
+    pair.each(|machine| {
+        machine.put(TRAP_HANDLER, &[0x81, 0x64, 0x24, 8, 0xff, 0xfe, 0xff, 0xff, 0xcf]);
+    });
+    pair.each(|machine| machine.cpu.set_gpr(reg::BP, 1000));
+    assert_eq!(pair.run_in_slices(LIMIT, LIMIT), Exit::Halt, "{}", pair.reports());
+    assert_eq!(pair.right.get(reg::BP), 0, "{}", pair.reports());
+    let interpreted = pair.counted("instructions interpreted");
+    assert!((1000..1030).contains(&interpreted), "{interpreted} instructions interpreted");
+}

@@ -355,6 +355,18 @@ impl Translator {
                     }
                     next => return Ok(next),
                 },
+                Ok(Next::Done) if self.context.reason == reason::ACCESSED => {
+                    let Some(devices) = devices.as_deref_mut() else {
+                        unreachable!("they have made the access");
+                    };
+                    match self.deliver_interrupt(cpu, memory, deadline, devices) {
+                        Next::Again(point) => {
+                            middle = point;
+                            continue;
+                        }
+                        next => return Ok(next),
+                    }
+                }
                 Ok(Next::Again(point)) if !memory.has_stale_code() => {
                     middle = point;
                     continue;

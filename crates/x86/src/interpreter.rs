@@ -232,6 +232,14 @@ impl Interpreter {
         self.step(cpu, memory)
     }
 
+    /// Delivers the interrupt that was [injected](Cpu::inject) last, for another engine. Does nothing if there is
+    /// none.
+    pub fn deliver_interrupt(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        self.look_at_layout(cpu, memory);
+        let event = cpu.event.filter(|event| event.source == Source::External)?;
+        self.deliver(cpu, memory, event)
+    }
+
     /// Executes `op` for another engine, if it completes. Otherwise returns false; then it has had no effect
     /// and must be executed in another way. EIP and the count of instructions do not change. `op` must not
     /// access a debug register while these [are guarded](Cpu::guards_debug_registers), and must not use EIP.

@@ -1,10 +1,11 @@
 //! POPF and IRET that set TF: a debugger lets another program execute one instruction by them. The
 //! interpreter executes that instruction and the single-step trap after it (SDM vol. 3, 19.3.1.4), and before
-//! them IRET, and most forms of POPF. Mostly these lead back to the code of the supervisor that set TF, and translated code
-//! continues there as after a [quiet](super::quiet) instruction.
+//! them those forms of IRET and POPF that translated code does not execute. Mostly these lead back to the code of
+//! the supervisor that set TF, and translated code continues there as after a [quiet](super::quiet) instruction.
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::engine::{Devices, Exit};
 
 use super::Translator;
 use super::leaving::{Middle, Next};
@@ -62,8 +63,8 @@ impl Translator {
         self.step_to_trap(cpu, memory, &before, was_asked, deadline)
     }
 
-    /// Sets TF for a POPF that translated code has executed but for that, and executes the next instruction and
-    /// the trap. Returns how execution continues.
+    /// Sets TF for a POPF or IRET that translated code has executed but for that, and executes the next
+    /// instruction and the trap. Returns how execution continues.
     pub(super) fn set_trap_flag(
         &mut self,
         cpu: &mut Cpu,
@@ -93,6 +94,45 @@ impl Translator {
         if let Some(exit) = self.interpreter.execute_single_step(cpu, memory) {
             return Next::Exit(exit);
         }
+        self.go_on_in(before, cpu, memory, was_asked, deadline)
+    }
+
+    /// Delivers the interrupt that the processor takes after an access to a device in translated code. Returns how
+    /// execution continues.
+    pub(super) fn deliver_interrupt(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        deadline: &mut u64,
+        devices: &mut dyn Devices,
+    ) -> Next {
+        self.store(cpu);
+        let has_changed = memory.has_stale_code() || cpu.has_invalidations();
+        if has_changed || !cpu.takes_interrupt() {
+            return Next::Done;
+        }
+        let before = Surroundings::of(cpu);
+        let Some(room) = devices.acknowledge_interrupt(cpu) else {
+            return Next::Exit(Exit::Deadline);
+        };
+        *deadline = cpu.instructions.saturating_add(room);
+        self.context.forget_device_reads();
+        if let Some(exit) = self.interpreter.deliver_interrupt(cpu, memory) {
+            return Next::Exit(exit);
+        }
+        let was_asked = self.context.interrupt_pin != 0;
+        self.go_on_in(&before, cpu, memory, was_asked, *deadline)
+    }
+
+    /// Lets translated code continue where the interpreter has led, if nothing else has changed since `before`.
+    fn go_on_in(
+        &mut self,
+        before: &Surroundings,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        was_asked: bool,
+        deadline: u64,
+    ) -> Next {
         let flags = self.context.flags_without_if;
         self.context.set_system_flags(cpu);
         let goes_on = cpu.instructions < deadline

@@ -78,7 +78,7 @@ fn write(path: &PathBuf, text: &str) -> io::Result<()> {
 fn lines(code: &[HostCode], symbols: &Symbols) -> String {
     let mut text = String::new();
     for HostCode { start, len, linear, is_user } in code {
-        let symbol = if *is_user { None } else { symbols.find(*linear) };
+        let symbol = if *is_user { None } else { symbols.find((*linear).into()) };
         let activity = if *is_user { "user" } else { "supervisor" };
         let name = symbol.unwrap_or_else(|| format!("{linear:#010x}"));
         let _ = writeln!(text, "{start:x} {len:x} guest:{activity}:{name}");

@@ -100,7 +100,7 @@ impl Report {
             let mut names = vec![activity(stack.activity).to_owned()];
             for (depth, address) in stack.frames.iter().enumerate().rev() {
                 // A CALL may be the last instruction of its function.
-                let within = address.saturating_sub(u32::from(depth > 0));
+                let within = address.saturating_sub(u64::from(depth > 0));
                 let function = names_known.then(|| symbols.function(within)).flatten();
                 names.push(function.map_or_else(|| format!("{address:#010x}"), escape));
             }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn report(symbols: &Symbols) -> Report {
-        let stack = |activity, frames: &[u32]| Stack { activity, frames: frames.to_vec() };
+        let stack = |activity, frames: &[u64]| Stack { activity, frames: frames.to_vec() };
         let stacks = [
             (stack(Activity::Supervisor, &[0xc100_0014, 0xc100_0010]), 3),
             (stack(Activity::Supervisor, &[0xc100_0018, 0xc100_0010]), 4),

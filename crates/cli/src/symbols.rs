@@ -25,7 +25,7 @@ pub(crate) enum SymbolsError {
 
 /// Symbols in the order of their addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Symbols(Vec<(u32, String)>);
+pub(crate) struct Symbols(Vec<(u64, String)>);
 
 impl Symbols {
     /// Reads the symbols of `paths`, each of which is an ELF file or has lines like those of System.map.
@@ -46,7 +46,7 @@ impl Symbols {
 
     /// Returns the name of the symbol at `address` or before it, and the distance, or None if there is no
     /// symbol before it.
-    pub(crate) fn find(&self, address: u32) -> Option<String> {
+    pub(crate) fn find(&self, address: u64) -> Option<String> {
         Some(match self.before(address)? {
             (name, 0) => name.to_owned(),
             (name, distance) => format!("{name}+{distance:#x}"),
@@ -54,13 +54,13 @@ impl Symbols {
     }
 
     /// Returns the name of the function that contains `address`, or None if none can.
-    pub(crate) fn function(&self, address: u32) -> Option<&str> {
+    pub(crate) fn function(&self, address: u64) -> Option<&str> {
         let (name, distance) = self.before(address)?;
         (distance < FUNCTION_MAX).then_some(name)
     }
 
     /// Returns the name of the last symbol up to `address`, and the distance to it.
-    fn before(&self, address: u32) -> Option<(&str, u32)> {
+    fn before(&self, address: u64) -> Option<(&str, u64)> {
         let next = self.0.partition_point(|(start, _)| *start <= address);
         let (start, name) = self.0.get(next.checked_sub(1)?)?;
         Some((name, address - start))
@@ -68,14 +68,14 @@ impl Symbols {
 }
 
 /// What is further from a symbol is not part of that function: modules are far from the kernel's last symbol.
-const FUNCTION_MAX: u32 = 1 << 20;
+const FUNCTION_MAX: u64 = 1 << 20;
 
 fn none(path: &Path) -> SymbolsError {
     SymbolsError::None { path: path.to_owned() }
 }
 
 /// Returns the symbols of an ELF file, or None if it is none.
-fn of_elf(contents: &[u8]) -> Option<Vec<(u32, String)>> {
+fn of_elf(contents: &[u8]) -> Option<Vec<(u64, String)>> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(contents).ok()?;
     let Ok(Some((table, names))) = file.symbol_table() else { return Some(Vec::new()) };
     let is_named = |kind| matches!(kind, STT_NOTYPE | STT_OBJECT | STT_FUNC);
@@ -83,17 +83,17 @@ fn of_elf(contents: &[u8]) -> Option<Vec<(u32, String)>> {
         table.iter().filter(|symbol| !symbol.is_undefined() && is_named(symbol.st_symtype()));
     let symbols = symbols.filter_map(|symbol| {
         let name = names.get(symbol.st_name as usize).ok().filter(|name| !name.is_empty())?;
-        Some((u32::try_from(symbol.st_value).ok()?, name.to_owned()))
+        Some((symbol.st_value, name.to_owned()))
     });
     Some(symbols.collect())
 }
 
 /// Returns the symbols of lines with an address, a letter for the kind of the symbol, and a name (nm(1)).
-fn of_lines(contents: &[u8]) -> Vec<(u32, String)> {
+fn of_lines(contents: &[u8]) -> Vec<(u64, String)> {
     let text = String::from_utf8_lossy(contents);
     let symbol = |line: &str| {
         let mut words = line.split_ascii_whitespace();
-        let address = u32::from_str_radix(words.next()?, 16).ok()?;
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
         let is_kind = words.next()?.len() == 1;
         is_kind.then_some((address, words.next()?.to_owned()))
     };
@@ -114,9 +114,9 @@ mod tests {
         assert_eq!(find(0xc0ff_ffff), None);
         assert_eq!(find(0xc100_0000).as_deref(), Some("first"));
         assert_eq!(find(0xc100_000f).as_deref(), Some("first+0xf"));
-        assert_eq!(find(u32::MAX).as_deref(), Some("second+0x3effffef"));
+        assert_eq!(find(u64::MAX).as_deref(), Some("second+0xffffffff3effffef"));
         assert_eq!(symbols.function(0xc100_00ff), Some("second"));
-        assert_eq!(symbols.function(u32::MAX), None);
+        assert_eq!(symbols.function(u64::MAX), None);
     }
 
     #[test]

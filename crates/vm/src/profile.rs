@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ring3_core::clock::Time;
+use ring3_x86::cpu::reg;
 pub use ring3_x86::engine::HostCode;
 use ring3_x86::segment::sreg;
 
@@ -17,7 +18,7 @@ use crate::machine::Vm;
 const FRAMES_MAX: usize = 64;
 
 /// The most bytes of a stack frame.
-const FRAME_BYTES_MAX: u32 = 64 << 10;
+const FRAME_BYTES_MAX: u64 = 64 << 10;
 
 /// The most different stacks that are told apart: some 20 MiB.
 const STACKS_MAX: usize = 1 << 16;
@@ -40,7 +41,7 @@ pub struct Stack {
     pub activity: Activity,
     /// The linear address of the next instruction and those to which the functions return, the innermost first.
     /// There are none where nothing was executed, and none for stacks beyond those that are told apart.
-    pub frames: Vec<u32>,
+    pub frames: Vec<u64>,
 }
 
 /// The samples of a run.
@@ -120,34 +121,39 @@ impl Vm {
             return Stack { activity: Activity::Idle, frames: Vec::new() };
         }
         let code = self.cpu.segment(sreg::CS);
-        let mut frames = vec![code.base.wrapping_add(self.cpu.ip) as u32];
+        let mut frames = vec![self.cpu.linear_ip()];
         let stack = self.cpu.segment(sreg::SS);
         let is_flat =
             |segment: &ring3_x86::segment::Segment| segment.base == 0 && segment.attributes.big();
-        if self.cpu.in_protected_mode() && is_flat(code) && is_flat(stack) {
-            self.find_callers(&mut frames);
+        if self.cpu.is_in_64_bit_mode() {
+            self.find_callers::<8>(&mut frames);
+        } else if self.cpu.in_protected_mode() && is_flat(code) && is_flat(stack) {
+            self.find_callers::<4>(&mut frames);
         }
         let activity = if self.cpu.is_user() { Activity::User } else { Activity::Supervisor };
         Stack { activity, frames }
     }
 
-    /// Adds the return addresses that a chain of frame pointers leads to. EBP may be anything, so each frame must
-    /// be above the one before it, and near it, and what it returns to must come after a CALL.
-    fn find_callers(&self, frames: &mut Vec<u32>) {
-        let [mut below, mut frame] = [4, 5].map(|register| self.cpu.gpr(register) as u32);
+    /// Adds the return addresses, of `SIZE` bytes each, that a chain of frame pointers leads to. EBP may be anything,
+    /// so each frame must be above the one before it, and near it, and what it returns to must come after a CALL.
+    fn find_callers<const SIZE: usize>(&self, frames: &mut Vec<u64>) {
+        let size = SIZE as u64;
+        let all = u64::MAX >> (64 - 8 * size);
+        let [mut below, mut frame] =
+            [reg::SP, reg::BP].map(|register| self.cpu.gpr(register) & all);
         while frames.len() <= FRAMES_MAX {
-            let is_frame = frame.is_multiple_of(4)
+            let is_frame = frame.is_multiple_of(size)
                 && (below..below.saturating_add(FRAME_BYTES_MAX)).contains(&frame);
             if !is_frame {
                 return;
             }
-            let Some(caller) = self.word(frame.wrapping_add(4)) else { return };
+            let Some(caller) = self.word::<SIZE>(frame.wrapping_add(size)) else { return };
             if !self.comes_after_call(caller) {
                 return;
             }
             frames.push(caller);
-            below = frame.saturating_add(8);
-            match self.word(frame) {
+            below = frame.saturating_add(2 * size);
+            match self.word::<SIZE>(frame) {
                 Some(next) => frame = next,
                 None => return,
             }
@@ -156,20 +162,20 @@ impl Vm {
 
     /// Returns whether there is a near CALL before linear address `address`: by a displacement of 32 bits (E8), or
     /// by an operand in a register or in memory (FF /2) with or without SIB and displacement.
-    fn comes_after_call(&self, address: u32) -> bool {
+    fn comes_after_call(&self, address: u64) -> bool {
         let Some(bytes) = self.bytes(address.wrapping_sub(7), 7) else { return false };
         let is_indirect =
             |len: &usize| bytes[7 - len] == 0xff && bytes[8 - len] & 0b0011_1000 == 0b0001_0000;
         bytes[2] == 0xe8 || [2, 3, 4, 6, 7].iter().any(is_indirect)
     }
 
-    fn word(&self, address: u32) -> Option<u32> {
-        let bytes = self.bytes(address, 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    fn word<const SIZE: usize>(&self, address: u64) -> Option<u64> {
+        let bytes = self.bytes(address, SIZE)?;
+        Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    fn bytes(&self, address: u32, len: usize) -> Option<Vec<u8>> {
-        self.peek(MemoryRange { address: address.into(), len, is_linear: true })
+    fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
+        self.peek(MemoryRange { address, len, is_linear: true })
     }
 }
 
@@ -177,7 +183,7 @@ impl Vm {
 mod tests {
     use super::*;
 
-    fn stack(frames: &[u32]) -> Stack {
+    fn stack(frames: &[u64]) -> Stack {
         Stack { activity: Activity::Supervisor, frames: frames.to_vec() }
     }
 
@@ -195,7 +201,7 @@ mod tests {
     #[test]
     fn stacks_beyond_the_limit_are_counted_together() {
         let mut profile = Profile::new(RATE_MAX, Time::ZERO);
-        for number in 0..STACKS_MAX as u32 + 10 {
+        for number in 0..STACKS_MAX as u64 + 10 {
             profile.count(stack(&[number]), profile.next());
         }
         profile.count(stack(&[5]), profile.next());

@@ -13,7 +13,7 @@ const MOST: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotBlock {
     /// The linear address of its first instruction.
-    pub linear: u32,
+    pub linear: u64,
     /// Whether the privilege level was 3.
     pub is_user: bool,
     /// The number of instructions that were executed in it.
@@ -22,11 +22,11 @@ pub struct HotBlock {
 
 /// The blocks so far.
 #[derive(Debug, Clone, Default)]
-pub struct HotBlocks(HashMap<(u32, bool), u64>);
+pub struct HotBlocks(HashMap<(u64, bool), u64>);
 
 impl HotBlocks {
     /// Adds `instructions` executed instructions of the block at `linear`.
-    pub fn add(&mut self, linear: u32, is_user: bool, instructions: u64) {
+    pub fn add(&mut self, linear: u64, is_user: bool, instructions: u64) {
         let key = (linear, is_user);
         if self.0.len() < MOST || self.0.contains_key(&key) {
             let count = self.0.entry(key).or_default();
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn the_hottest_comes_first_and_hostile_code_fills_no_memory() {
         let mut blocks = HotBlocks::default();
-        for linear in 0..MOST as u32 {
+        for linear in 0..MOST as u64 {
             blocks.add(linear, false, 1);
         }
-        blocks.add(u32::MAX, true, 1000);
+        blocks.add(u64::MAX, true, 1000);
         blocks.add(5, false, 2);
         assert_eq!(blocks.0.len(), MOST);
         let [first, second] = blocks.hottest(2)[..] else { panic!("there are two") };

@@ -523,7 +523,7 @@ impl Interpreter {
             let op = &ops[first];
             let is_user = cpu.is_user();
             let counted_before = cpu.instructions;
-            let linear = cpu.linear(cpu.view(sreg::CS), start) as u32;
+            let linear = cpu.linear(cpu.view(sreg::CS), start);
             let result = (op.exec)(cpu, memory, op, ops, first);
             let stopped_at = cpu.stopped_at;
             if let Some(counts) = cpu.histogram_mut() {

@@ -164,7 +164,7 @@ impl Counters {
                 }
             }
             if executed != 0 {
-                self.blocks.add(block.linear, block.is_user, executed);
+                self.blocks.add(block.linear.into(), block.is_user, executed);
             }
         }
     }

@@ -1,22 +1,24 @@
-//! The registers as GDB sees them: their names and types (`i386.xml`, with QEMU's names), and their bytes in
+//! The registers as GDB sees them: their names and types (`i386.xml` and
+//! `x86_64.xml`, with QEMU's names), and their bytes in
 //! the order of that description.
 
 use gdbstub::arch::{self, Arch};
 use ring3_vm::debug::Registers;
 
-/// 32-bit x86, for `gdbstub`.
+/// x86 with addresses of 64 bits, for `gdbstub`. Of those, the debugger of a processor without long mode uses 32.
 #[derive(Debug)]
-pub(crate) enum I386 {}
+pub(crate) enum X86 {}
 
-impl Arch for I386 {
-    type Usize = u32;
+impl Arch for X86 {
+    type Usize = u64;
     type Registers = File;
     type BreakpointKind = usize;
     type RegId = ();
+}
 
-    fn target_description_xml() -> Option<&'static str> {
-        Some(include_str!("i386.xml"))
-    }
+/// Returns the description of the registers of processors with long mode, or of others.
+pub(crate) fn description(has_long_mode: bool) -> &'static str {
+    if has_long_mode { include_str!("x86_64.xml") } else { include_str!("i386.xml") }
 }
 
 /// All registers.
@@ -26,18 +28,43 @@ pub(crate) struct File(pub(crate) Registers);
 /// The registers CS, SS, DS, ES, FS and GS, in this order, by their numbers in instructions.
 const SELECTORS: [usize; 6] = [1, 2, 3, 0, 4, 5];
 
-/// Bytes of all registers: 16 of the core, 9 of the system, x87 and SSE.
-const BYTES: usize = 16 * 4 + 9 * 4 + 8 * 10 + 8 * 4 + 8 * 16 + 4;
+/// What differs between the two descriptions.
+struct Form {
+    /// The numbers in instructions of the general registers, in the order of the description.
+    general: &'static [usize],
+    /// Bytes of general registers, the instruction pointer and registers of the system.
+    word: usize,
+    /// The number of registers XMM0 and following.
+    xmm: usize,
+}
+
+const FORM_32: Form = Form { general: &[0, 1, 2, 3, 4, 5, 6, 7], word: 4, xmm: 8 };
+const FORM_64: Form =
+    Form { general: &[0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15], word: 8, xmm: 16 };
+
+impl Form {
+    fn of(has_long_mode: bool) -> &'static Form {
+        if has_long_mode { &FORM_64 } else { &FORM_32 }
+    }
+
+    /// Bytes of all registers: those of the core, 9 of the system, x87 and SSE.
+    fn bytes(&self) -> usize {
+        (self.general.len() + 1) * self.word
+            + 7 * 4
+            + 9 * self.word
+            + 8 * 10
+            + 8 * 4
+            + self.xmm * 16
+            + 4
+    }
+}
 
 impl File {
     fn bytes(&self) -> Vec<u8> {
         let all = &self.0;
+        let form = Form::of(all.has_long_mode);
         let [cr0, cr2, cr3, cr4] = all.control;
         let [control, status, tags, instruction, code, operand, data] = all.environment;
-        let core = all.general.into_iter().chain([all.eip, all.eflags]);
-        let selectors = SELECTORS.map(|number| u32::from(all.selectors[number]));
-        // There are no kernel base of GS and no CR8 without long mode.
-        let system = [all.bases[0], all.bases[1], 0, cr0, cr2, cr3, cr4, 0, all.efer];
         let low = |field: u32| field & 0xffff;
         let x87 = [
             low(control),
@@ -49,33 +76,50 @@ impl File {
             operand,
             code >> 16 & 0x7ff,
         ];
-        let mut bytes = Vec::with_capacity(BYTES);
-        bytes.extend(core.chain(selectors).chain(system).flat_map(u32::to_le_bytes));
+        let mut bytes = Vec::with_capacity(form.bytes());
+        let word = |bytes: &mut Vec<u8>, value: u64| {
+            bytes.extend_from_slice(&value.to_le_bytes()[..form.word]);
+        };
+        form.general.iter().for_each(|number| word(&mut bytes, all.general[*number]));
+        word(&mut bytes, all.ip);
+        let selectors = SELECTORS.map(|number| u32::from(all.selectors[number]));
+        bytes.extend([all.eflags].into_iter().chain(selectors).flat_map(u32::to_le_bytes));
+        // CR8 is in the local APIC, which is asked for nothing.
+        let system = [cr0, cr2, cr3, cr4, 0, all.efer];
+        all.bases.into_iter().chain(system).for_each(|value| word(&mut bytes, value));
         bytes.extend(all.st.as_flattened());
         bytes.extend(x87.into_iter().flat_map(u32::to_le_bytes));
-        bytes.extend(all.xmm.into_iter().flat_map(u128::to_le_bytes));
+        bytes.extend(all.xmm[..form.xmm].iter().flat_map(|value| value.to_le_bytes()));
         bytes.extend(all.mxcsr.to_le_bytes());
         bytes
     }
 
+    /// Returns the registers whose bytes, by either description, are `bytes`.
     fn of_bytes(bytes: &[u8]) -> Option<File> {
+        let has_long_mode = bytes.len() == FORM_64.bytes();
+        let form = Form::of(has_long_mode);
         let mut rest = bytes;
         let dword = |rest: &mut &[u8]| take(rest).map(u32::from_le_bytes);
-        let mut all = Registers::default();
-        for register in &mut all.general {
-            *register = dword(&mut rest)?;
+        let word = |rest: &mut &[u8]| {
+            let (first, others) = rest.split_at_checked(form.word)?;
+            *rest = others;
+            Some(first.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        };
+        let mut all = Registers { has_long_mode, ..Registers::default() };
+        for number in form.general {
+            all.general[*number] = word(&mut rest)?;
         }
-        all.eip = dword(&mut rest)?;
+        all.ip = word(&mut rest)?;
         all.eflags = dword(&mut rest)?;
         for number in SELECTORS {
             all.selectors[number] = dword(&mut rest)? as u16;
         }
         let mut system = [0; 9];
         for register in &mut system {
-            *register = dword(&mut rest)?;
+            *register = word(&mut rest)?;
         }
-        let [fs, gs, _, cr0, cr2, cr3, cr4, _, efer] = system;
-        (all.bases, all.control, all.efer) = ([fs, gs], [cr0, cr2, cr3, cr4], efer);
+        let [fs, gs, kernel_gs, cr0, cr2, cr3, cr4, _, efer] = system;
+        (all.bases, all.control, all.efer) = ([fs, gs, kernel_gs], [cr0, cr2, cr3, cr4], efer);
         for register in &mut all.st {
             *register = take(&mut rest)?;
         }
@@ -85,17 +129,17 @@ impl File {
         }
         let [control, status, tags, code, instruction, data, operand, opcode] = x87;
         // The upper halves of words are reserved and read as ones (SDM vol. 1, figure 8-9).
-        let word = |field: u32| field & 0xffff | 0xffff_0000;
+        let upper = |field: u32| field & 0xffff | 0xffff_0000;
         all.environment = [
-            word(control),
-            word(status),
-            word(tags),
+            upper(control),
+            upper(status),
+            upper(tags),
             instruction,
             code & 0xffff | (opcode & 0x7ff) << 16,
             operand,
-            word(data),
+            upper(data),
         ];
-        for register in &mut all.xmm {
+        for register in &mut all.xmm[..form.xmm] {
             *register = take(&mut rest).map(u128::from_le_bytes)?;
         }
         all.mxcsr = dword(&mut rest)?;
@@ -111,10 +155,10 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl arch::Registers for File {
-    type ProgramCounter = u32;
+    type ProgramCounter = u64;
 
-    fn pc(&self) -> u32 {
-        self.0.eip
+    fn pc(&self) -> u64 {
+        self.0.ip
     }
 
     fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
@@ -133,33 +177,48 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_description() {
-        let sizes = include_str!("i386.xml").lines().filter_map(|line| {
-            let (_, rest) = line.split_once("<reg ")?.1.split_once("bitsize=\"")?;
-            rest.split_once('"')?.0.parse::<usize>().ok()
-        });
-        assert_eq!(sizes.sum::<usize>() / 8, BYTES);
-        assert_eq!(File::default().bytes().len(), BYTES);
+        for has_long_mode in [false, true] {
+            let sizes = description(has_long_mode).lines().filter_map(|line| {
+                let (_, rest) = line.split_once("<reg ")?.1.split_once("bitsize=\"")?;
+                rest.split_once('"')?.0.parse::<usize>().ok()
+            });
+            let bytes = Form::of(has_long_mode).bytes();
+            assert_eq!(sizes.sum::<usize>() / 8, bytes);
+            let file = File(Registers { has_long_mode, ..Registers::default() });
+            assert_eq!(file.bytes().len(), bytes);
+        }
     }
 
     #[test]
     fn what_is_read_can_be_written() {
+        let mut general = [0; 16];
+        general[..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut xmm = [0; 16];
+        xmm[..8].fill(26);
         let mut all = Registers {
-            general: [1, 2, 3, 4, 5, 6, 7, 8],
-            eip: 9,
+            has_long_mode: false,
+            general,
+            ip: 9,
             eflags: 0x202,
             selectors: [10, 11, 12, 13, 14, 15],
-            bases: [16, 17],
+            bases: [16, 17, 0],
             control: [18, 19, 20, 21],
             efer: 22,
             st: [[23; 10]; 8],
             environment: [0xffff_037f, 0xffff_0001, 0xffff_1234, 24, 0x0123_0008, 25, 0xffff_0010],
-            xmm: [26; 8],
+            xmm,
             mxcsr: 0x1f80,
         };
         assert_eq!(File::of_bytes(&File(all.clone()).bytes()), Some(File(all.clone())));
-        all.eip += 1;
-        let mut bytes = File(all).bytes();
+        all.ip += 1;
+        let mut bytes = File(all.clone()).bytes();
         bytes.pop();
         assert_eq!(File::of_bytes(&bytes), None);
+
+        all.has_long_mode = true;
+        all.general[8..].fill(u64::MAX - 1);
+        (all.ip, all.bases[2], all.control[2]) = (0xffff_ffff_8100_0000, 1 << 63, 1 << 39);
+        all.xmm[15] = u128::MAX - 1;
+        assert_eq!(File::of_bytes(&File(all.clone()).bytes()), Some(File(all)));
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn serve<M: Machine>(
         return;
     }
     debug!("a debugger is connected");
-    let mut target = Debugged::new(machine, monitor, sender);
+    let Ok(mut target) = Debugged::new(machine, monitor, sender) else { return };
     let end = talk(&mut target, &events, &go_on, output).unwrap_or_else(|error| {
         debug!("the debugger is disconnected: {error}");
         End::Lost
@@ -212,7 +212,7 @@ fn take<'a, M: Machine, C: Connection<Error = io::Error>>(
         // The machine tells when it stands still.
         State::CtrlCInterrupt(interrupt) => {
             target.machine.pause()?;
-            interrupt.interrupt_handled(target, None::<SingleThreadStopReason<u32>>)?
+            interrupt.interrupt_handled(target, None::<SingleThreadStopReason<u64>>)?
         }
         state => state,
     })
@@ -234,7 +234,7 @@ fn connection<'s, M: Machine, C: Connection>(
 fn reason<M: Machine>(
     target: &mut Debugged<M>,
     stop: Stop,
-) -> Result<SingleThreadStopReason<u32>, Ended> {
+) -> Result<SingleThreadStopReason<u64>, Ended> {
     Ok(match stop {
         Stop::Step => SingleThreadStopReason::DoneStep,
         Stop::Beginning | Stop::End if target.goes_back => {

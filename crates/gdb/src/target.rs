@@ -16,6 +16,9 @@ use gdbstub::target::ext::breakpoints::{
     SwBreakpoint, SwBreakpointOps, WatchKind,
 };
 use gdbstub::target::ext::monitor_cmd::{ConsoleOutput, MonitorCmd, MonitorCmdOps};
+use gdbstub::target::ext::target_description_xml_override::{
+    TargetDescriptionXmlOverride, TargetDescriptionXmlOverrideOps,
+};
 use gdbstub::target::{Target, TargetError, TargetResult};
 use ring3_vm::control::Ended;
 use ring3_vm::debug::{DebugError, Run, Stop, Waiter, Watched, Watchpoint};
@@ -23,16 +26,17 @@ use ring3_vm::inspect::MemoryRange;
 
 use crate::machine::Machine;
 use crate::packets::Settings;
-use crate::registers::{File, I386};
+use crate::registers::{self, File, X86};
 use crate::server::Monitor;
 use crate::session::Event;
 
 /// The most breakpoints, and the most watchpoints, at a time.
 const POINTS_MAX: usize = 256;
 /// The most bytes that one watchpoint covers.
-const WATCHED_MAX: u32 = 1 << 20;
+const WATCHED_MAX: u64 = 1 << 20;
 
-/// EFAULT, EINVAL and EROFS, as the protocol numbers errors.
+/// ENOENT, EFAULT, EINVAL and EROFS, as the protocol numbers errors.
+const NO_SUCH_FILE: u8 = 2;
 const NOT_MAPPED: u8 = 14;
 const REFUSED: u8 = 22;
 const RECORDED: u8 = 30;
@@ -43,10 +47,12 @@ pub(crate) struct Debugged<M> {
     pub(crate) settings: Settings,
     /// Whether the machine can go back.
     pub(crate) goes_back: bool,
+    /// How the registers are described.
+    description: &'static str,
     monitor: Monitor,
     /// Linear addresses of breakpoints, each once for each time it was set.
-    software: Vec<u32>,
-    hardware: Vec<u32>,
+    software: Vec<u64>,
+    hardware: Vec<u64>,
     watchpoints: Vec<Watchpoint>,
     events: Sender<Event>,
     /// The number of the present run.
@@ -54,9 +60,14 @@ pub(crate) struct Debugged<M> {
 }
 
 impl<M: Machine> Debugged<M> {
-    pub(crate) fn new(machine: M, monitor: Monitor, events: Sender<Event>) -> Debugged<M> {
-        Debugged {
+    pub(crate) fn new(
+        mut machine: M,
+        monitor: Monitor,
+        events: Sender<Event>,
+    ) -> Result<Debugged<M>, Ended> {
+        Ok(Debugged {
             goes_back: machine.goes_back(),
+            description: registers::description(machine.registers()?.has_long_mode),
             machine,
             settings: Settings::default(),
             monitor,
@@ -65,17 +76,17 @@ impl<M: Machine> Debugged<M> {
             watchpoints: Vec::new(),
             events,
             run: 0,
-        }
+        })
     }
 
     /// Returns whether the next instruction has a hardware breakpoint, rather than a software one.
     pub(crate) fn is_at_hardware_breakpoint(&mut self) -> Result<bool, Ended> {
-        let eip = self.machine.registers()?.eip;
-        Ok(self.hardware.contains(&eip) && !self.software.contains(&eip))
+        let ip = self.machine.registers()?.ip;
+        Ok(self.hardware.contains(&ip) && !self.software.contains(&ip))
     }
 
     /// Returns all breakpoints and all watchpoints.
-    fn points(&self) -> (Vec<u32>, Vec<Watchpoint>) {
+    fn points(&self) -> (Vec<u64>, Vec<Watchpoint>) {
         ([&self.software[..], &self.hardware].concat(), self.watchpoints.clone())
     }
 
@@ -85,8 +96,8 @@ impl<M: Machine> Debugged<M> {
         self.machine.debug(run, Waiter::new(move |stop| teller.tell(stop)))
     }
 
-    fn range(&self, address: u32, len: usize) -> MemoryRange {
-        MemoryRange { address: address.into(), len, is_linear: !self.settings.is_physical }
+    fn range(&self, address: u64, len: usize) -> MemoryRange {
+        MemoryRange { address, len, is_linear: !self.settings.is_physical }
     }
 }
 
@@ -124,10 +135,10 @@ fn refusal(error: DebugError) -> TargetError<Ended> {
 }
 
 impl<M: Machine> Target for Debugged<M> {
-    type Arch = I386;
+    type Arch = X86;
     type Error = Ended;
 
-    fn base_ops(&mut self) -> BaseOps<'_, I386, Ended> {
+    fn base_ops(&mut self) -> BaseOps<'_, X86, Ended> {
         BaseOps::SingleThread(self)
     }
 
@@ -137,6 +148,31 @@ impl<M: Machine> Target for Debugged<M> {
 
     fn support_monitor_cmd(&mut self) -> Option<MonitorCmdOps<'_, Self>> {
         Some(self)
+    }
+
+    fn support_target_description_xml_override(
+        &mut self,
+    ) -> Option<TargetDescriptionXmlOverrideOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl<M: Machine> TargetDescriptionXmlOverride for Debugged<M> {
+    fn target_description_xml(
+        &self,
+        annex: &[u8],
+        offset: u64,
+        length: usize,
+        buffer: &mut [u8],
+    ) -> TargetResult<usize, Self> {
+        if annex != b"target.xml" {
+            return Err(TargetError::Errno(NO_SUCH_FILE));
+        }
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = self.description.as_bytes().get(start..).unwrap_or_default();
+        let part = &rest[..rest.len().min(length).min(buffer.len())];
+        buffer[..part.len()].copy_from_slice(part);
+        Ok(part.len())
     }
 }
 
@@ -150,10 +186,10 @@ impl<M: Machine> SingleThreadBase for Debugged<M> {
         self.machine.set_registers(registers.0.clone()).map_err(refusal)
     }
 
-    fn read_addrs(&mut self, start: u32, data: &mut [u8]) -> TargetResult<usize, Self> {
+    fn read_addrs(&mut self, start: u64, data: &mut [u8]) -> TargetResult<usize, Self> {
         let mut done = 0;
         while done < data.len() {
-            let at = start.wrapping_add(done as u32);
+            let at = start.wrapping_add(done as u64);
             let count = (data.len() - done).min(0x1000 - (at & 0xfff) as usize);
             let range = self.range(at, count);
             let Some(bytes) = self.machine.read(range).map_err(TargetError::Fatal)? else { break };
@@ -163,7 +199,7 @@ impl<M: Machine> SingleThreadBase for Debugged<M> {
         if done == 0 && !data.is_empty() { Err(TargetError::Errno(NOT_MAPPED)) } else { Ok(done) }
     }
 
-    fn write_addrs(&mut self, start: u32, data: &[u8]) -> TargetResult<(), Self> {
+    fn write_addrs(&mut self, start: u64, data: &[u8]) -> TargetResult<(), Self> {
         let range = self.range(start, data.len());
         self.machine.write(range, data.to_vec()).map_err(refusal)
     }
@@ -242,39 +278,39 @@ fn remove<T: PartialEq>(points: &mut Vec<T>, point: &T) -> bool {
 
 // No breakpoint changes memory, so the two kinds differ only in what the debugger is told.
 impl<M: Machine> SwBreakpoint for Debugged<M> {
-    fn add_sw_breakpoint(&mut self, address: u32, _kind: usize) -> TargetResult<bool, Self> {
+    fn add_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         Ok(add(&mut self.software, address))
     }
 
-    fn remove_sw_breakpoint(&mut self, address: u32, _kind: usize) -> TargetResult<bool, Self> {
+    fn remove_sw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         Ok(remove(&mut self.software, &address))
     }
 }
 
 impl<M: Machine> HwBreakpoint for Debugged<M> {
-    fn add_hw_breakpoint(&mut self, address: u32, _kind: usize) -> TargetResult<bool, Self> {
+    fn add_hw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         Ok(add(&mut self.hardware, address))
     }
 
-    fn remove_hw_breakpoint(&mut self, address: u32, _kind: usize) -> TargetResult<bool, Self> {
+    fn remove_hw_breakpoint(&mut self, address: u64, _kind: usize) -> TargetResult<bool, Self> {
         Ok(remove(&mut self.hardware, &address))
     }
 }
 
-fn watchpoint(linear: u32, len: u32, kind: WatchKind) -> Watchpoint {
+fn watchpoint(linear: u64, len: u64, kind: WatchKind) -> Watchpoint {
     let watched = match kind {
         WatchKind::Write => Watched::Writes,
         WatchKind::Read => Watched::Reads,
         WatchKind::ReadWrite => Watched::Accesses,
     };
-    Watchpoint { linear, len, watched }
+    Watchpoint { linear, len: len as u32, watched }
 }
 
 impl<M: Machine> HwWatchpoint for Debugged<M> {
     fn add_hw_watchpoint(
         &mut self,
-        address: u32,
-        len: u32,
+        address: u64,
+        len: u64,
         kind: WatchKind,
     ) -> TargetResult<bool, Self> {
         let is_possible = (1..=WATCHED_MAX).contains(&len);
@@ -283,11 +319,12 @@ impl<M: Machine> HwWatchpoint for Debugged<M> {
 
     fn remove_hw_watchpoint(
         &mut self,
-        address: u32,
-        len: u32,
+        address: u64,
+        len: u64,
         kind: WatchKind,
     ) -> TargetResult<bool, Self> {
-        Ok(remove(&mut self.watchpoints, &watchpoint(address, len, kind)))
+        let is_possible = (1..=WATCHED_MAX).contains(&len);
+        Ok(is_possible && remove(&mut self.watchpoints, &watchpoint(address, len, kind)))
     }
 }
 

@@ -14,12 +14,15 @@ use ring3_vm::control::Ended;
 use ring3_vm::{Control, Vm};
 use thiserror::Error;
 
-use crate::elf_core::{self, Layout, Load};
+use crate::elf_core::{self, Class, Layout, Load};
 
 /// Guest-physical addresses end here; there is no memory beyond them.
 const ADDRESSES: u64 = 1 << 32;
 /// Upper bound of the bytes that are written at once. Where pages are all zero, the file has a hole.
 const PIECE: usize = 64 << 10;
+
+/// Upper bound of the pages whose linear addresses are written: as many as make up 4 GiB.
+const MAPPED_MAX: usize = 1 << 20;
 
 /// What is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -116,8 +119,9 @@ fn write(
     }
     let ranges: Vec<_> = runs.iter().map(|run| run.physical.clone()).collect();
     let loads = if options.paging { linear_loads(vm, &ranges) } else { physical_loads(&ranges) };
-    let notes = elf_core::notes(vm.cpu(), &vm.registers(), &vm.note().unwrap_or_default());
-    let layout = Layout::new(&ranges, &loads, &notes);
+    let registers = vm.registers();
+    let notes = elf_core::notes(vm.cpu(), &registers, &vm.note().unwrap_or_default());
+    let layout = Layout::new(Class::of(&registers), &ranges, &loads, &notes);
     progress
         .total
         .store(ranges.iter().map(|range| range.end - range.start).sum(), Ordering::Relaxed);
@@ -193,27 +197,27 @@ fn physical_loads(ranges: &[Range<u64>]) -> Vec<Load> {
     ranges.iter().map(load).collect()
 }
 
-/// Returns the memory in `ranges` that is mapped at linear addresses.
+/// Returns the memory in `ranges` that is mapped at linear addresses. If page tables that lead to themselves map
+/// endlessly many pages, only the first ones are returned.
 fn linear_loads(vm: &Vm, ranges: &[Range<u64>]) -> Vec<Load> {
     let mut loads: Vec<Load> = Vec::new();
-    for linear in (0..ADDRESSES).step_by(PAGE_SIZE as usize) {
-        let Some(page) = vm.physical(linear) else { continue };
-        let first = ranges.partition_point(|range| range.end <= page);
-        let of_page = ranges[first..].iter().take_while(|range| range.start < page + PAGE_SIZE);
+    for (linear, physical) in vm.cpu().mapped(vm.memory()).take(MAPPED_MAX) {
+        let first = ranges.partition_point(|range| range.end <= physical.start);
+        let of_page = ranges[first..].iter().take_while(|range| range.start < physical.end);
         // The limits may begin and end in the middle of a page.
         for range in of_page {
-            let start = range.start.max(page);
-            let len = range.end.min(page + PAGE_SIZE) - start;
-            let load = Load { linear: linear + (start - page), physical: start, len };
+            let start = range.start.max(physical.start);
+            let len = range.end.min(physical.end) - start;
+            let linear = linear + (start - physical.start);
             match loads.last_mut() {
                 Some(last)
-                    if last.linear + last.len == load.linear
-                        && last.physical + last.len == load.physical
+                    if last.linear.wrapping_add(last.len) == linear
+                        && last.physical + last.len == start
                         && range.contains(&last.physical) =>
                 {
                     last.len += len;
                 }
-                _ => loads.push(load),
+                _ => loads.push(Load { linear, physical: start, len }),
             }
         }
     }

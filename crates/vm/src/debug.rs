@@ -25,27 +25,30 @@ use crate::machine::Vm;
 /// segment registers, cannot be changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// EAX, ECX, EDX, EBX, ESP, EBP, ESI, EDI.
-    pub general: [u32; 8],
-    /// EIP.
-    pub eip: u32,
+    /// Whether the model has long mode, without which there are neither the upper halves of registers nor the
+    /// registers from 8 on.
+    pub has_long_mode: bool,
+    /// RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to R15.
+    pub general: [u64; 16],
+    /// RIP.
+    pub ip: u64,
     /// EFLAGS.
     pub eflags: u32,
     /// The selectors in ES, CS, SS, DS, FS and GS.
     pub selectors: [u16; 6],
-    /// The bases of FS and GS.
-    pub bases: [u32; 2],
+    /// The bases of FS and GS, and the one that SWAPGS puts in the place of the latter.
+    pub bases: [u64; 3],
     /// CR0, CR2, CR3 and CR4.
-    pub control: [u32; 4],
+    pub control: [u64; 4],
     /// IA32_EFER.
-    pub efer: u32,
+    pub efer: u64,
     /// ST0 to ST7.
     pub st: [[u8; 10]; 8],
     /// The x87 environment as FNSTENV stores it in protected mode: control, status and tag words, and the
     /// pointers (SDM vol. 1, figure 8-9).
     pub environment: [u32; 7],
-    /// XMM0 to XMM7.
-    pub xmm: [u128; 8],
+    /// XMM0 to XMM15.
+    pub xmm: [u128; 16],
     /// MXCSR.
     pub mxcsr: u32,
 }
@@ -53,18 +56,21 @@ pub struct Registers {
 impl Registers {
     fn of(cpu: &Cpu) -> Registers {
         let numbers = [0, 1, 2, 3, 4, 5, 6, 7];
+        let all = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        let [fs, gs] = [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base);
         Registers {
-            general: numbers.map(|number| cpu.gpr(number) as u32),
-            eip: cpu.ip as u32,
+            has_long_mode: cpu.model.has_long_mode(),
+            general: all.map(|number| cpu.gpr(number)),
+            ip: cpu.ip,
             eflags: cpu.eflags().bits() | 2,
             selectors: [sreg::ES, sreg::CS, sreg::SS, sreg::DS, sreg::FS, sreg::GS]
                 .map(|register| cpu.segment(register).selector),
-            bases: [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base as u32),
-            control: [cpu.cr0().bits(), cpu.cr2 as u32, cpu.cr3() as u32, cpu.cr4().bits()],
-            efer: cpu.efer() as u32,
+            bases: [fs, gs, cpu.msrs.long.kernel_gs_base],
+            control: [cpu.cr0().bits().into(), cpu.cr2, cpu.cr3(), cpu.cr4().bits().into()],
+            efer: cpu.efer(),
             st: numbers.map(|number| cpu.fpu.content(number).to_bytes()),
             environment: cpu.fpu.environment(true),
-            xmm: numbers.map(|number| cpu.sse.xmm(number)),
+            xmm: all.map(|number| cpu.sse.xmm(number)),
             mxcsr: cpu.sse.mxcsr(),
         }
     }
@@ -76,14 +82,17 @@ impl Registers {
             || self.bases != now.bases
             || self.control != now.control
             || self.efer != now.efer
+            || self.has_long_mode != now.has_long_mode
+            || !now.has_long_mode && self.general.iter().any(|value| value >> 32 != 0)
+            || !cpu.is_in_64_bit_mode() && self.ip >> 32 != 0
             || cpu.has_answers()
         {
             return Err(DebugError::Register);
         }
         for (number, value) in (0..).zip(self.general) {
-            cpu.set_gpr(number, value.into());
+            cpu.set_gpr(number, value);
         }
-        cpu.ip = self.eip.into();
+        cpu.ip = self.ip;
         if self.eflags != now.eflags {
             let changeable = Eflags::STATUS | Eflags::DF | Eflags::IF | Eflags::TF | Eflags::AC;
             let flags = Eflags::from_bits_truncate(self.eflags) & changeable;
@@ -138,7 +147,7 @@ pub enum Run {
     /// Until a breakpoint or a watchpoint.
     Until {
         /// The linear addresses of instructions before which it stops. The present one does not count.
-        breakpoints: Vec<u32>,
+        breakpoints: Vec<u64>,
         /// Memory after whose accesses it stops.
         watchpoints: Vec<Watchpoint>,
     },
@@ -148,7 +157,7 @@ pub enum Run {
     /// possible where [`Control::goes_back`](crate::Control::goes_back) says so.
     Back {
         /// As in [`Run::Until`].
-        breakpoints: Vec<u32>,
+        breakpoints: Vec<u64>,
         /// As in [`Run::Until`].
         watchpoints: Vec<Watchpoint>,
     },

@@ -3,6 +3,7 @@
 
 use ring3_core::device::{DeviceId, Width};
 use ring3_x86::cpu::Cpu;
+use ring3_x86::report::LONG_NAMES;
 use ring3_x86::segment::sreg;
 
 use crate::board::Board;
@@ -34,11 +35,19 @@ const NOTE_MAX: u32 = 1 << 20;
 impl Processor {
     fn of(cpu: &Cpu, memory: &ring3_core::memory::Memory) -> Processor {
         let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
+        let low = |number| u64::from(cpu.get::<u32>(number));
         let mut registers: Vec<_> =
-            (0..).zip(names).map(|(number, name)| (name, cpu.gpr(number))).collect();
+            (0..).zip(names).map(|(number, name)| (name, low(number))).collect();
         registers.push(("eip", cpu.ip));
-        registers.push(("pc", cpu.segment(sreg::CS).base.wrapping_add(cpu.ip) & 0xffff_ffff));
+        registers.push(("pc", cpu.linear_ip()));
         registers.push(("eflags", cpu.eflags().bits().into()));
+        if cpu.model.has_long_mode() {
+            registers.extend((0..).zip(LONG_NAMES).map(|(number, name)| (name, cpu.gpr(number))));
+            registers.extend([("rip", cpu.ip), ("efer", cpu.efer())]);
+            registers.push(("fs_base", cpu.segment(sreg::FS).base));
+            registers.push(("gs_base", cpu.segment(sreg::GS).base));
+            registers.push(("k_gs_base", cpu.msrs.long.kernel_gs_base));
+        }
         for (register, name) in (sreg::ES..=sreg::GS).zip(["es", "cs", "ss", "ds", "fs", "gs"]) {
             registers.push((name, cpu.segment(register).selector.into()));
         }
@@ -131,8 +140,7 @@ impl Vm {
         while done < len {
             let at = address.wrapping_add(done as u64);
             let count = (len - done).min(0x1000 - (at & 0xfff) as usize);
-            let physical =
-                if is_linear { self.cpu.probe(&self.memory, at & 0xffff_ffff)? } else { at };
+            let physical = if is_linear { self.physical(at)? } else { at };
             self.memory.read(physical, &mut bytes[done..done + count]);
             done += count;
         }
@@ -141,7 +149,7 @@ impl Vm {
 
     /// Returns the physical address for a linear one, if it is mapped.
     pub fn physical(&self, linear: u64) -> Option<u64> {
-        self.cpu.probe(&self.memory, linear & 0xffff_ffff)
+        self.cpu.probe(&self.memory, linear)
     }
 
     /// Returns the memory in which, as the guest says, its note for debuggers is ([`Config::note`](crate::Config::note)):

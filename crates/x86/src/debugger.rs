@@ -32,7 +32,7 @@ pub enum Watched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watchpoint {
     /// The linear address of its first byte.
-    pub linear: u32,
+    pub linear: u64,
     /// Number of bytes, at least one.
     pub len: u32,
     /// The accesses that count.
@@ -42,8 +42,9 @@ pub struct Watchpoint {
 impl Watchpoint {
     /// Returns whether it covers any of the `size` bytes at `linear`.
     fn covers(&self, linear: u64, size: u64) -> bool {
-        let start = u64::from(self.linear);
-        start < linear + size && linear < start + u64::from(self.len)
+        // Addresses go round at the end of the address space.
+        self.linear.wrapping_sub(linear) < size
+            || linear.wrapping_sub(self.linear) < u64::from(self.len)
     }
 }
 
@@ -60,7 +61,7 @@ pub enum Hit {
 #[derive(Debug, Clone, Default)]
 pub struct Debugger {
     /// Linear addresses, in order.
-    breakpoints: Vec<u32>,
+    breakpoints: Vec<u64>,
     watchpoints: Vec<Watchpoint>,
     /// Grows with each change.
     generation: u64,
@@ -75,9 +76,9 @@ pub struct Debugger {
 /// The instruction whose breakpoint does not count, since the guest continues from it.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
-    linear: u32,
-    /// ESP, by which the instruction is told from the same one in another task or a deeper call.
-    stack: u32,
+    linear: u64,
+    /// RSP, by which the instruction is told from the same one in another task or a deeper call.
+    stack: u64,
     /// The count of instructions before it.
     instructions: u64,
     /// Whether an event came first, after whose handler it begins again. The processor has RF for the same
@@ -87,7 +88,7 @@ struct Pass {
 
 impl Debugger {
     /// Returns the linear addresses with breakpoints, in order.
-    pub fn breakpoints(&self) -> &[u32] {
+    pub fn breakpoints(&self) -> &[u64] {
         &self.breakpoints
     }
 
@@ -140,7 +141,7 @@ impl Cpu {
     }
 
     /// Replaces all breakpoints, which are linear addresses, and all watchpoints of the debugger.
-    pub fn set_debugger_points(&mut self, mut breakpoints: Vec<u32>, watchpoints: Vec<Watchpoint>) {
+    pub fn set_debugger_points(&mut self, mut breakpoints: Vec<u64>, watchpoints: Vec<Watchpoint>) {
         breakpoints.sort_unstable();
         breakpoints.dedup();
         let debugger = &mut self.debugger;
@@ -157,9 +158,9 @@ impl Cpu {
 
     /// Lets the next instruction be executed even if it has a breakpoint of the debugger.
     pub fn pass_breakpoint(&mut self) {
-        let linear = self.linear_of_next();
+        let linear = self.linear_ip();
         if self.debugger.breakpoints.binary_search(&linear).is_ok() {
-            let (stack, instructions) = (self.gpr(reg::SP) as u32, self.instructions);
+            let (stack, instructions) = (self.gpr(reg::SP), self.instructions);
             self.debugger.pass = Some(Pass { linear, stack, instructions, begins_again: false });
         }
     }
@@ -180,17 +181,13 @@ impl Cpu {
             self.debugger.interrupted_at = Some(self.instructions);
         }
         if let Some(mut pass) = self.debugger.pass
-            && pass.linear == self.linear_of_next()
+            && pass.linear == self.linear_ip()
             // An instruction that faults counts.
             && self.instructions - pass.instructions <= 1
         {
             pass.begins_again = true;
             self.debugger.pass = Some(pass);
         }
-    }
-
-    fn linear_of_next(&self) -> u32 {
-        self.linear_ip() as u32
     }
 
     /// Returns why the guest was stopped for the debugger, once.
@@ -205,11 +202,11 @@ impl Cpu {
         if self.debugger.breakpoints.is_empty() || self.has_answers() {
             return false;
         }
-        let linear = self.linear_of_next();
+        let linear = self.linear_ip();
         if self.debugger.breakpoints.binary_search(&linear).is_err() {
             return false;
         }
-        let (stack, instructions) = (self.gpr(reg::SP) as u32, self.instructions);
+        let (stack, instructions) = (self.gpr(reg::SP), self.instructions);
         match &mut self.debugger.pass {
             Some(pass)
                 if pass.linear == linear

@@ -1,4 +1,7 @@
-//! Paging: the translation from linear to guest-physical addresses (SDM vol. 3, chapter 5).
+//! Paging: the translation from linear to guest-physical addresses (SDM vol. 3, chapter 5). What somebody outside
+//! the guest asks of page tables is in [`outside`].
+
+mod outside;
 
 use ring3_core::memory::{Memory, Target};
 
@@ -662,19 +665,6 @@ impl Cpu {
         self.load_pdptes(memory, self.cr0, value, self.cr4)?;
         self.set_cr3(value);
         Ok(())
-    }
-
-    /// Returns the guest-physical address of `linear`, if it is mapped. This is for examining a guest from
-    /// outside: it changes nothing and checks no rights.
-    pub fn probe(&self, memory: &Memory, linear: u64) -> Option<u64> {
-        if !self.cr0.contains(Cr0::PG) {
-            return Some(linear & self.address_mask);
-        }
-        if !is_canonical(linear) {
-            return None;
-        }
-        let found = self.find(memory, linear).ok()?;
-        Some(found.page & self.address_mask | linear & 0xfff)
     }
 
     #[cold]

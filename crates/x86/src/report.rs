@@ -12,6 +12,12 @@ use crate::exception::{Stop, Stopped};
 use crate::flags::Eflags;
 use crate::segment::{Segment, sreg};
 
+/// The names of the general registers in 64-bit mode, in the order of their numbers.
+pub const LONG_NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
 /// A processor feature that an instruction or an exception needs and that is not implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing(pub(crate) &'static str);
@@ -72,16 +78,16 @@ impl Cpu {
             self.cpl(),
         )?;
         for (register, name) in (sreg::ES..=sreg::GS).zip(["es", "cs", "ss", "ds", "fs", "gs"]) {
-            describe_segment(text, name, self.segment(register))?;
+            describe_segment(text, name, self.segment(register), width)?;
         }
-        describe_segment(text, "ldtr", &self.ldtr)?;
-        describe_segment(text, "tr", &self.tr)?;
+        describe_segment(text, "ldtr", &self.ldtr, width)?;
+        describe_segment(text, "tr", &self.tr, width)?;
         for (name, table) in [("gdtr", self.gdtr), ("idtr", self.idtr)] {
-            writeln!(text, "{name:4} base {:08x} limit {:04x}", table.base, table.limit)?;
+            writeln!(text, "{name:4} base {:0width$x} limit {:04x}", table.base, table.limit)?;
         }
         writeln!(
             text,
-            "cr0 {:08x} cr2 {:08x} cr3 {:08x} cr4 {:08x}",
+            "cr0 {:08x} cr2 {:0width$x} cr3 {:08x} cr4 {:08x}",
             self.cr0.bits(),
             self.cr2,
             self.cr3,
@@ -93,11 +99,7 @@ impl Cpu {
 
     /// Describes the general registers and IA32_EFER of long mode.
     fn describe_long_registers(&self, text: &mut String) -> fmt::Result {
-        let names = [
-            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11",
-            "r12", "r13", "r14", "r15",
-        ];
-        for (number, name) in (0..).zip(names) {
+        for (number, name) in (0..).zip(LONG_NAMES) {
             let end = if number % 4 == 3 { '\n' } else { ' ' };
             write!(text, "{name} {:016x}{end}", self.gpr(number))?;
         }
@@ -162,11 +164,12 @@ fn flag_names(flags: Eflags) -> String {
     flags.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-fn describe_segment(text: &mut String, name: &str, segment: &Segment) -> fmt::Result {
+/// Describes a segment, with `width` digits of its base.
+fn describe_segment(text: &mut String, name: &str, segment: &Segment, width: usize) -> fmt::Result {
     let Segment { selector, base, limit, attributes, .. } = segment;
     let attributes = attributes.0;
     writeln!(
         text,
-        "{name:4} {selector:04x} base {base:08x} limit {limit:08x} attributes {attributes:04x}"
+        "{name:4} {selector:04x} base {base:0width$x} limit {limit:08x} attributes {attributes:04x}"
     )
 }

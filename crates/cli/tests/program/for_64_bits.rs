@@ -1,11 +1,10 @@
-//! Systems for 64-bit processors, which only the interpreter executes, on request. Otherwise the user learns the
-//! reason, wherever it is detected.
+//! Systems for 64-bit processors on a 32-bit one: the user learns the reason, wherever it is detected.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::guest::{CONSOLE, Guest, PROMPT, file, file_if_there};
+use crate::support::guest::file_if_there;
 use crate::support::{Directory, ring3};
 
 const KERNEL: &str = "linux-amd64/vmlinuz";
@@ -130,82 +129,6 @@ fn a_guest_that_halts_long_after_it_looked_for_long_mode_is_not_reported() {
         errors.contains("halted with interrupts disabled") && !errors.contains("64"),
         "{errors}"
     );
-}
-
-/// Returns an ELF file with a program of 64-bit code that writes `text` and ends.
-fn program(text: &[u8]) -> Vec<u8> {
-    const BASE: u64 = 0x40_0000;
-    const HEADERS: u64 = 64 + 56;
-    let mut code = vec![
-        0xbf,
-        0x01,
-        0x00,
-        0x00,
-        0x00, //             MOV EDI, 1
-        0x48,
-        0x8d,
-        0x35,
-        0x15,
-        0x00,
-        0x00,
-        0x00, // LEA RSI, [RIP+21]: behind the code
-        0xba,
-        text.len() as u8,
-        0x00,
-        0x00,
-        0x00, // MOV EDX, length
-        0xb8,
-        0x01,
-        0x00,
-        0x00,
-        0x00, //             MOV EAX, 1: write
-        0x0f,
-        0x05, //                               SYSCALL
-        0xb8,
-        0x3c,
-        0x00,
-        0x00,
-        0x00, //             MOV EAX, 60: exit
-        0x31,
-        0xff, //                               XOR EDI, EDI
-        0x0f,
-        0x05, //                               SYSCALL
-    ];
-    code.extend(text);
-    let len = HEADERS + code.len() as u64;
-    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    file.extend([2, 0, 62, 0, 1, 0, 0, 0]); // an executable for x86-64
-    file.extend([BASE + HEADERS, 64, 0].map(u64::to_le_bytes).as_flattened());
-    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    file.extend([1, 0, 0, 0, 5, 0, 0, 0]); // to be loaded, read and executed
-    file.extend([0, BASE, BASE, len, len, 4096].map(u64::to_le_bytes).as_flattened());
-    file.extend(code);
-    file
-}
-
-/// Debian's kernel boots in 64-bit mode. The shell is a 32-bit program, in compatibility mode, and starts a
-/// 64-bit one.
-#[test]
-fn debians_kernel_boots_in_64_bit_mode() {
-    let Some(kernel) = file_if_there(KERNEL) else { return };
-    let mut command = ring3();
-    command.args(["run", "--engine", "interpreter", "--cpu", "qemu64", "--memory", "256M"]);
-    command.args(["--serial", "stdio", "--append", CONSOLE, "--kernel"]).arg(kernel);
-    command.arg("--initrd").arg(file("initramfs.cpio.gz"));
-    let mut guest = Guest::of(command);
-    guest.wait_for(PROMPT);
-    guest.command("dmesg -n 1");
-    assert_eq!(guest.command("uname -m"), "x86_64");
-    let octal: Vec<_> = program(b"64 bits\n").iter().map(|byte| format!("\\{byte:03o}")).collect();
-    let octal = octal.concat();
-    guest.command(&format!("printf '{octal}' > /tmp/program; chmod +x /tmp/program"));
-    assert_eq!(guest.command("/tmp/program; echo $?"), "64 bits\n0");
-    assert_eq!(guest.command("seq 1000 | awk '{ s += $1 * $1 } END { print s }'"), "333833500");
-    let flags = guest.command("grep -m 1 flags /proc/cpuinfo");
-    for flag in ["lm", "syscall", "nx", "pdpe1gb", "fsgsbase", "smep", "smap", "cx16", "rdtscp"] {
-        assert!(flags.split(' ').any(|word| word == flag), "no {flag} in {flags}");
-    }
-    assert_eq!(guest.power_off(), Some(0));
 }
 
 /// The translator, which is the usual engine, has no 64-bit mode.

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod amd64;
 mod board;
 mod boot_debian;
 mod boot_loaders;

@@ -1,5 +1,5 @@
-//! `info tlb`: the pages that the page tables of the running code map, as QEMU shows them (SDM vol. 3, 5.3 and
-//! 5.4).
+//! `info tlb`: the pages that the page tables of the running code map, as QEMU shows them (SDM vol. 3, 5.3 to
+//! 5.5).
 
 use std::fmt::Write;
 
@@ -10,10 +10,13 @@ use crate::protocol::Failure;
 
 /// The most pages that are shown, since there can be a million.
 const SHOWN_MAX: usize = 20_000;
+/// The most tables that are looked at: without a page, a guest can make them lead to each other millions of times.
+const TABLES_MAX: usize = 20_000;
 
-const CR0_PG: u32 = 1 << 31;
-const CR4_PSE: u32 = 1 << 4;
-const CR4_PAE: u32 = 1 << 5;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PSE: u64 = 1 << 4;
+const CR4_PAE: u64 = 1 << 5;
+const EFER_LMA: u64 = 1 << 10;
 
 /// Bits of an entry, with the letters by which QEMU shows them.
 const LETTERS: [(u64, char); 9] = [
@@ -35,26 +38,30 @@ const PAGE: u64 = 0x1000;
 
 /// Shows the pages.
 pub(super) fn pages(machine: &Machine) -> Result<String, Failure> {
-    let [cr0, _, cr3, cr4] = machine.control.registers()?.control;
+    let registers = machine.control.registers()?;
+    let [cr0, _, cr3, cr4] = registers.control;
     if cr0 & CR0_PG == 0 {
         return Ok("PG disabled".to_owned());
     }
-    let mut shown = Shown { text: String::new(), left: SHOWN_MAX };
+    let mut shown = Shown { text: String::new(), left: SHOWN_MAX, tables: TABLES_MAX };
     if cr4 & CR4_PAE == 0 {
-        let large = u64::from(cr4 & CR4_PSE) << 3;
+        let large = (cr4 & CR4_PSE) << 3;
         let tables = Tables { machine, bytes: 4, large };
-        tables.show(u64::from(cr3) & ADDRESS, 0, 22, &mut shown)?;
+        tables.show(cr3 & 0xffff_f000, 0, &[22, 12], &mut shown)?;
     } else {
         let tables = Tables { machine, bytes: 8, large: LARGE };
-        for (linear, pointer) in
-            (0..).step_by(1 << 30).zip(tables.entries(u64::from(cr3) & !31, 4)?)
-        {
-            if pointer & PRESENT != 0 {
-                tables.show(pointer & ADDRESS, linear, 21, &mut shown)?;
+        if registers.efer & EFER_LMA != 0 {
+            tables.show(cr3 & ADDRESS, 0, &[39, 30, 21, 12], &mut shown)?;
+        } else {
+            let pointers = tables.entries(cr3 & 0xffff_ffe0, 4)?;
+            for (linear, pointer) in (0..).step_by(1 << 30).zip(pointers) {
+                if pointer & PRESENT != 0 {
+                    tables.show(pointer & ADDRESS, linear, &[21, 12], &mut shown)?;
+                }
             }
         }
     }
-    if shown.left == 0 {
+    if shown.is_full() {
         let _ = writeln!(shown.text, "and more: only {SHOWN_MAX} pages are shown");
     }
     Ok(shown.text)
@@ -63,11 +70,16 @@ pub(super) fn pages(machine: &Machine) -> Result<String, Failure> {
 /// The lines so far.
 struct Shown {
     text: String,
-    /// How many more may follow.
+    /// How many more may follow, and how many more tables may be looked at.
     left: usize,
+    tables: usize,
 }
 
 impl Shown {
+    fn is_full(&self) -> bool {
+        self.left == 0 || self.tables == 0
+    }
+
     fn page(&mut self, linear: u64, physical: u64, entry: u64) {
         if self.left == 0 {
             return;
@@ -75,6 +87,8 @@ impl Shown {
         self.left -= 1;
         let letter = |(bit, letter): (u64, char)| if entry & bit != 0 { letter } else { '-' };
         let letters: String = LETTERS.map(letter).iter().collect();
+        // Bit 47 of an address is repeated in those above it.
+        let linear = (linear << 16).cast_signed() >> 16;
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{linear:016x}: {physical:016x} {letters}");
     }
@@ -100,32 +114,29 @@ impl Tables<'_> {
         Ok(bytes.chunks(self.bytes as usize).map(entry).collect())
     }
 
-    /// Shows the pages of the page directory at `address`, which maps from `linear` on `1 << shift` bytes by each
-    /// entry.
+    /// Shows the pages of the table at `address`, which maps memory from `linear` on. `shifts` has, for this level
+    /// and those below it, the lowest bit of a linear address that selects an entry.
     fn show(
         &self,
         address: u64,
         linear: u64,
-        shift: u32,
+        shifts: &[u32],
         shown: &mut Shown,
     ) -> Result<(), Failure> {
+        let Some((shift, below)) = shifts.split_first() else { return Ok(()) };
+        shown.tables = shown.tables.saturating_sub(1);
         for (number, entry) in (0..).zip(self.entries(address, PAGE / self.bytes)?) {
             let linear = linear + (number << shift);
-            if entry & PRESENT == 0 {
+            if entry & PRESENT == 0 || shown.is_full() {
                 continue;
             }
-            if entry & self.large != 0 {
+            if below.is_empty() {
+                // In the entry of a small page, this bit is another one (PAT).
+                shown.page(linear, entry & ADDRESS, entry & !LARGE);
+            } else if entry & self.large != 0 {
                 shown.page(linear, entry & ADDRESS & !((1 << shift) - 1), entry);
-                continue;
-            }
-            for (number, entry) in (0..).zip(self.entries(entry & ADDRESS, PAGE / self.bytes)?) {
-                if entry & PRESENT != 0 {
-                    // In the entry of a small page, this bit is another one (PAT).
-                    shown.page(linear + number * PAGE, entry & ADDRESS, entry & !LARGE);
-                }
-            }
-            if shown.left == 0 {
-                break;
+            } else {
+                self.show(entry & ADDRESS, linear, below, shown)?;
             }
         }
         Ok(())

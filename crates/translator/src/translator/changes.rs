@@ -86,7 +86,10 @@ impl Translator {
             return Ok(());
         }
         self.debugger = debugger.generation();
-        let before = mem::replace(&mut self.breakpoints, debugger.breakpoints().to_vec());
+        // No code beyond 4 GiB is translated.
+        let points = debugger.breakpoints().iter();
+        let breakpoints = points.filter_map(|linear| u32::try_from(*linear).ok()).collect();
+        let before = mem::replace(&mut self.breakpoints, breakpoints);
         let changed = |these: &[u32], others: &[u32]| {
             let is_new = |linear: &u32| others.binary_search(linear).is_err();
             these.iter().copied().filter(is_new).collect::<Vec<_>>()

@@ -98,9 +98,10 @@ fn on_all_runs(test: impl Fn(&File, EngineChoice, u64)) {
 impl Debugger {
     /// Goes back to a breakpoint or a watchpoint, as [`Debugger::until`] goes on.
     fn back(&self, breakpoints: &[u32], watchpoints: &[crate::debug::Watchpoint]) -> (Stop, u32) {
-        let (breakpoints, watchpoints) = (breakpoints.to_vec(), watchpoints.to_vec());
+        let breakpoints = breakpoints.iter().copied().map(u64::from).collect();
+        let watchpoints = watchpoints.to_vec();
         let stop = self.start(Run::Back { breakpoints, watchpoints }).recv().unwrap();
-        (stop, self.registers().eip)
+        (stop, self.registers().ip as u32)
     }
 
     fn step_back(&self) -> Stop {
@@ -150,7 +151,7 @@ fn steps_back_undo_steps() {
                 .collect();
             for state in states.into_iter().rev() {
                 assert_eq!(debugger.step_back(), Stop::Step);
-                assert!(debugger.state() == state, "{:x}", debugger.registers().eip);
+                assert!(debugger.state() == state, "{:x}", debugger.registers().ip);
             }
         });
         let Counts { checkpoints, returns, repeated } = counts.0;
@@ -171,7 +172,7 @@ fn breakpoints_are_met_backwards_as_forwards() {
                 assert_eq!(debugger.until(&points, &[]).0, Stop::Breakpoint);
                 states.push(debugger.state());
             }
-            let eips = states.iter().map(|(registers, _)| registers.eip);
+            let eips = states.iter().map(|(registers, _)| registers.ip as u32);
             assert_eq!(eips.filter(|eip| *eip == INC_OUTER).count().min(1), 1);
             for state in states.iter().rev().skip(1) {
                 assert_eq!(debugger.back(&points, &[]).0, Stop::Breakpoint);
@@ -202,7 +203,7 @@ fn a_watchpoint_says_who_wrote_this() {
             // A step back over an access says so, too.
             assert_eq!(debugger.until(&[], &[writes]).0, Stop::Watchpoint(writes));
             assert_eq!(debugger.step_back(), Stop::Watchpoint(writes));
-            assert_eq!(debugger.registers().eip, INC_OUTER);
+            assert_eq!(debugger.registers().ip, INC_OUTER.into());
             assert_eq!(debugger.step_back(), Stop::Step);
         });
     });

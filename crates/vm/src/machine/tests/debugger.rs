@@ -86,16 +86,16 @@ impl Debugger {
 
     /// Continues until a breakpoint or a watchpoint. Returns why the guest has stopped, and EIP.
     pub(super) fn until(&self, breakpoints: &[u32], watchpoints: &[Watchpoint]) -> (Stop, u32) {
-        let run =
-            Run::Until { breakpoints: breakpoints.to_vec(), watchpoints: watchpoints.to_vec() };
+        let breakpoints = breakpoints.iter().copied().map(u64::from).collect();
+        let run = Run::Until { breakpoints, watchpoints: watchpoints.to_vec() };
         let stop = self.start(run).recv().unwrap();
-        (stop, self.registers().eip)
+        (stop, self.registers().ip as u32)
     }
 
     /// Executes one instruction, and returns EIP.
     pub(super) fn step(&self, interrupts: Interrupts) -> u32 {
         assert_eq!(self.start(Run::Step(interrupts)).recv(), Ok(Stop::Step));
-        self.registers().eip
+        self.registers().ip as u32
     }
 
     pub(super) fn registers(&self) -> Registers {
@@ -136,7 +136,7 @@ fn on_all_machines(debugger: impl Fn(&Debugger) + Copy + Send) {
 }
 
 pub(super) fn watch(linear: u32, watched: Watched) -> Watchpoint {
-    Watchpoint { linear, len: 4, watched }
+    Watchpoint { linear: linear.into(), len: 4, watched }
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! Debian's 64-bit kernel in 64-bit mode, and what shows a machine from outside: gdb, the monitor, and dumps.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::gdb::contains_in_order;
+use crate::support::guest::{CONSOLE, Guest, PROMPT, file, file_if_there};
+use crate::support::qmp::Qmp;
+use crate::support::{Directory, output, ring3, system_program};
+
+/// Where the program is.
+const BASE: u64 = 0x40_0000;
+const HEADERS: u64 = 64 + 56;
+/// Its first instruction.
+const ENTRY: u64 = BASE + HEADERS;
+const TEXT: &[u8] = b"64 bits\n";
+
+/// Its code: it writes the text and ends.
+const CODE: [u8; 33] = [
+    0xbf, 0x01, 0x00, 0x00, 0x00, //             MOV EDI, 1
+    0x48, 0x8d, 0x35, 0x15, 0x00, 0x00, 0x00, // LEA RSI, [RIP+21]: behind the code
+    0xba, 0x08, 0x00, 0x00, 0x00, //             MOV EDX, 8: the length
+    0xb8, 0x01, 0x00, 0x00, 0x00, //             MOV EAX, 1: write
+    0x0f, 0x05, //                               SYSCALL
+    0xb8, 0x3c, 0x00, 0x00, 0x00, //             MOV EAX, 60: exit
+    0x31, 0xff, //                               XOR EDI, EDI
+    0x0f, 0x05, //                               SYSCALL
+];
+
+/// Returns an ELF file with this program of 64-bit code.
+fn program() -> Vec<u8> {
+    let code = [&CODE[..], TEXT].concat();
+    let len = HEADERS + code.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend([2, 0, 62, 0, 1, 0, 0, 0]); // an executable for x86-64
+    file.extend([ENTRY, 64, 0].map(u64::to_le_bytes).as_flattened());
+    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    file.extend([1, 0, 0, 0, 5, 0, 0, 0]); // to be loaded, read and executed
+    file.extend([0, BASE, BASE, len, len, 4096].map(u64::to_le_bytes).as_flattened());
+    file.extend(code);
+    file
+}
+
+/// The shell is a 32-bit program, in compatibility mode, and starts a 64-bit one.
+#[test]
+fn debians_kernel_boots_in_64_bit_mode() {
+    let Some(kernel) = file_if_there("linux-amd64/vmlinuz") else { return };
+    let directory = Directory::new();
+    let [gdb, qmp] = ["gdb", "qmp"].map(|name| directory.path(name));
+    let mut command = ring3();
+    command.args(["run", "--engine", "interpreter", "--cpu", "qemu64", "--memory", "256M"]);
+    command.args(["--serial", "stdio", "--append", CONSOLE, "--kernel"]).arg(kernel);
+    command.arg("--initrd").arg(file("initramfs.cpio.gz"));
+    command.arg("--gdb").arg(format!("unix:{}", gdb.display()));
+    command.arg("--qmp").arg(format!("unix:{}", qmp.display()));
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    assert_eq!(guest.command("uname -m"), "x86_64");
+    let octal: Vec<_> = program().iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let octal = octal.concat();
+    guest.command(&format!("printf '{octal}' > /tmp/program; chmod +x /tmp/program"));
+    assert_eq!(guest.command("/tmp/program; echo $?"), "64 bits\n0");
+    assert_eq!(guest.command("seq 1000 | awk '{ s += $1 * $1 } END { print s }'"), "333833500");
+    let flags = guest.command("grep -m 1 flags /proc/cpuinfo");
+    for flag in ["lm", "syscall", "nx", "pdpe1gb", "fsgsbase", "smep", "smap", "cx16", "rdtscp"] {
+        assert!(flags.split(' ').any(|word| word == flag), "no {flag} in {flags}");
+    }
+    is_debugged(&mut guest, &gdb, &mut Qmp::connect(&qmp));
+    is_dumped(&mut Qmp::connect(&qmp), &directory);
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// Calls gdb with these commands, and returns what it says.
+fn gdb(commands: &[&str]) -> String {
+    let mut gdb = system_program("gdb");
+    gdb.args(["-nx", "-batch", "-ex", "set pagination off"]);
+    for command in commands {
+        gdb.args(["-ex", command]);
+    }
+    let said = gdb.output().unwrap();
+    String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr)
+}
+
+/// gdb stops at the program's first instruction, and where the kernel reads the program's text and what is on its own
+/// stack. The program does not notice it.
+fn is_debugged(guest: &mut Guest, socket: &Path, qmp: &mut Qmp) {
+    // What is typed waits until gdb lets the machine go on.
+    qmp.done("stop", json!({}));
+    guest.type_line("/tmp/program; echo st''atus $?");
+    let text = ENTRY + CODE.len() as u64;
+    let said = gdb(&[
+        &format!("target remote {}", socket.display()),
+        "p $efer",
+        &format!("hbreak *{ENTRY:#x}"),
+        "continue",
+        "p/x $rip",
+        "p/x $cs",
+        "x/1i $rip",
+        "stepi",
+        "p $rdi",
+        "set $r15 = 0x123456789abcdef0",
+        "p/x $r15",
+        "monitor print $r15",
+        "delete",
+        &format!("rwatch *(char *){text:#x}"),
+        "continue",
+        "p/x (unsigned long)$rip >> 32",
+        "p/x $k_gs_base",
+        "delete",
+        "rwatch -location *(long *)$rsp",
+        "continue",
+        "p/x (unsigned long)$gs_base >> 47",
+        "p $cr4",
+        "p $xmm15",
+        "monitor info tlb",
+        "detach",
+    ]);
+    let expected = [
+        "[ NXE LMA LME SCE ]",
+        &format!("{ENTRY:#x}\n"),
+        "= 0x33\n",
+        "mov    $0x1,%edi",
+        "= 1\n",
+        "= 0x123456789abcdef0\n",
+        "Hardware read watchpoint",
+        "= 0xffffffff\n",
+        "= 0x0\n",
+        "Hardware read watchpoint",
+        "= 0x1ffff\n",
+        " PAE ",
+        "v4_float",
+        "detached",
+    ];
+    contains_in_order(&said, &expected);
+    // What the monitor says goes to standard error: a page of the program, and pages of the kernel.
+    contains_in_order(&said, &["0x123456789abcdef0\n", "\n0000000000400000: ", "\nffff8"]);
+    guest.wait_for("64 bits\nstatus 0\n");
+    guest.wait_for(PROMPT);
+}
+
+/// A core of the machine has the registers that the monitor shows, and memory at the kernel's addresses.
+fn is_dumped(qmp: &mut Qmp, directory: &Directory) {
+    qmp.done("stop", json!({}));
+    let mut value = |of: &str| {
+        let line = json!({"command-line": format!("print {of}")});
+        qmp.done("human-monitor-command", line).as_str().unwrap().trim().to_owned()
+    };
+    let [ip, stack] = ["$rip", "$rsp"].map(&mut value);
+    let line = json!({"command-line": "x/1gx $rip"});
+    let said = qmp.done("human-monitor-command", line);
+    let (_, code) = said.as_str().unwrap().trim().split_once(": ").unwrap();
+    let core = directory.path("core");
+    output(ring3().args(["dump", "--paging"]).arg(directory.path("qmp")).arg(&core));
+    let said = gdb(&[
+        &format!("core-file {}", core.display()),
+        "p/x $rip",
+        "p/x $rsp",
+        "p/x *(unsigned long *)$rip",
+        "p $xmm15",
+        "info float",
+    ]);
+    let code = format!("= {:#x}\n", u64::from_str_radix(&code[2..], 16).unwrap());
+    let [ip, stack] = [ip, stack].map(|value| format!("= {value}\n"));
+    contains_in_order(&said, &[&ip, &stack, &code, "v4_float", "Control Word:        0x037f"]);
+    qmp.done("cont", json!({}));
+}

@@ -96,7 +96,13 @@ fn explain(error: Error, words: &[OsString]) -> Error {
     let of_another = word_of_another(&error, &texts, words);
     let reason = match error.kind() {
         _ if of_another.is_some() => of_another,
-        _ if *first == "run" => option_of_another(&error, rest),
+        _ if *first == "run" => {
+            option_of_another(&error, rest).or_else(|| not_a_number(&error)).or_else(|| {
+                named(&error)
+                    .filter(|word| is_negative(word))
+                    .map(|word| format!("{word}: {NO_NEGATIVES}"))
+            })
+        }
         _ if ["-help", "-version"].contains(first) => {
             Some(format!("{first} has one hyphen: the option here is --{}", name_of(first)))
         }
@@ -164,9 +170,7 @@ fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<
                 _ if word == "help" => {
                     answer(word, &format!("\"ring3 {path} --help\" shows its help"))
                 }
-                _ if word.starts_with('-') && word[1..].parse::<f64>().is_ok() => {
-                    answer(word, "negative numbers are not allowed")
-                }
+                _ if is_negative(word) => answer(word, NO_NEGATIVES),
                 "bench cpu" | "bench exits" if !word.starts_with('-') => {
                     answer(word, &format!("give --only {word}, if there is such a measurement"))
                 }
@@ -198,6 +202,12 @@ fn word_of_another(error: &Error, texts: &[&str], words: &[OsString]) -> Option<
     }
 }
 
+const NO_NEGATIVES: &str = "negative numbers are not allowed";
+
+fn is_negative(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok())
+}
+
 /// Returns the answer to a value that must be a whole number but is not.
 fn not_a_number(error: &Error) -> Option<String> {
     let source = error.source()?.downcast_ref::<ParseIntError>()?;
@@ -206,6 +216,7 @@ fn not_a_number(error: &Error) -> Option<String> {
     };
     let option = named(error)?;
     Some(match source.kind() {
+        IntErrorKind::Zero => format!("{option} must be at least 1"),
         IntErrorKind::PosOverflow => format!("{value} is too large a number for {option}"),
         _ => format!("{value} is not a whole number from 0 on, as {option} needs"),
     })

@@ -25,6 +25,8 @@ use crate::machine::{SavedMachine, Vm, VmError};
 
 /// The first field of the header.
 pub const FORMAT: &str = "ring3 recording";
+/// What a recording begins with: a map of three, and its first field (RFC 8949, 3.1).
+const START: &[u8] = b"\xa3\x66format\x6fring3 recording";
 /// The newest version.
 pub const VERSION: u32 = 3;
 /// Upper bound of the bytes of a part of memory.
@@ -223,10 +225,12 @@ impl Recording {
     /// Reads the header, which describes the machine.
     pub fn read(source: impl BufRead + Seek + 'static) -> Result<Recording, RecordingError> {
         let mut source = Counted { source: Box::new(source), position: 0 };
+        let begins = source.source.fill_buf().map_err(RecordingError::Read)?.starts_with(START);
         let header = ciborium::from_reader(&mut source).map_err(|error| match error {
             ciborium::de::Error::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 RecordingError::Read(error)
             }
+            ciborium::de::Error::Io(_) if begins => RecordingError::CutOff,
             _ => RecordingError::NotARecording,
         });
         let header: Header<ciborium::Value> = header?;
@@ -447,9 +451,14 @@ mod tests {
         let whole = |bytes: &[u8]| read(bytes).unwrap().flatten().count();
         let mut lengths = Vec::new();
         for len in 0..bytes.len() {
-            let Ok(recording) = read(&bytes[..len]) else {
-                assert!(lengths.is_empty(), "the header was whole before");
-                continue;
+            let recording = match read(&bytes[..len]) {
+                Ok(recording) => recording,
+                Err(error) => {
+                    assert!(lengths.is_empty(), "the header was whole before");
+                    let begins = len >= START.len();
+                    assert_eq!(matches!(error, RecordingError::CutOff), begins, "{len}: {error}");
+                    continue;
+                }
             };
             lengths.push(whole(&bytes[..len]));
             assert!(matches!(recording.last(), Some(Err(RecordingError::CutOff))), "{len}");

@@ -16,6 +16,7 @@
 mod code;
 mod copies;
 mod full;
+mod map;
 mod saved;
 mod written;
 
@@ -30,6 +31,7 @@ use thiserror::Error;
 pub use code::MarkedCode;
 pub use copies::MemoryCopy;
 pub use full::FullPages;
+use map::Map;
 use written::Watch;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
@@ -87,46 +89,6 @@ pub enum Target {
     Nothing,
     /// To a device.
     Device,
-}
-
-/// The map of guest-physical pages for one direction. An entry is 0 for a device, 1 for nothing, and
-/// otherwise the number of the page in the array plus 2. The host provides pages for a table of zeros only
-/// where it is written.
-struct Map(Vec<u32>);
-
-impl Map {
-    fn new(ram_pages: usize) -> Map {
-        let mut map = Map(vec![0; (MAPPED_SPACE >> PAGE_SHIFT) as usize]);
-        for (page, entry) in map.0[..ram_pages].iter_mut().enumerate() {
-            *entry = page as u32 + 2;
-        }
-        map
-    }
-
-    /// Maps guest-physical page `page` to page `index` of `backing`.
-    fn set(&mut self, page: usize, index: usize, backing: Backing) {
-        self.0[page] = match backing {
-            Backing::Device => 0,
-            Backing::Nothing => 1,
-            Backing::Ram => page as u32 + 2,
-            Backing::Area(area, offset) => {
-                area.first_page + (offset >> PAGE_SHIFT) as u32 + index as u32 + 2
-            }
-        };
-    }
-
-    #[inline(always)]
-    fn target(&self, address: u64) -> Target {
-        let entry = usize::try_from(address >> PAGE_SHIFT).ok().and_then(|page| self.0.get(page));
-        match entry {
-            None | Some(0) => Target::Device,
-            Some(1) => Target::Nothing,
-            Some(page) => {
-                let page = (*page - 2) as usize;
-                Target::Place(page << PAGE_SHIFT | (address & (PAGE_SIZE - 1)) as usize)
-            }
-        }
-    }
 }
 
 /// Why guest memory cannot be made.
@@ -199,6 +161,9 @@ pub struct Memory {
     writes: Map,
     /// For each page of the array, the lines that hold decoded code.
     code: Vec<u64>,
+    /// Whether any page has held code since all code was forgotten. If not, nobody need look at them all, which a
+    /// large memory would show.
+    has_code: bool,
     /// Pages of the array whose code was written to since [`Memory::take_stale_code`].
     stale: Vec<u32>,
     /// Pages of the array that have come to hold code since [`Memory::take_marked_code`].
@@ -236,6 +201,7 @@ impl Memory {
             reads: Map::new(pages),
             writes: Map::new(pages),
             code: vec![0; pages],
+            has_code: false,
             stale: Vec::new(),
             marked: MarkedCode::Pages(Vec::new()),
             watch: None,
@@ -279,8 +245,8 @@ impl Memory {
 
     /// Maps RAM alone, as at power-on, and leaves all contents as they are. A reset does this.
     pub fn reset_map(&mut self) {
-        // A copy would be written everywhere, and take pages of the host.
-        [self.reads, self.writes] = [(); 2].map(|()| Map::new(self.ram_size >> PAGE_SHIFT));
+        self.reads.reset();
+        self.writes.reset();
         self.layout += 1;
     }
 

@@ -1,5 +1,7 @@
 //! Tracks which lines of memory hold code that an engine has decoded.
 
+use std::mem;
+
 use super::{Memory, PAGE_SHIFT, PAGE_SIZE};
 
 /// log2 of the bytes in a line, the unit in which code is tracked. A page has 64 lines, one for each bit of a
@@ -38,6 +40,7 @@ impl Memory {
         let first = *lines == 0;
         *lines |= line_mask(place, len);
         if first {
+            self.has_code = true;
             self.marked.note((place >> PAGE_SHIFT) as u32);
         }
         first
@@ -52,7 +55,7 @@ impl Memory {
     /// Returns the pages that have come to hold code. An engine that writes to memory directly must no longer
     /// do so there.
     pub fn take_marked_code(&mut self) -> MarkedCode {
-        std::mem::replace(&mut self.marked, MarkedCode::Pages(Vec::new()))
+        mem::replace(&mut self.marked, MarkedCode::Pages(Vec::new()))
     }
 
     /// Returns whether one of the `len` bytes at `place`, which do not leave one page, is in a line that was
@@ -73,8 +76,10 @@ impl Memory {
 
     /// Notes that the code in all pages is stale.
     pub(super) fn forget_all_code(&mut self) {
-        for page in 0..self.code.len() {
-            self.forget_code(page as u32);
+        if mem::take(&mut self.has_code) {
+            for page in 0..self.code.len() {
+                self.forget_code(page as u32);
+            }
         }
     }
 
@@ -86,7 +91,7 @@ impl Memory {
 
     /// Returns the pages of the array whose decoded code may no longer match the memory.
     pub fn take_stale_code(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.stale)
+        mem::take(&mut self.stale)
     }
 }
 

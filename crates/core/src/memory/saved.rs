@@ -1,9 +1,12 @@
 //! Saves and restores guest-physical memory: RAM, areas, and the map of them.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes};
 
-use super::{Map, Memory, PAGE_SHIFT, PAGE_SIZE};
+use super::map::{Entry, Map};
+use super::{MAPPED_SPACE, Memory, PAGE_SHIFT, PAGE_SIZE};
 use crate::state::{RestoreError, SavedState};
 
 const STATE_NAME: &str = "memory";
@@ -51,50 +54,64 @@ enum To {
 impl Map {
     fn save(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        for (page, entry) in (0..).zip(&self.0) {
+        self.for_each_run(|pages, entry| {
             let to = match entry {
-                0 => continue,
-                1 => To::Nothing,
-                place => To::Page(u64::from(place - 2)),
+                _ if pages.is_empty() => return,
+                Entry::Device => return,
+                Entry::Nothing => To::Nothing,
+                Entry::Page(page) => To::Page(page.into()),
             };
+            let (first_page, pages) = (pages.start as u64, pages.len() as u64);
             match runs.last_mut() {
                 Some(last)
-                    if last.first_page + last.pages == page && last.to_of(last.pages) == to =>
+                    if last.first_page + last.pages == first_page
+                        && last.to_of(last.pages) == to =>
                 {
-                    last.pages += 1;
+                    last.pages += pages;
                 }
-                _ => runs.push(Run { first_page: page, pages: 1, to }),
+                _ => runs.push(Run { first_page, pages, to }),
             }
-        }
+        });
         runs
     }
 
-    /// Makes the map that `runs` describe, for an array of `pages` pages. Returns None if that is impossible
-    /// or the runs are out of order or overlap.
-    fn of_runs(runs: &[Run], pages: u64) -> Option<Map> {
-        let mut map = Map::new(0);
-        let mut end = 0;
+    /// Makes the map that `runs` describe, for an array of `pages` pages that begins with RAM of `ram_pages`. Returns
+    /// None if that is impossible or the runs are out of order or overlap.
+    fn of_runs(runs: &[Run], pages: u64, ram_pages: usize) -> Option<Map> {
+        let mut map = Map::new(ram_pages);
+        let mut done = 0;
         for run in runs {
-            let start = run.first_page;
-            if start < end {
+            let start = usize::try_from(run.first_page).ok()?;
+            let end = start.checked_add(usize::try_from(run.pages).ok()?)?;
+            if start < done || end > (MAPPED_SPACE >> PAGE_SHIFT) as usize {
                 return None;
             }
-            end = start.checked_add(run.pages)?;
             if let To::Page(first) = run.to
                 && first.checked_add(run.pages)? > pages
             {
                 return None;
             }
-            let entries =
-                map.0.get_mut(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?;
-            for (index, entry) in (0..).zip(entries) {
-                *entry = match run.to_of(index) {
-                    To::Nothing => 1,
-                    To::Page(page) => page as u32 + 2,
+            map.remove_ram(done..start);
+            // RAM at its own address is there already.
+            let is_ram = run.to == To::Page(run.first_page);
+            let from = if is_ram { ram_pages.clamp(start, end) } else { start };
+            for page in from..end {
+                let entry = match run.to_of((page - start) as u64) {
+                    To::Nothing => Entry::Nothing,
+                    To::Page(page) => Entry::Page(page as u32),
                 };
+                map.put(page, entry);
             }
+            done = end;
         }
+        map.remove_ram(done..ram_pages);
         Some(map)
+    }
+
+    /// Lets devices have these pages, which may have been RAM at power-on.
+    fn remove_ram(&mut self, pages: Range<usize>) {
+        let end = pages.end.min(self.ram().end);
+        (pages.start..end).for_each(|page| self.put(page, Entry::Device));
     }
 }
 
@@ -143,8 +160,7 @@ impl Memory {
             return Ok(());
         }
         let (reads, writes): (Vec<Run>, Vec<Run>) = saved.load(MAP_NAME, STATE_VERSION)?;
-        let pages = self.code.len() as u64;
-        let maps = Map::of_runs(&reads, pages).zip(Map::of_runs(&writes, pages));
+        let maps = self.map_of(&reads).zip(self.map_of(&writes));
         let maps = maps.ok_or_else(|| saved.damaged("the map leads where no memory is"))?;
         (self.reads, self.writes) = maps;
         self.layout += 1;
@@ -159,11 +175,16 @@ impl Memory {
         if (state.ram_size, state.pages) != (self.size(), pages) {
             return Err(saved.damaged("it is of a machine with other memory"));
         }
-        let maps = Map::of_runs(&state.reads, pages).zip(Map::of_runs(&state.writes, pages));
+        let maps = self.map_of(&state.reads).zip(self.map_of(&state.writes));
         let maps = maps.ok_or_else(|| saved.damaged("the map leads where no memory is"))?;
         (self.reads, self.writes) = maps;
         self.layout += 1;
         Ok(())
+    }
+
+    /// Makes the map that `runs` describe. None if it is not possible for this memory.
+    fn map_of(&self, runs: &[Run]) -> Option<Map> {
+        Map::of_runs(runs, self.code.len() as u64, self.ram_size >> PAGE_SHIFT)
     }
 
     fn save_contents(&self) -> Vec<Part<&Bytes>> {
@@ -199,17 +220,14 @@ impl Memory {
                 return Err(saved.damaged("it has contents where no memory is"));
             }
         }
-        let map = |runs| {
-            Map::of_runs(runs, pages)
-                .ok_or_else(|| saved.damaged("the map leads where no memory is"))
-        };
-        let (reads, writes) = (map(&state.reads)?, map(&state.writes)?);
+        let maps = self.map_of(&state.reads).zip(self.map_of(&state.writes));
+        let maps = maps.ok_or_else(|| saved.damaged("the map leads where no memory is"))?;
         self.clear();
         for part in &state.contents {
             let start = (part.first_page << PAGE_SHIFT) as usize;
             self.bytes[start..start + part.bytes.len()].copy_from_slice(&part.bytes);
         }
-        (self.reads, self.writes) = (reads, writes);
+        (self.reads, self.writes) = maps;
         Ok(())
     }
 }

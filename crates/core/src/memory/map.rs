@@ -1,0 +1,141 @@
+//! The map of guest-physical pages: where accesses to each of them go.
+
+use std::array;
+use std::ops::Range;
+
+use super::{Backing, MAPPED_SPACE, PAGE_SHIFT, PAGE_SIZE, Target};
+
+/// Pages in a part of the map.
+const PART: usize = 1024;
+/// The pages that can be mapped.
+const PAGES: usize = (MAPPED_SPACE >> PAGE_SHIFT) as usize;
+
+/// The entry of a page that belongs to a device.
+const DEVICE: u32 = 0;
+/// The entry of a page with nothing.
+const NOTHING: u32 = 1;
+/// The entry of the page of the array with number 0.
+const FIRST: u32 = 2;
+
+/// What is behind a guest-physical page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    Device,
+    Nothing,
+    /// The page of the array with this number.
+    Page(u32),
+}
+
+impl Entry {
+    fn of(entry: u32) -> Entry {
+        match entry {
+            DEVICE => Entry::Device,
+            NOTHING => Entry::Nothing,
+            page => Entry::Page(page - FIRST),
+        }
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Entry::Device => DEVICE,
+            Entry::Nothing => NOTHING,
+            Entry::Page(page) => page + FIRST,
+        }
+    }
+}
+
+/// The map for one direction, in parts of 4 MiB. A part that is None is as at power-on, so that the map of a large
+/// machine is neither written nor takes memory for all of its RAM.
+pub(super) struct Map {
+    parts: Vec<Option<Box<[u32; PART]>>>,
+    ram_pages: usize,
+}
+
+impl Map {
+    /// Makes the map at power-on: RAM of so many pages at its own addresses, and devices behind it.
+    pub(super) fn new(ram_pages: usize) -> Map {
+        Map { parts: (0..PAGES / PART).map(|_| None).collect(), ram_pages }
+    }
+
+    /// Makes it as at power-on again.
+    pub(super) fn reset(&mut self) {
+        self.parts.fill(None);
+    }
+
+    /// Returns the pages that are RAM at power-on.
+    pub(super) fn ram(&self) -> Range<usize> {
+        0..self.ram_pages
+    }
+
+    fn at_power_on(ram_pages: usize, page: usize) -> u32 {
+        if page < ram_pages { page as u32 + FIRST } else { DEVICE }
+    }
+
+    #[inline(always)]
+    fn entry(&self, page: usize) -> u32 {
+        match self.parts.get(page / PART) {
+            Some(None) => Map::at_power_on(self.ram_pages, page),
+            Some(Some(part)) => part[page % PART],
+            None => DEVICE,
+        }
+    }
+
+    /// Puts `entry` behind guest-physical page `page`.
+    ///
+    /// # Panics
+    /// When the page is beyond those that can be mapped.
+    pub(super) fn put(&mut self, page: usize, entry: Entry) {
+        if self.entry(page) == entry.number() {
+            return;
+        }
+        let (first, ram_pages) = (page - page % PART, self.ram_pages);
+        let made = || Box::new(array::from_fn(|index| Map::at_power_on(ram_pages, first + index)));
+        self.parts[page / PART].get_or_insert_with(made)[page % PART] = entry.number();
+    }
+
+    /// Maps guest-physical page `page` to page `index` of `backing`.
+    pub(super) fn set(&mut self, page: usize, index: usize, backing: Backing) {
+        self.put(
+            page,
+            match backing {
+                Backing::Device => Entry::Device,
+                Backing::Nothing => Entry::Nothing,
+                Backing::Ram => Entry::Page(page as u32),
+                Backing::Area(area, offset) => {
+                    Entry::Page(area.first_page + (offset >> PAGE_SHIFT) as u32 + index as u32)
+                }
+            },
+        );
+    }
+
+    /// Returns where an access at guest-physical address `address` goes.
+    #[inline(always)]
+    pub(super) fn target(&self, address: u64) -> Target {
+        let page = usize::try_from(address >> PAGE_SHIFT).unwrap_or(usize::MAX);
+        match Entry::of(self.entry(page)) {
+            Entry::Device => Target::Device,
+            Entry::Nothing => Target::Nothing,
+            Entry::Page(page) => {
+                let offset = (address & (PAGE_SIZE - 1)) as usize;
+                Target::Place((page as usize) << PAGE_SHIFT | offset)
+            }
+        }
+    }
+
+    /// Passes all of the map to `each`, in order: runs of pages of which either all are like the first, or each is
+    /// the page of the array behind the one before it.
+    pub(super) fn for_each_run(&self, mut each: impl FnMut(Range<usize>, Entry)) {
+        for (number, part) in self.parts.iter().enumerate() {
+            let pages = number * PART..(number + 1) * PART;
+            if let Some(part) = part {
+                pages
+                    .zip(part.iter())
+                    .for_each(|(page, entry)| each(page..page + 1, Entry::of(*entry)));
+            } else {
+                let ram_end = self.ram_pages.clamp(pages.start, pages.end);
+                each(pages.start..ram_end, Entry::Page(pages.start as u32));
+                each(ram_end..pages.end, Entry::Device);
+            }
+        }
+    }
+}

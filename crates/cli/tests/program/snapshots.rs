@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file};
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, output, ring3, system_program};
+use crate::support::{Directory, output, ring3, system_program, wait_until};
 use crate::tern::has_tern;
 
 /// A machine that runs Tern.
@@ -255,6 +255,22 @@ fn linux_goes_back_with_what_it_has_written_over_an_image() {
     guest.command("mkdir /late; echo later | dd of=/dev/vda; sync");
     load(&socket, &file);
     assert_eq!(guest.command("head -n 1 /dev/vda; echo /early /late*"), "early\n/early /late*");
+    // Saved in the middle of the disk's work, it does the rest here and, on the other engine, elsewhere.
+    guest.command(
+        "(dd if=/dev/urandom of=want bs=64k count=64 2>/dev/null; \
+         for i in 1 2 3 4 5 6 7 8; do dd if=want of=/dev/vda bs=64k conv=fsync 2>/dev/null; done; \
+         echo 3 >/proc/sys/vm/drop_caches; \
+         dd if=/dev/vda bs=64k count=64 2>/dev/null | cmp - want && echo same >got) & sleep 0.1",
+    );
+    save(&socket, &file);
+    load(&socket, &file);
+    let mut elsewhere = restored(&file, "interpreter", &["--serial", "stdio"]);
+    for guest in [&mut guest, &mut elsewhere] {
+        wait_until("the disk has everything", || {
+            (guest.command("cat got 2>/dev/null") == "same").then_some(())
+        });
+    }
+    assert_eq!(elsewhere.power_off(), Some(0));
     assert_eq!(guest.power_off(), Some(0));
     assert!(fs::read(&disk).unwrap().iter().all(|byte| *byte == 0));
 }

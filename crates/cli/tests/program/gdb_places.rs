@@ -80,6 +80,43 @@ fn gdb_reaches_a_machine_by_tcp() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// A machine of QEMU's options waits for GDB, and one that runs lets GDB in when a tool says so.
+#[test]
+fn gdb_is_let_in_by_qemus_options_and_later() {
+    let directory = Directory::new();
+    let image = image(&directory);
+    let place = |name: &str| format!("unix:{}", directory.path(name).display());
+    let mut waiting = ring3();
+    waiting.args(["qemu", "-display", "none", "-serial", "null", "-S", "-gdb", &place("waiting")]);
+    let mut running = ring3();
+    running.args(["run", "--serial", "null", "--qmp", &place("qmp"), "--kernel"]);
+    let machines = [waiting.arg("-kernel"), &mut running];
+    let mut children = machines.map(|machine| machine.arg(&image).spawn().unwrap());
+    let mut qmp = Qmp::connect(&directory.path("qmp"));
+    let mut tell = |line: &str| {
+        let said = qmp.done("human-monitor-command", json!({"command-line": line}));
+        said.as_str().unwrap().to_owned()
+    };
+    let line = format!("gdbserver {}", place("running"));
+    assert!(tell(&line).contains("Waiting for gdb"));
+    wait_until("the guest is not in its loop", || {
+        tell("info registers").contains("eip 00100036").then_some(())
+    });
+    tell("gdbserver none");
+    assert!(!directory.path("running").exists());
+    assert!(tell(&line).contains("Waiting for gdb"));
+    let debug = |name: &str, script: &[&str]| {
+        let socket = directory.path(name);
+        wait_until("there is no socket for gdb", || socket.exists().then_some(()));
+        said(&gdb(&socket.display().to_string(), &[script, &["kill"]].concat()).output().unwrap())
+    };
+    assert_debugged(&debug("waiting", &SCRIPT));
+    contains_in_order(&debug("running", &["p/x $eip"]), &["= 0x100036"]);
+    for child in &mut children {
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+}
+
 #[test]
 fn gdb_starts_a_machine_and_talks_to_it_by_its_standard_input() {
     let directory = Directory::new();

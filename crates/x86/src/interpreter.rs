@@ -203,15 +203,17 @@ impl Interpreter {
             let fault = cpu.debug_event(hits);
             return self.deliver(cpu, memory, fault);
         }
-        let op = match self.find_alone(cpu, memory) {
-            Ok(Next::Crossing(op)) => op,
-            Ok(Next::Block(first)) => self.cache.ops[first],
+        match self.find_alone(cpu, memory) {
+            Ok(Next::Crossing(op)) => self.execute_alone(cpu, memory, &op, before),
+            Ok(Next::Block(first)) => {
+                let op = self.cache.ops[first];
+                self.execute_alone(cpu, memory, &op, before)
+            }
             Err(Stopped) => {
                 let counted = Counted::nothing(cpu);
-                return self.stopped(cpu, memory, start, before, counted);
+                self.stopped(cpu, memory, start, before, counted)
             }
-        };
-        self.execute_alone(cpu, memory, &op, before)
+        }
     }
 
     /// Executes `op`, which is at CS:EIP, for another engine that has decoded it. The processor must [begin
@@ -311,6 +313,10 @@ impl Interpreter {
         let held_back = cpu.attention.contains(Attention::NO_TRAP);
         cpu.attention -= Attention::WRITES_CODE | Attention::NO_TRAP;
         if before.contains(Attention::SINGLE_STEP) && !held_back {
+            if !cpu.attention.intersects(Attention::DEBUG_TRAP | Attention::SS_LOADED) {
+                let trap = cpu.debug_event(debug::SINGLE_STEP);
+                return self.deliver(cpu, memory, trap);
+            }
             cpu.note_debug_conditions(debug::SINGLE_STEP);
         }
         self.debug_trap(cpu, memory)

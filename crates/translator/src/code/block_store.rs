@@ -171,11 +171,10 @@ impl BlockStore {
         let (_, block, site) = known.or_else(|| self.look_for(host))?;
         self.last.set(Some((host, block, site)));
         let block = &self.all[block];
-        let site = site.map(|index| block.sites[index]);
-        // The address precedes the first site: the block has not begun.
-        Some((
-            block,
-            site.unwrap_or(Site {
+        let site = match site {
+            Some(index) => block.sites[index],
+            // The address precedes the first site: the block has not begun.
+            None => Site {
                 host: block.entry,
                 offset: 0,
                 before: 0,
@@ -191,8 +190,9 @@ impl BlockStore {
                 accesses_device: false,
                 reads_device: false,
                 transfer: None,
-            }),
-        ))
+            },
+        };
+        Some((block, site))
     }
 
     /// Returns `host`, and the indices of the block and of the site that contain this host address.

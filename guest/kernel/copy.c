@@ -76,9 +76,18 @@ int copy_between(struct process *from, uint32_t source, struct process *to, uint
     return 0;
 }
 
-/* The process whose memory `granter` has granted, or NULL if it could not grant that. */
-static struct process *owner(struct process *granter, const struct grant *grant)
+/* Reads the grant of which `caller` wants a copy. Returns the process whose memory it is, or NULL if there is
+   no such grant, or it is not for this caller, these bytes or this direction, or is none that `granter` could
+   give. */
+static struct process *granted(struct process *caller, struct process *granter, const struct safe_copy *copy,
+                               struct grant *grant)
 {
+    if (granter == caller || copy->grant >= granter->grant_count
+        || copy_in(granter, grant, granter->grants + copy->grant * sizeof *grant, sizeof *grant) != 0)
+        return NULL;
+    if (process_at(grant->to) != caller || !(grant->access & copy->direction) || copy->offset > grant->bytes
+        || copy->bytes > grant->bytes - copy->offset)
+        return NULL;
     if (grant->of == 0)
         return granter;
     return granter->rights.calls >> SYS_COPY & 1 ? process_of(granter, grant->of) : NULL;
@@ -91,16 +100,10 @@ int copy_granted(struct process *caller, const struct safe_copy *copy)
 
     if (granter == NULL)
         return -EDEADEND;
-    if (granter == caller || copy->grant >= granter->grant_count
-        || copy_in(granter, &grant, granter->grants + copy->grant * sizeof grant, sizeof grant) != 0)
-        return -EGRANT;
     if (copy->direction != GRANT_READ && copy->direction != GRANT_WRITE)
         return -EINVAL;
-    if (process_at(grant.to) != caller || !(grant.access & copy->direction) || copy->offset > grant.bytes
-        || copy->bytes > grant.bytes - copy->offset)
-        return -EGRANT;
-    if ((of = owner(granter, &grant)) == NULL)
-        return -EGRANT;
+    if ((of = granted(caller, granter, copy, &grant)) == NULL)
+        return denied_grant(caller, copy->grant);
     if (copy->direction == GRANT_READ)
         return copy_between(of, grant.address + copy->offset, caller, copy->address, copy->bytes);
     return copy_between(caller, copy->address, of, grant.address + copy->offset, copy->bytes);

@@ -120,13 +120,25 @@ static int enable_directly(struct process *caller, uint32_t line)
     return line_control(caller, IRQ_ENABLE, line);
 }
 
+static int umap_directly(struct process *caller)
+{
+    struct frame *registers = caller->context;
+    uint8_t *byte;
+
+    if (!(caller->rights.calls >> SYS_UMAP & 1))
+        return denied(caller, ECALLDENIED, SYS_UMAP);
+    if ((byte = space_byte(caller, registers->ebx, 0)) == NULL)
+        return -EFAULT;
+    registers->ecx = (uint32_t)byte - KERNEL_BASE;
+    return 0;
+}
+
 /* Executes the direct call in the caller's registers. Returns its EAX. */
 int hal(struct process *caller)
 {
     static const uint8_t sizes[] = {1, 2, 4};
     struct frame *registers = caller->context;
     uint32_t function = registers->eax, port = registers->ebx, size;
-    uint8_t *byte;
     uint64_t count;
     int error;
 
@@ -135,6 +147,8 @@ int hal(struct process *caller)
         return copy_directly(caller, registers->esi);
     if (function == HAL_IRQ_ENABLE)
         return enable_directly(caller, registers->ebx);
+    if (function == HAL_UMAP)
+        return umap_directly(caller);
     if (!(caller->rights.ways & BY_DIRECT_CALL))
         return denied(caller, EPORTDENIED, port);
     if (function >= HAL_IN_BYTE && function <= HAL_OUT_DOUBLES) {
@@ -153,12 +167,6 @@ int hal(struct process *caller)
     switch (function) {
     case HAL_VECTOR_ACCESS:
         return port_vector(caller, BY_DIRECT_CALL, registers->esi, registers->ecx);
-    case HAL_UMAP:
-        byte = space_byte(caller, registers->ebx, 0);
-        if (byte == NULL)
-            return -EFAULT;
-        registers->ecx = (uint32_t)byte - KERNEL_BASE;
-        return 0;
     case HAL_TSC:
         count = tsc();
         registers->ecx = (uint32_t)count;

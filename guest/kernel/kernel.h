@@ -121,6 +121,7 @@ extern int checks_destinations;
 int check_destination(struct process *caller, const struct process *to);
 int check_port(struct process *caller, uint32_t way, uint32_t port, uint32_t size);
 int denied(struct process *process, int error, uint32_t what); /* logs it; returns -error */
+int denied_grant(const struct process *process, uint32_t grant); /* the same; no event for the manager */
 void raise_event(struct process *process, uint32_t what, uint32_t vector, uint32_t address);
 
 /* system.c and system_*.c: kernel calls */

@@ -5,7 +5,7 @@
 /* `unmasked` on the command line leaves these checks out, so that their cost can be measured. */
 int checks_destinations = 1;
 
-#define DENIALS_LOGGED 8           /* a second, of all processes together */
+#define DENIALS_LOGGED 32          /* a second, of all processes together */
 
 int check_destination(struct process *caller, const struct process *to)
 {
@@ -41,11 +41,13 @@ static const char *name_of(int error)
     case ECALLDENIED: return "kernel call";
     case EPORTDENIED: return "port";
     case EIRQDENIED: return "interrupt line";
+    case EGRANT: return "grant";
+    case EPERM: return "memory at";
     }
     return "request";
 }
 
-int denied(struct process *process, int error, uint32_t what)
+static void log_denial(const struct process *process, int error, uint32_t what)
 {
     static uint64_t second;
     static uint32_t logged;
@@ -56,8 +58,20 @@ int denied(struct process *process, int error, uint32_t what)
     }
     if (logged++ < DENIALS_LOGGED)
         log_text("%s (%x): no right to %s %x\n", process->name, process->endpoint, name_of(error), what);
+}
+
+int denied(struct process *process, int error, uint32_t what)
+{
+    log_denial(process, error, what);
     raise_event(process, EVENT_DENIED, (uint32_t)error, what);
     return -error;
+}
+
+/* No event: the granter may have taken it back since it asked for the copy. */
+int denied_grant(const struct process *process, uint32_t grant)
+{
+    log_denial(process, EGRANT, grant);
+    return -EGRANT;
 }
 
 void raise_event(struct process *process, uint32_t what, uint32_t vector, uint32_t address)

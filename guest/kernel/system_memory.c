@@ -4,28 +4,43 @@
 
 #define VECTOR_MAX 16
 
+/* The process whose memory is meant: as with grants, that of others is for those who may COPY. */
+static int owner_of_memory(struct process *caller, endpoint_t endpoint, struct process **owner)
+{
+    *owner = process_of(caller, endpoint);
+    if (*owner == NULL)
+        return -EDEADEND;
+    return *owner == caller || caller->rights.calls >> SYS_COPY & 1 ? 0 : denied(caller, ECALLDENIED, SYS_COPY);
+}
+
 int call_map(struct process *caller, struct message *m)
 {
-    struct process *process = process_of(caller, m->w[0]);
+    struct process *process;
     uint32_t address = m->w[1], physical = 0;
-    int error;
+    int error = owner_of_memory(caller, m->w[0], &process);
 
-    if (process == NULL)
-        return -EDEADEND;
+    if (error != 0)
+        return error;
     error = space_map(process, &address, m->w[2], m->w[3], &physical);
     m->w[0] = address;
     m->w[1] = physical;
     return error;
 }
 
+/* With the pages in which the archive begins and ends. */
+static int is_in_archive(uint32_t base, uint32_t bytes)
+{
+    uint32_t first = boot.archive & -PAGE;
+    uint32_t end = (boot.archive + boot.archive_bytes + PAGE - 1) & -PAGE;
+
+    return base >= first && base < end && bytes <= end - base;
+}
+
 static int may_map(const struct process *caller, uint32_t base, uint32_t bytes)
 {
-    uint32_t archive = boot.archive & -PAGE;
-    uint32_t archive_end = (boot.archive + boot.archive_bytes + PAGE - 1) & -PAGE;
-
-    if (bytes == 0 || bytes - 1 > ~0u - base)
+    if (bytes == 0)
         return 0;
-    if (caller->rights.calls >> SYS_GETINFO & 1 && base >= archive && base + bytes <= archive_end)
+    if (caller->rights.calls >> SYS_GETINFO & 1 && is_in_archive(base, bytes))
         return 1;
     for (uint32_t i = 0; i < caller->rights.memory_ranges; i++) {
         const struct memory_range *range = &caller->rights.memory[i];
@@ -37,16 +52,16 @@ static int may_map(const struct process *caller, uint32_t base, uint32_t bytes)
 
 int call_mapphysical(struct process *caller, struct message *m)
 {
-    struct process *process = process_of(caller, m->w[0]);
+    struct process *process;
     uint32_t address = m->w[1], base = m->w[4], flags = m->w[3];
-    int error;
+    int error = owner_of_memory(caller, m->w[0], &process);
 
-    if (process == NULL)
-        return -EDEADEND;
+    if (error != 0)
+        return error;
     if (!may_map(caller, base, m->w[2]))
-        return -EPERM;
+        return denied(caller, EPERM, base);
     /* Nobody changes the archive: others read it. */
-    if (base >= boot.archive && base - boot.archive < boot.archive_bytes)
+    if (is_in_archive(base, m->w[2]))
         flags &= ~MAP_WRITE;
     error = space_map_device(process, &address, m->w[2], flags, base);
     m->w[0] = address;
@@ -55,9 +70,10 @@ int call_mapphysical(struct process *caller, struct message *m)
 
 int call_unmap(struct process *caller, struct message *m)
 {
-    struct process *process = process_of(caller, m->w[0]);
+    struct process *process;
+    int error = owner_of_memory(caller, m->w[0], &process);
 
-    return process == NULL ? -EDEADEND : space_unmap(process, m->w[1], m->w[2]);
+    return error != 0 ? error : space_unmap(process, m->w[1], m->w[2]);
 }
 
 int call_clear(struct process *caller, struct message *m)
@@ -72,12 +88,13 @@ int call_clear(struct process *caller, struct message *m)
 
 int call_umap(struct process *caller, struct message *m)
 {
-    struct process *process = process_of(caller, m->w[0]);
+    struct process *process;
     uint32_t address = m->w[1], wanted = m->w[2], bytes = 0;
     uint8_t *first, *byte;
+    int error = owner_of_memory(caller, m->w[0], &process);
 
-    if (process == NULL)
-        return -EDEADEND;
+    if (error != 0)
+        return error;
     first = byte = space_byte(process, address, 0);
     if (first == NULL)
         return -EFAULT;

@@ -10,10 +10,10 @@ const NAME_SIZE: Range<usize> = 94..102;
 /// The file whose lines say what services are and may do.
 const SERVICES: &str = "etc/services";
 
-/// Returns `archive`, the boot archive of a system, with `line` in the block of `service` in `/etc/services`.
-/// Returns None if there is no such service.
+/// Returns `archive`, the boot archive of a system, with `line` in a block of `/etc/services`: that of a service
+/// (`service ata`), or that of `users`. Returns None if there is no such block.
 #[must_use]
-pub fn with_line(archive: &[u8], service: &str, line: &str) -> Option<Vec<u8>> {
+pub fn with_line(archive: &[u8], block: &str, line: &str) -> Option<Vec<u8>> {
     let mut start = 0;
     loop {
         let header = archive.get(start..start + HEADER)?;
@@ -24,7 +24,7 @@ pub fn with_line(archive: &[u8], service: &str, line: &str) -> Option<Vec<u8>> {
         let end = contents.checked_add(size)?;
         let next = end.next_multiple_of(4);
         if name.strip_suffix(b"\0") == Some(SERVICES.as_bytes()) {
-            let text = insert(str::from_utf8(archive.get(contents..end)?).ok()?, service, line)?;
+            let text = insert(str::from_utf8(archive.get(contents..end)?).ok()?, block, line)?;
             let digits = format!("{:08X}", text.len());
             let padding = vec![0; text.len().next_multiple_of(4) - text.len()];
             let before = [&archive[..start + SIZE.start], digits.as_bytes()].concat();
@@ -35,10 +35,10 @@ pub fn with_line(archive: &[u8], service: &str, line: &str) -> Option<Vec<u8>> {
     }
 }
 
-fn insert(text: &str, service: &str, line: &str) -> Option<String> {
-    let block = format!("\nservice {service}\n");
-    let (before, after) = text.split_once(&block)?;
-    Some(format!("{before}{block}    {line}\n{after}"))
+fn insert(text: &str, block: &str, line: &str) -> Option<String> {
+    let head = format!("\n{block}\n");
+    let (before, after) = text.split_once(&head)?;
+    Some(format!("{before}{head}    {line}\n{after}"))
 }
 
 fn number(digits: &[u8]) -> Option<usize> {
@@ -69,17 +69,17 @@ mod tests {
         let text = "# All.\n\nservice fs\n    number 2\n\nservice ata\n    major 3\n";
         let right =
             "# All.\n\nservice fs\n    number 2\n\nservice ata\n    way trap\n    major 3\n";
-        let ours = with_line(&archive(text), "ata", "way trap").unwrap();
+        let ours = with_line(&archive(text), "service ata", "way trap").unwrap();
         assert_eq!(ours.to_ascii_lowercase(), archive(right).to_ascii_lowercase());
-        assert_eq!(with_line(&archive(text), "serial", "way trap"), None);
+        assert_eq!(with_line(&archive(text), "service serial", "way trap"), None);
     }
 
     #[test]
     fn other_bytes_have_no_services() {
         let whole = entry(SERVICES, "\nservice ata\n");
         for length in 0..whole.len() {
-            assert_eq!(with_line(&whole[..length], "ata", "x"), None, "{length}");
+            assert_eq!(with_line(&whole[..length], "service ata", "x"), None, "{length}");
         }
-        assert_eq!(with_line(&[0xff; 300], "ata", "x"), None);
+        assert_eq!(with_line(&[0xff; 300], "service ata", "x"), None);
     }
 }

@@ -15,8 +15,8 @@ service hal
 
    A line "ACCESS COUNT" that is written to /dev/hal has this access done so often, after some that do not
    count. Then a read gives "ACCESS COUNT CYCLES", the cycles of the time-stamp counter for all of them; in
-   their place is "-" if this way has no such access. "behind 1" reads the port behind its own, and the
-   reincarnation server ends the driver for that. */
+   their place is "-" if this way has no such access. "behind 1" reads the port behind its own, and "across 1" a
+   word of which that is a half; the reincarnation server ends the driver for either. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +74,7 @@ static void write_words(void) { out_words(port, elements, ELEMENTS); }
 static void write_doubles(void) { out_doubles(port, elements, ELEMENTS); }
 static void access_vector(void) { port_vector(vector, VECTOR); }
 static void read_behind(void) { in_byte(behind); }
+static void read_across(void) { in_word(behind - 1); }
 
 static const struct access {
     const char *name;
@@ -85,7 +86,7 @@ static const struct access {
     {"out8", write_byte, 1}, {"out16", write_word, 1}, {"out32", write_double, 1},
     {"ins8", read_bytes, ELEMENTS}, {"ins16", read_words, ELEMENTS}, {"ins32", read_doubles, ELEMENTS},
     {"outs8", write_bytes, ELEMENTS}, {"outs16", write_words, ELEMENTS}, {"outs32", write_doubles, ELEMENTS},
-    {"vector", access_vector, VECTOR}, {"behind", read_behind, 1},
+    {"vector", access_vector, VECTOR}, {"behind", read_behind, 1}, {"across", read_across, 1},
 };
 
 static const struct access *find(const char *name)

@@ -22,7 +22,8 @@ enum kernel_call {
     SYS_PRIVCTL,      /* endpoint, address of struct rights */
     SYS_PRIORITY,     /* endpoint, priority */
 
-    /* Memory. Addresses and lengths are multiples of 4096. */
+    /* Memory: one's own, and with the right to COPY that of others. Addresses and lengths are multiples of
+       4096. */
     SYS_MAP,          /* endpoint, address (0: the kernel chooses), bytes, MAP_ flags -> address, physical
                          address for MAP_CONTIGUOUS: pages of zeros, allocated when touched unless
                          contiguous */

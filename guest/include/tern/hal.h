@@ -40,7 +40,8 @@ struct port_access {
 #define HAL_VECTOR_ACCESS 13 /* struct port_access[ECX] at ESI */
 #define HAL_COPY 14          /* SAFECOPY: ESI is the address of a struct safe_copy; needs the right to
                                 SAFECOPY */
-#define HAL_UMAP 15          /* EBX: an address of the caller's; ECX returns its physical address */
+#define HAL_UMAP 15          /* EBX: an address of the caller's; ECX returns its physical address; needs the right
+                                to UMAP */
 #define HAL_TSC 16           /* ECX returns the low, EDX the high half of the time-stamp counter */
 #define HAL_NOTHING 17       /* for measuring */
 #define HAL_IRQ_ENABLE 18    /* IRQCTL with IRQ_ENABLE: EBX is the line; needs the right to IRQCTL */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # hal.sh: lets the service hal measure each of the ways to ports (drivers/hal). Each way must allow all accesses
-# to the service's own ports, and all but the last one must refuse the port behind them, for which RS ends the
-# service.
+# to the service's own ports, and all but the last one must refuse the port behind them and a word that reaches
+# it, for which RS ends the service.
 
 failed=0
 
@@ -20,9 +20,14 @@ wait_for() {
     done
 }
 
-for way in message direct trap bitmap kernel; do
-    service way hal $way && service up hal || failed=1
+start() {
+    service up hal || failed=1
     wait_for 'echo "loop 0" >/dev/hal' "$way: it does not come up"
+}
+
+for way in message direct trap bitmap kernel; do
+    service way hal $way || failed=1
+    start
     dmesg >/tmp/before
     for access in loop nothing in8 in16 in32 out8 out16 out32 ins8 ins16 ins32 outs8 outs16 outs32 vector; do
         echo "$access 10" >/dev/hal || wrong "$way: $access was refused"
@@ -37,12 +42,16 @@ for way in message direct trap bitmap kernel; do
         wait_for 'service list | grep -q "^hal .* down .*"' "$way: it does not end"
         continue
     fi
-    # The processor's own refusal has no port; the others name it.
-    [ $way = bitmap ] && refused="exception 13" || refused="no right to port 248"
-    before=$(dmesg | grep -c "$refused")
-    echo "behind 1" >/dev/hal 2>/dev/null
-    wait_for 'service list | grep -q "^hal .* down .*"' "$way: the port behind was not refused"
-    [ $(dmesg | grep -c "$refused") -gt $before ] || wrong "$way: no word of the refusal"
+    for access in behind:248 across:247; do
+        port=${access#*:} access=${access%:*}
+        # The processor's own refusal has no port; the others name it.
+        [ $way = bitmap ] && refused="exception 13" || refused="no right to port $port"
+        before=$(dmesg | grep -c "$refused")
+        echo "$access 1" >/dev/hal 2>/dev/null
+        wait_for 'service list | grep -q "^hal .* down .*"' "$way: $access was not refused"
+        [ $(dmesg | grep -c "$refused") -gt $before ] || wrong "$way: no word of the refusal of $access"
+        [ $access = behind ] && start
+    done
 done
 
 [ $failed = 0 ] && echo "hal: each way obeys the rights"

@@ -185,7 +185,7 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
     // The machines' files are written where there are none yet: this archive has the driver of disks
     // use no DMA.
     let tern = TERN.ok_or(BenchError::NoTern)?;
-    let archive = with_line(tern.archive, "ata", "arguments dma=off");
+    let archive = with_line(tern.archive, "service ata", "arguments dma=off");
     let archive = archive.ok_or(BenchError::NoTern)?;
     fs::write(directory.join("tern.img"), archive).map_err(BenchError::Disk)?;
     let boot = |kind: Kind| {

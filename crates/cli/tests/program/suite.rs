@@ -297,7 +297,9 @@ fn ways_to_ports_are_measured() {
         panic!("{text}")
     };
     assert!(direct < message * 0.43 && share <= 43.0, "{text}");
-    assert!(kernel < trap && bitmap < trap && trap < message, "{text}");
+    // What they are exactly, `each_way_to_ports_obeys_the_rights_of_a_driver` says: here the time at which the shell
+    // reads its orders adds some instructions to a run of thousands of accesses.
+    assert!(kernel < direct && bitmap < direct && direct < trap && trap < message, "{text}");
     assert!(after("Table 1 of Pessolani et al.").contains("1435"), "{text}");
     // Four systems, five ways, fourteen accesses; three of the ways have no door without an access.
     let runs = std::fs::read_to_string(&data).expect("the measurements");

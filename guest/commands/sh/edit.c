@@ -11,6 +11,7 @@
 #include "edit.h"
 
 #define HISTORY 64
+#define BELL 7
 
 static char *history[HISTORY];
 static unsigned history_count; /* of all lines ever; the last HISTORY are kept */
@@ -33,8 +34,6 @@ static void show(void)
 
 static void insert(char c)
 {
-    if (line.used + 1 >= EDIT_BYTES)
-        return;
     memmove(line.text + line.cursor + 1, line.text + line.cursor, line.used - line.cursor);
     line.text[line.cursor++] = c;
     line.used++;
@@ -113,7 +112,11 @@ static int read_keys(void)
         if (key == '\n' || key == '\r')
             return EDIT_LINE;
         /* At the end a character needs no more than itself. */
-        int simple = key >= ' ' && key < 127 && line.cursor == line.used && line.used + 1 < EDIT_BYTES;
+        int simple = key >= ' ' && key < 127 && line.cursor == line.used;
+        if (key >= ' ' && key < 256 && key != 127 && line.used + 1 == EDIT_BYTES) {
+            fputc(BELL, stderr), fflush(stderr);
+            continue;
+        }
         edit(key);
         if (simple)
             fputc(key, stderr), fflush(stderr);

@@ -3,7 +3,7 @@
 #ifndef EDIT_H
 #define EDIT_H
 
-#define EDIT_BYTES 2048
+#define EDIT_BYTES 4096
 
 enum { EDIT_LINE, EDIT_INTERRUPTED, EDIT_END };
 

@@ -144,6 +144,11 @@ static int add_input(struct line *line, uint16_t entry)
     return 1;
 }
 
+int terminal_has_room(const struct line *line)
+{
+    return line->input_used + TERMINAL_EDIT_MAX < TERMINAL_INPUT_MAX;
+}
+
 /* Makes the edited line one that can be read. Returns whether there was room. */
 static int finish_line(struct line *line, int end)
 {

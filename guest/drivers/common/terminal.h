@@ -48,6 +48,10 @@ void terminal_add(struct line *line);
 void terminal_input(struct line *line, uint8_t byte);
 void terminal_input_string(struct line *line, const char *bytes);
 
+/* Whether there is room for the whole line that is being edited and its end. A driver whose device can wait takes
+   nothing more from it before. */
+int terminal_has_room(const struct line *line);
+
 /* The line was interrupted (a break, a lost carrier): the foreground group gets this signal. */
 void terminal_signal(struct line *line, uint32_t signal);
 

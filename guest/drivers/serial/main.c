@@ -44,7 +44,8 @@ service serial
 #define FCR_TRIGGER_8 0x80
 #define LCR_8_BITS 0x03
 #define LCR_DLAB 0x80
-#define MCR_DTR_RTS 0x03
+#define MCR_DTR 0x01
+#define MCR_RTS 0x02
 #define MCR_OUT2 0x08 /* lets the interrupt through on a PC */
 #define LSR_READY 0x01
 #define LSR_ERRORS 0x1c /* parity, framing, break */
@@ -68,6 +69,7 @@ struct uart {
     uint32_t interrupt;
     uint32_t minor;
     int there, sending;
+    int full;                    /* what comes stays in the device, which may tell the other end to wait */
     uint64_t sent_at;
     struct line line;
 };
@@ -98,11 +100,22 @@ static void output(struct line *line)
     }
 }
 
+/* While there is no room the device must not interrupt for what has come. */
+static void set_full(struct uart *u, int full)
+{
+    if (u->full == full)
+        return;
+    u->full = full;
+    out_byte(u->base + IER, IER_EMPTY | IER_LINE_STATUS | (full ? 0 : IER_RECEIVED));
+    out_byte(u->base + MCR, MCR_OUT2 | MCR_DTR | (full ? 0 : MCR_RTS));
+}
+
 static void receive(struct uart *u)
 {
     for (uint32_t i = 0; i < RECEIVE_MAX; i++) {
+        set_full(u, !terminal_has_room(&u->line));
         uint8_t status = in_byte(u->base + LSR);
-        if (!(status & LSR_READY))
+        if (u->full || !(status & LSR_READY))
             return;
         uint8_t byte = in_byte(u->base + RBR);
         if (!(status & LSR_ERRORS))
@@ -167,7 +180,7 @@ static int reset(struct uart *u, uint32_t speed)
         return 0;
     set_speed(u, speed);
     out_byte(u->base + FCR, FCR_ENABLE | FCR_CLEAR | FCR_TRIGGER_8);
-    out_byte(u->base + MCR, MCR_DTR_RTS | MCR_OUT2);
+    out_byte(u->base + MCR, MCR_DTR | MCR_RTS | MCR_OUT2);
     in_byte(u->base + LSR);
     in_byte(u->base + RBR);
     in_byte(u->base + MSR);
@@ -196,12 +209,14 @@ static void start(struct uart *u, uint32_t speed)
     terminal_add(&u->line);
 }
 
-/* Looks after lines whose interrupt is late. */
+/* Looks after lines whose interrupt is late, and those for which a read has made room. */
 static uint32_t idle(void)
 {
     uint32_t limit = terminal_idle();
     for (uint32_t i = 0; i < 2; i++) {
         struct uart *u = &uarts[i];
+        if (u->full)
+            receive(u);
         if (!u->sending)
             continue;
         if (driver_now() - u->sent_at >= LATE_MICROSECONDS)

@@ -129,7 +129,7 @@ void system_main(void);
 typedef int kernel_function(struct process *caller, struct message *message);
 kernel_function call_create, call_fork, call_start, call_resume, call_stop, call_destroy, call_privctl,
     call_priority, call_sigsend, call_sigreturn, call_getevent;
-kernel_function call_map, call_mapphysical, call_unmap, call_clear, call_umap, call_copy, call_setgrants,
+kernel_function call_map, call_mapphysical, call_unmap, call_share, call_umap, call_copy, call_setgrants,
     call_safecopy, call_vcopy;
 kernel_function call_devio, call_sdevio, call_vdevio, call_irqctl;
 kernel_function call_alarm, call_times, call_setclock, call_getclock, call_getinfo, call_abort, call_log;

@@ -6,7 +6,7 @@ static kernel_function *const calls[KERNEL_CALLS] = {
     [SYS_CREATE] = call_create, [SYS_FORK] = call_fork, [SYS_START] = call_start, [SYS_RESUME] = call_resume,
     [SYS_STOP] = call_stop, [SYS_DESTROY] = call_destroy, [SYS_PRIVCTL] = call_privctl,
     [SYS_PRIORITY] = call_priority, [SYS_MAP] = call_map, [SYS_MAPPHYSICAL] = call_mapphysical,
-    [SYS_UNMAP] = call_unmap, [SYS_CLEAR] = call_clear, [SYS_UMAP] = call_umap, [SYS_COPY] = call_copy,
+    [SYS_UNMAP] = call_unmap, [SYS_SHARE] = call_share, [SYS_UMAP] = call_umap, [SYS_COPY] = call_copy,
     [SYS_SETGRANTS] = call_setgrants, [SYS_SAFECOPY] = call_safecopy, [SYS_VCOPY] = call_vcopy,
     [SYS_DEVIO] = call_devio, [SYS_SDEVIO] = call_sdevio, [SYS_VDEVIO] = call_vdevio,
     [SYS_IRQCTL] = call_irqctl, [SYS_ALARM] = call_alarm, [SYS_TIMES] = call_times,

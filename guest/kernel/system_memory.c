@@ -76,14 +76,16 @@ int call_unmap(struct process *caller, struct message *m)
     return error != 0 ? error : space_unmap(process, m->w[1], m->w[2]);
 }
 
-int call_clear(struct process *caller, struct message *m)
+int call_share(struct process *caller, struct message *m)
 {
-    struct process *process = process_of(caller, m->w[0]);
+    struct process *from = process_of(caller, m->w[0]), *to = process_of(caller, m->w[1]);
 
-    if (process == NULL)
+    if (from == NULL || to == NULL)
         return -EDEADEND;
-    space_clear(process);
-    return 0;
+    if (from == to)
+        return -EINVAL;
+    space_clear(to);
+    return space_fork(from, to);
 }
 
 int call_umap(struct process *caller, struct message *m)

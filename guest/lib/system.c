@@ -122,9 +122,9 @@ int sys_unmap(endpoint_t process, uint32_t address, uint32_t bytes)
     return kernel(SYS_UNMAP, process, address, bytes, 0, 0);
 }
 
-int sys_clear(endpoint_t process)
+int sys_share(endpoint_t from, endpoint_t to)
 {
-    return kernel(SYS_CLEAR, process, 0, 0, 0, 0);
+    return kernel(SYS_SHARE, from, to, 0, 0, 0);
 }
 
 int sys_umap(endpoint_t process, uint32_t address, uint32_t bytes, uint32_t *physical, uint32_t *contiguous)

@@ -30,7 +30,8 @@ enum kernel_call {
     SYS_MAPPHYSICAL,  /* endpoint, address or 0, bytes, flags, physical address -> address: within the
                          caller's memory ranges, or the boot archive for those who may call GETINFO on it */
     SYS_UNMAP,        /* endpoint, address, bytes */
-    SYS_CLEAR,        /* endpoint: unmaps all, for an exec */
+    SYS_SHARE,        /* from, to: the second gives up all its memory and shares that of the first until one of
+                         them writes, for an exec */
     SYS_UMAP,         /* endpoint, address, bytes -> physical address, bytes that are contiguous there */
     SYS_COPY,         /* from, address, to, address, bytes: between any two processes (SELF for one's own) */
     SYS_SETGRANTS,    /* address of the table, entries */

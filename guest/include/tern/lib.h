@@ -40,7 +40,7 @@ int sys_priority(endpoint_t process, uint32_t priority);
 int sys_map(endpoint_t process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t *physical);
 int sys_mapphysical(endpoint_t process, uint32_t *address, uint32_t bytes, uint32_t flags, uint32_t physical);
 int sys_unmap(endpoint_t process, uint32_t address, uint32_t bytes);
-int sys_clear(endpoint_t process);
+int sys_share(endpoint_t from, endpoint_t to);
 int sys_umap(endpoint_t process, uint32_t address, uint32_t bytes, uint32_t *physical, uint32_t *contiguous);
 int sys_copy(endpoint_t from, uint32_t source, endpoint_t to, uint32_t target, uint32_t bytes);
 int sys_setgrants(struct grant *table, uint32_t entries);

@@ -62,7 +62,8 @@ struct pm_info {
 #define PM_FS_INTERRUPT 0x193 /* endpoint: answer a request that waits with EINTR */
 #define PM_FS_READ_IMAGE 0x194 /* endpoint in whose directory the path begins, path (in PM's memory), length,
                                   offset in the file, address in PM's memory, bytes -> bytes read, size of the
-                                  file: for exec, checking the right to execute */
+                                  file, its volume, its number there, how often programs may have changed so
+                                  far: for exec, checking the right to execute */
 
 #define PM_FS_TIME 0x195   /* microseconds from 1970 to the start of the system (low, high) */
 

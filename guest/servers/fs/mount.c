@@ -22,6 +22,7 @@ int volume_attach(struct volume *volume, struct node *directory)
         return -ENOTDIR;
     if (directory->mounted || directory == directory->volume->root)
         return -EBUSY;
+    program_changes++;
     directory->mounted = volume;
     volume->covered = directory;
     node_hold(directory);

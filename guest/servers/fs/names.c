@@ -307,6 +307,14 @@ int rename_name(struct node *from, const struct last_name *old, struct node *to,
     return result;
 }
 
+uint32_t program_changes;
+
+static void note_change(const struct node *node)
+{
+    if (node->mode & 0111)
+        program_changes++;
+}
+
 int change_size(struct node *node, uint32_t bytes)
 {
     if (IS_DIRECTORY(node))
@@ -317,6 +325,7 @@ int change_size(struct node *node, uint32_t bytes)
         return -EROFS;
     if (bytes > FILE_BYTES_MAX)
         return -EFBIG;
+    note_change(node);
     return node->volume->type->truncate(node, bytes);
 }
 
@@ -339,6 +348,7 @@ int write_node(struct node *node, uint32_t offset, const void *from, uint32_t by
         return -EFBIG;
     if (bytes > FILE_BYTES_MAX - offset)
         bytes = FILE_BYTES_MAX - offset;
+    note_change(node);
     return node->volume->type->write(node, offset, from, bytes);
 }
 

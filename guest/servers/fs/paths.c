@@ -178,10 +178,12 @@ int do_attributes(struct client *client, struct message *m)
     } else if (node->volume->read_only) {
         result = -EROFS;
     } else {
-        if (m->type == FS_CHMOD)
+        if (m->type == FS_CHMOD) {
             node->mode = (node->mode & S_IFMT) | (m->w[2] & 07777);
-        else
+            program_changes++;
+        } else {
             node->accessed = node->modified = m->w[2];
+        }
         node->status_changed = now();
         node->changed = 1;
     }
@@ -270,6 +272,9 @@ int read_image(struct message *m)
         result = -EFAULT;
     m->w[0] = result;
     m->w[1] = node->size;
+    m->w[2] = node->volume->device;
+    m->w[3] = node->number;
+    m->w[4] = program_changes;
     node_put(node);
     return result < 0 ? result : 0;
 }

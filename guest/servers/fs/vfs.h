@@ -128,6 +128,7 @@ int make_link(struct node *directory, const struct last_name *name, struct node 
 int unlink_name(struct node *directory, const struct last_name *name);
 int remove_directory(struct node *directory, const struct last_name *name);
 int rename_name(struct node *from, const struct last_name *old, struct node *to, const struct last_name *new);
+extern uint32_t program_changes;   /* so often something happened after which a file may be another program */
 int change_size(struct node *node, uint32_t bytes);
 int read_node(struct node *node, uint32_t offset, void *to, uint32_t bytes);
 int write_node(struct node *node, uint32_t offset, const void *from, uint32_t bytes);

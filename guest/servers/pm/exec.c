@@ -1,32 +1,14 @@
 /* Exec: another program in the same process. */
 
 #include <string.h>
-#include <tern/program.h>
 #include "pm.h"
 
 #define PATH_BYTES 1024
 #define SCRIPT_ARGUMENTS 1024
 #define SCRIPT_LEVELS 4
-#define CHUNK 0x10000u
 
-static uint8_t buffer[CHUNK];
 static uint8_t block[PM_ARGUMENT_BYTES] __attribute__((aligned(4)));
 static uint8_t other_block[PM_ARGUMENT_BYTES] __attribute__((aligned(4)));
-
-/* Reads a part of the file with this path, which begins in the process's directory, into `buffer`. Returns
-   the number of bytes or an error; *size is that of the file. */
-static int read_file(const struct process *process, const char *path, uint32_t offset, uint32_t bytes,
-                     uint32_t *size)
-{
-    struct message m = {.w = {0, 0, strlen(path), offset, (uint32_t)buffer, bytes}};
-    int result = ask_fs(PM_FS_READ_IMAGE, process->endpoint, (uint32_t)path, &m);
-    if (result < 0)
-        return result;
-    if (m.w[0] > bytes)
-        return -EIO;
-    *size = m.w[1];
-    return m.w[0];
-}
 
 /* The words of the argument block: argc, argv, 0, envp, 0. Returns how many, or 0 if the block is not right:
    each pointer must be an offset within it, and its last byte 0. */
@@ -112,17 +94,18 @@ static int use_interpreter(char *path, char *line)
 }
 
 /* Finds the program: follows scripts to their interpreters. *bytes is the length of the argument block. */
-static int find_program(const struct process *process, char *path, uint32_t *bytes, struct program *program)
+static int find_program(const struct process *process, char *path, uint32_t *bytes, struct program *program,
+                        struct contents *contents)
 {
+    static uint8_t head[PROGRAM_HEAD_BYTES];
     for (int level = 0; level < SCRIPT_LEVELS; level++) {
-        uint32_t size;
-        int got = read_file(process, path, 0, PROGRAM_HEAD_BYTES, &size);
+        int got = image_read(process, path, 0, head, sizeof head, contents);
         if (got < 0)
             return got;
-        if (got < 3 || buffer[0] != '#' || buffer[1] != '!')
-            return program_read(buffer, got, size, program);
-        buffer[got < PROGRAM_HEAD_BYTES ? got : PROGRAM_HEAD_BYTES - 1] = 0;
-        int length = use_interpreter(path, (char *)buffer + 2);
+        if (got < 3 || head[0] != '#' || head[1] != '!')
+            return program_read(head, got, contents->bytes, program);
+        head[got < PROGRAM_HEAD_BYTES ? got : PROGRAM_HEAD_BYTES - 1] = 0;
+        int length = use_interpreter(path, (char *)head + 2);
         if (length < 0)
             return length;
         *bytes = length;
@@ -130,32 +113,11 @@ static int find_program(const struct process *process, char *path, uint32_t *byt
     return -ELOOP;
 }
 
-static int load_segment(const struct process *process, const char *path, const struct segment *segment)
-{
-    uint32_t done = 0, size;
-    while (done < segment->file_bytes) {
-        uint32_t bytes = segment->file_bytes - done < CHUNK ? segment->file_bytes - done : CHUNK;
-        int got = read_file(process, path, segment->offset + done, bytes, &size);
-        if (got <= 0)
-            return got < 0 ? got : -ENOEXEC;
-        int result = sys_copy(SELF, (uint32_t)buffer, process->endpoint, segment->address + done, got);
-        if (result)
-            return result;
-        done += got;
-    }
-    return 0;
-}
-
 /* Makes the new program's memory in place of the old one's. */
-static int load(struct process *process, const char *path, const struct program *program, uint32_t bytes,
-                uint32_t *esp)
+static int load(struct process *process, endpoint_t image, uint32_t bytes, uint32_t *esp)
 {
-    uint32_t address = program->first, stack = STACK_TOP - STACK_BYTES;
-    int result = sys_clear(process->endpoint);
-    if (result == 0)
-        result = sys_map(process->endpoint, &address, program->end - program->first, MAP_WRITE, NULL);
-    for (uint32_t i = 0; i < program->segments && result == 0; i++)
-        result = load_segment(process, path, &program->segment[i]);
+    uint32_t stack = STACK_TOP - STACK_BYTES;
+    int result = sys_share(image, process->endpoint);
     if (result == 0)
         result = sys_map(process->endpoint, &stack, STACK_BYTES, MAP_WRITE, NULL);
     if (result)
@@ -178,11 +140,15 @@ static int execute(struct process *process, char *path, uint32_t bytes)
 {
     struct message fs = {.w = {0}};
     struct program program;
+    struct contents contents;
+    endpoint_t image = NONE;
     uint32_t esp = 0;
-    int result = find_program(process, path, &bytes, &program);
+    int result = find_program(process, path, &bytes, &program, &contents);
+    if (result == 0)
+        result = image_find(process, path, &program, &contents, &image);
     if (result)
         return result;
-    result = load(process, path, &program, bytes, &esp);
+    result = load(process, image, bytes, &esp);
     if (result == 0)
         result = ask_fs(PM_FS_EXEC, process->endpoint, 0, &fs);
     if (result >= 0) {

@@ -23,6 +23,8 @@ int do_fork(struct message *m)
     endpoint_t endpoint;
     struct message fs = {.w = {0}};
     int result = sys_fork(caller->endpoint, &endpoint);
+    if (result && images_drop())
+        result = sys_fork(caller->endpoint, &endpoint);
     if (result)
         return result;
     struct process *child = process_new(endpoint);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <tern/lib.h>
 #include <tern/pm.h>
+#include <tern/program.h>
 #include <tern/server.h>
 
 /* More than the kernel has slots, as those that have ended stay until their parents wait. */
@@ -71,6 +72,20 @@ void tell_parent(struct process *process); /* that it has ended or was stopped *
 /* exec.c */
 int do_exec(struct message *m);
 int start_init(struct process *process);
+
+/* images.c */
+struct contents {            /* of a file: as long as all of these are the same, so is the file */
+    uint32_t bytes, volume, number, changes;
+};
+
+/* Reads a part of the file with this path, which begins in the process's directory. Returns the number of bytes or an
+   error. */
+int image_read(const struct process *process, const char *path, uint32_t offset, void *to, uint32_t bytes,
+               struct contents *contents);
+/* Finds the image of a program, or makes it. */
+int image_find(const struct process *process, const char *path, const struct program *program,
+               const struct contents *contents, endpoint_t *image);
+int images_drop(void);       /* gives memory and entries of the kernel's table back; 0: there was none */
 
 /* signals.c */
 int do_kill(struct message *m);

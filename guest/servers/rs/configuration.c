@@ -21,7 +21,7 @@ struct line {
 static const char *const call_names[KERNEL_CALLS] = {
     [SYS_CREATE] = "create", [SYS_FORK] = "fork", [SYS_START] = "start", [SYS_RESUME] = "resume",
     [SYS_STOP] = "stop", [SYS_DESTROY] = "destroy", [SYS_PRIVCTL] = "privctl", [SYS_PRIORITY] = "priority",
-    [SYS_MAP] = "map", [SYS_MAPPHYSICAL] = "mapphysical", [SYS_UNMAP] = "unmap", [SYS_CLEAR] = "clear",
+    [SYS_MAP] = "map", [SYS_MAPPHYSICAL] = "mapphysical", [SYS_UNMAP] = "unmap", [SYS_SHARE] = "share",
     [SYS_UMAP] = "umap", [SYS_COPY] = "copy", [SYS_SETGRANTS] = "setgrants", [SYS_SAFECOPY] = "safecopy",
     [SYS_VCOPY] = "vcopy", [SYS_DEVIO] = "devio", [SYS_SDEVIO] = "sdevio", [SYS_VDEVIO] = "vdevio",
     [SYS_IRQCTL] = "irqctl", [SYS_ALARM] = "alarm", [SYS_TIMES] = "times", [SYS_SETCLOCK] = "setclock",

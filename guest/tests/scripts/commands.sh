@@ -32,6 +32,18 @@ same grep-c "$(grep -c -v 1 ten)" 8
 same wc "$(wc -l <ten | tr -d ' ')" 10
 same basename "$(basename /x/y.c .c) $(dirname /x/y.c)" "y /x"
 same printf "$(printf '%03d|%-3s|%x\n' 7 a 255)" "007|a  |ff"
+# A program that has become another one is executed as that, however soon, and whatever is kept of the old one.
+cp /bin/true program && ./program
+same program $? 0
+cat /bin/false >program
+./program
+same program-written $? 1
+cp /bin/true other && ./other && mv other program && ./program
+same program-replaced $? 0
+rm program && cp /bin/false program
+./program
+same program-new $? 1
+rm program
 cp ten a/b/eleven && cp -r a copy
 same cp "$(cksum <ten)" "$(cksum <copy/b/eleven)"
 mv copy/b/eleven moved && rm -r copy

@@ -24,8 +24,7 @@ static uint8_t frame[FRAME_MAX];
 
 static void lose(struct card *card, int error)
 {
-    card->interface->up = 0;
-    card->interface->held_bytes = 0;
+    interface_down(card->interface);
     card->has_frames = 0;
     card->retry_at = 0;
     if (error == -ETIMEDOUT) {

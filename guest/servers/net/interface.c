@@ -6,6 +6,7 @@
 #define ETHERNET_BYTES 6
 #define LOOPBACK_PACKETS 64u
 #define HOLD_MICROSECONDS 100000u   /* then a card that says nothing is asked again */
+#define RETURN_MICROSECONDS 30000000u /* by which time a new driver is there, or none is to be expected */
 
 struct interface interfaces[NET_INTERFACES];
 
@@ -117,6 +118,20 @@ void interface_up(struct interface *interface)
     tcp_hurry();
 }
 
+void interface_down(struct interface *interface)
+{
+    if (interface->up)
+        interface->lost_at = now;
+    interface->up = 0;
+    interface->held_bytes = 0;
+}
+
+/* A driver that has gone is soon replaced: until then it is as if what is sent were lost on the way. */
+static int leads_out(const struct interface *interface)
+{
+    return interface->address && (interface->up || now - interface->lost_at < RETURN_MICROSECONDS);
+}
+
 void interface_room(struct interface *interface)
 {
     if (!interface->held_bytes)
@@ -187,10 +202,10 @@ struct interface *route(uint32_t address, uint32_t *neighbour)
     if (is_own_address(address))
         return &interfaces[0];
     for (struct interface *i = interfaces + 1; i < interfaces + NET_INTERFACES; i++)
-        if (i->up && i->address && ((address ^ i->address) & i->mask) == 0)
+        if (leads_out(i) && ((address ^ i->address) & i->mask) == 0)
             return i;
     for (struct interface *i = interfaces + 1; i < interfaces + NET_INTERFACES; i++)
-        if (i->up && i->address && (i->gateway || address == BROADCAST)) {
+        if (leads_out(i) && (i->gateway || address == BROADCAST)) {
             *neighbour = address == BROADCAST ? address : i->gateway;
             return i;
         }

@@ -173,7 +173,7 @@ int ip_send(uint32_t protocol, uint32_t from, uint32_t to, uint32_t bytes)
         return -ENETUNREACH;
     int result = ip_send_by(interface, protocol, from ? from : ip_source(to), to, neighbour, bytes);
     /* TCP sends it again. */
-    if (result == -EAGAIN && protocol != PROTOCOL_TCP)
+    if ((result == -EAGAIN || result == -ENETDOWN) && protocol != PROTOCOL_TCP)
         interface->dropped++;
-    return result;
+    return result == -ENETDOWN ? 0 : result;
 }

@@ -88,6 +88,7 @@ struct interface {
     uint32_t address, mask, gateway; /* address 0: not configured */
     uint32_t nameservers[NET_NAMESERVERS];
     uint32_t frames_in, frames_out, bytes_in, bytes_out, dropped, drivers;
+    uint64_t lost_at;               /* when its last driver went */
 
     /* A frame for which the card had no room. Until it is sent the interface takes no other. */
     uint32_t held_bytes;
@@ -109,6 +110,7 @@ void interface_configure(struct interface *interface, uint32_t address, uint32_t
 int interface_set(const struct net_setting *setting);
 void interface_list(struct net_interfaces *to);
 void interface_up(struct interface *interface);
+void interface_down(struct interface *interface);
 void interface_room(struct interface *interface);   /* the card may have room again */
 void frame_received(struct interface *interface, const uint8_t *frame, uint32_t bytes);
 int frame_send(struct interface *interface, const uint8_t *to, uint32_t type, uint8_t *frame, uint32_t bytes);

@@ -215,17 +215,20 @@ static void floods(void)
     CHECK(sockets_used() == 0 && rings_used == 0);
 }
 
-/* A driver that is gone for ten seconds ends no connection. */
+/* A driver that is gone for ten seconds ends no connection, and keeps none from being made; one that does not come
+   back does. */
 static void drivers(void)
 {
     static uint8_t bytes[20000];
     struct socket *pair[2];
+    uint32_t neighbour;
     connect_pair(pair);
     ring_put(&pair[0]->out, 0, bytes, sizeof bytes);
     pair[0]->out.used = sizeof bytes;
     tcp_output(pair[0]);
-    card->up = 0;
+    interface_down(card);
     world_pass(10);
+    CHECK(route(card->address ^ 1, &neighbour) == card);
     CHECK(pair[1]->in.used < sizeof bytes && pair[0]->state == NET_ESTABLISHED);
     interface_up(card);
     world_pass(1);
@@ -234,6 +237,11 @@ static void drivers(void)
     socket_close(pair[1]);
     world_pass(400);
     CHECK(sockets_used() == 0);
+    interface_down(card);
+    world_pass(40);
+    CHECK(route(card->address ^ 1, &neighbour) == NULL);
+    interface_up(card);
+    world_pass(1);
 }
 
 static uint32_t answer_dhcp(uint32_t type, uint32_t lease, uint8_t *to)

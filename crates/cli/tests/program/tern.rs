@@ -283,8 +283,8 @@ fn each_way_to_ports_obeys_the_rights_of_a_driver() {
     let [Some(text), Some(other)] = measured else { return };
     let cycles = |text: &str, way: &str, access: &str| -> u32 {
         let start = format!("{way} {access} 10 ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        let cycles = line.and_then(|line| line.trim().parse().ok());
+        let lines = text.lines().filter_map(|line| line.strip_prefix(&start));
+        let cycles = lines.filter_map(|line| line.trim().parse().ok()).min();
         cycles.unwrap_or_else(|| panic!("no {start:?} in {text}"))
     };
     let of = |way, access| {

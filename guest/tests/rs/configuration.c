@@ -50,7 +50,8 @@ static void check_own(const char *path)
         const struct service *service = &services[i];
         CHECK(service->program[0]);
         CHECK(service->rights.send_to & 1u << RS);
-        CHECK(!(service->rights.calls & (1u << SYS_PRIVCTL | 1u << SYS_CREATE)));
+        CHECK(!(service->rights.calls & 1u << SYS_PRIVCTL));
+        CHECK(service == pm || !(service->rights.calls & 1u << SYS_CREATE));
         for (uint32_t k = 0; k < i; k++)
             CHECK(service->rights.service != services[k].rights.service);
     }

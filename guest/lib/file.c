@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "file.h"
 
-extern void (*flush_files)(void);
+extern int (*flush_files)(void);
 
 static char in_buffer[BUFSIZ], out_buffer[BUFSIZ], error_buffer[256];
 static struct file in = { 0, FILE_READ | FILE_STATIC, _IOFBF, in_buffer, BUFSIZ, 0, 0, 0, NULL };
@@ -51,9 +51,13 @@ int fflush(FILE *f)
     return result;
 }
 
-static void flush_all(void)
+static int flush_all(void)
 {
     fflush(NULL);
+    if (!ferror(&out))
+        return 0;
+    fputs("standard output: not all could be written\n", &error);
+    return 1;
 }
 
 int file_start_writing(FILE *f)

@@ -92,7 +92,7 @@ static int do_echo(int argc, char **argv)
         printf("%s%s", i > first ? " " : "", argv[i]);
     if (first == 1)
         putchar('\n');
-    return fflush(stdout) ? 1 : 0;
+    return 0;
 }
 
 static int do_eval(int argc, char **argv)

@@ -92,6 +92,17 @@ static void trace(char **argv)
     fputc('\n', stderr);
 }
 
+/* What it prints must be written before the next command. */
+static int call_builtin(int argc, char **argv)
+{
+    int status = find_builtin(argv[0])(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "sh: %s: standard output: %s\n", argv[0], strerror(errno));
+    clearerr(stdout);
+    return 1;
+}
+
 static int call_function(struct function_body *f, int argc, char **argv)
 {
     char **old = parameters;
@@ -123,7 +134,7 @@ static int execute_inside(struct command *command, int argc, char **argv)
     int keep = strcmp(argv[0], "exec") == 0;
     if (redirect_all(command->redirections, keep ? NULL : saved, &count) == 0) {
         assign_all(command->assignments, 0);
-        status = f ? call_function(f, argc, argv) : find_builtin(argv[0])(argc, argv);
+        status = f ? call_function(f, argc, argv) : call_builtin(argc, argv);
     }
     if (!keep)
         put_back(saved, count);

@@ -19,6 +19,8 @@ sh /tests/edit.sh >/tmp/edit.log 2>&1 || { cat /tmp/edit.log; failed=1; }
 mkdir -p /tmp/c/a/b && cd /tmp/c || exit 1
 seq 1 10 >ten
 same seq "$(cat ten | tr '\n' ' ')" "1 2 3 4 5 6 7 8 9 10 "
+same lost "$(seq 3 2>&1 >&-; echo $?)" "$(printf 'standard output: not all could be written\n1')"
+same lost-echo "$(echo 3 2>&1 >&-; echo $?)" "$(printf 'sh: echo: standard output: Bad file descriptor\n1')"
 same clock "$(clock pit 100; clock; clock apic 1000; clock; clock tickless; clock)" "$(printf 'pit 100\napic 1000\ntickless')"
 clock pit 0 2>/dev/null && same clock-0 set refused
 same head "$(head -n 2 ten | tr '\n' ,)" "1,2,"

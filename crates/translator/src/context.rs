@@ -42,7 +42,9 @@ use crate::routines::virtual_8086::{check_return_to_program, enter_monitor, ente
 use crate::segmented::limits::Limits;
 use crate::system::TAKING_RESULT;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead, PORT_READ_BITS};
-pub(crate) use entry::{enter, leave, leave_signal, load_registers, store_registers};
+pub(crate) use entry::{
+    enter, leave, leave_signal, load_registers, return_to_engine, store_registers,
+};
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
 pub(crate) use privileges::{
@@ -59,22 +61,22 @@ pub(crate) mod reason {
     pub(crate) const LOOK_UP: u32 = 1;
     /// The interpreter must execute the instruction at `eip`.
     pub(crate) const STEP: u32 = 2;
-    /// A signal came; `fault_rip` and the fields after it describe it.
+    /// A signal came; [`Context::fault`] describes it.
     pub(crate) const SIGNAL: u32 = 3;
-    /// A numeric instruction, whose host code ends at `fault_rip`, needs the numeric registers, and they are
+    /// A numeric instruction, whose host code ends at `fault.rip`, needs the numeric registers, and they are
     /// not in the image.
     pub(crate) const NUMERIC: u32 = 4;
     /// The interpreter must execute the instruction whose host code has called a routine. The call ends at
-    /// `fault_rip`.
+    /// `fault.rip`.
     pub(crate) const CALLED: u32 = 5;
     /// A system instruction is complete, and the engine must look around. Its host code has called a routine;
-    /// the call ends at `fault_rip`.
+    /// the call ends at `fault.rip`.
     pub(crate) const SYSTEM: u32 = 6;
     /// The engine has made an access to a device, and must look around. The call of the instruction's host
-    /// code ends at `fault_rip`.
+    /// code ends at `fault.rip`.
     pub(crate) const ACCESSED: u32 = 7;
     /// POPF in flat code has set TF. It is complete but for that, and for ESP. The call of its host code ends at
-    /// `fault_rip`.
+    /// `fault.rip`.
     pub(crate) const TRAP_FLAG: u32 = 8;
     /// IRET in flat code, which has led to `eip`, has set TF. It is complete but for that.
     pub(crate) const RETURNED_TO_TRAP: u32 = 9;
@@ -190,6 +192,22 @@ pub(crate) const fn slot_index(is_user: bool, slot: u32) -> u32 {
     index_mask(is_user) + 1 + slot
 }
 
+/// A signal in translated code.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct HostFault {
+    /// The signals that were blocked when it came.
+    pub(crate) mask: u64,
+    /// The address whose access caused it.
+    pub(crate) address: u64,
+    /// The address of the host instruction that caused it.
+    pub(crate) rip: u64,
+    /// The error code of the host's page fault, or 0 if it was no page fault.
+    pub(crate) code: u64,
+    /// The number of the signal.
+    pub(crate) signal: u64,
+}
+
 /// See the module. The code below and translated code know the layout. The fields that translated code uses
 /// most are in the first 128 bytes, where its instructions are shortest.
 #[derive(Debug)]
@@ -237,16 +255,9 @@ pub(crate) struct Context {
     /// The address that a repeated instruction reads when its iterations are done. The read faults if they
     /// are only a part of the guest's count.
     pub(crate) after_repeating: u64,
-    /// The signals that were blocked when a signal came.
-    pub(crate) signal_mask: u64,
-    /// The address whose access caused the signal.
-    pub(crate) fault_address: u64,
-    /// The address of the host instruction that caused the signal.
-    pub(crate) fault_rip: u64,
-    /// The error code of the host's page fault.
-    pub(crate) fault_code: u64,
-    /// The number of the signal.
-    pub(crate) fault_signal: u64,
+    /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is where
+    /// that was.
+    pub(crate) fault: HostFault,
     /// The bases of FS and GS.
     pub(crate) bases: [u32; 2],
     /// EFLAGS as PUSHF pushes it, without the status flags and DF.
@@ -514,11 +525,7 @@ impl Context {
             info: 0,
             repeat_count: 0,
             after_repeating: 0,
-            signal_mask: 0,
-            fault_address: 0,
-            fault_rip: 0,
-            fault_code: 0,
-            fault_signal: 0,
+            fault: HostFault::default(),
             base_of: [0; 2],
             near_bases: [NO_BASE; 2],
             bases: [0; 2],

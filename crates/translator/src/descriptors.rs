@@ -149,11 +149,11 @@ impl Descriptors {
             (self.idtr.base, self.idtr.limit.into()),
             (self.tr.base, INNER_STACK + INNER_STACK_LEN as u32),
         ];
-        let is_in_table = |page: &u32| {
+        let is_in_table = |page: &u64| {
             tables.iter().any(|(base, limit)| {
                 // The page may be a large one, and a table may wrap to address 0.
                 let (first, inside) = (*base as u32 >> 22, *base as u32 & 0x3f_ffff);
-                (page >> 22).wrapping_sub(first) & 0x3ff <= (inside + limit) >> 22
+                (*page as u32 >> 22).wrapping_sub(first) & 0x3ff <= (inside + limit) >> 22
             })
         };
         if invalidations.all
@@ -458,9 +458,9 @@ impl Descriptors {
 /// Returns the page of `linear`, or None if nothing has accessed it yet.
 fn page(cpu: &mut Cpu, memory: &mut Memory, linear: u32) -> Option<PageMapping> {
     if cpu.cr0().contains(Cr0::PG) {
-        cpu.page_in_advance(memory, linear, Access::Read, false).map(|(mapping, _)| mapping)
+        cpu.page_in_advance(memory, linear.into(), Access::Read, false).map(|(mapping, _)| mapping)
     } else {
-        cpu.map_page(memory, linear, Access::Read, false)
+        cpu.map_page(memory, linear.into(), Access::Read, false)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The fast engine: IA-32 guests on x86-64 Linux hosts, in an ordinary process.
+//! The fast engine: IA-32 and 64-bit guests on x86-64 Linux hosts, in an ordinary process.
 //!
 //! Most guest instructions can run on the host as they are. Three things must change: where they find their
 //! memory, where branches go, and what privileged instructions do. So the translator copies guest code and
@@ -8,7 +8,8 @@
 //! instruction to the interpreter. The interpreter is the specification; it executes everything that is rare
 //! or privileged.
 //!
-//! Flat 32-bit code needs nothing else. All other code is *segmented* ([`segmented`]): its segments have
+//! Flat 32-bit code needs nothing else. 64-bit code can compute addresses outside of a window, and is translated
+//! in its own way ([`long`]). All other code is *segmented* ([`segmented`]): its segments have
 //! bases and limits. [`mode`] tells the two apart.
 //!
 //! Words that all modules use:
@@ -40,6 +41,7 @@
 //! * [`memory`] has the windows and spaces, and the host's memory that is mapped there; [`memory::absent`]
 //!   reads the memory of a saved machine when it is touched;
 //! * [`segmented`] translates code whose segments have bases and limits;
+//! * [`long`] translates 64-bit code, with a way of its own to memory: [`memory::units`];
 //! * [`context`] defines the use of the host's registers and the ways into and out of translated code;
 //!   [`routines`] contains the routines that translated code calls;
 //! * [`numeric`] keeps the guest's x87, MMX and SSE registers in the host's;
@@ -101,6 +103,7 @@ mod budget;
 mod code;
 mod context;
 mod descriptors;
+mod long;
 mod map;
 mod memory;
 mod mode;

@@ -5,4 +5,5 @@ pub(crate) mod absent;
 pub(crate) mod host_memory;
 pub(crate) mod space;
 pub(crate) mod spaces;
+pub(crate) mod units;
 pub(crate) mod window;

@@ -279,6 +279,32 @@ pub(crate) fn waits(instruction: &Instruction) -> bool {
         )
 }
 
+/// Returns whether the result of `mnemonic` depends in part on the processor: the error of an approximation,
+/// the choice among NaNs, the size of a step (SDM vol. 2). The guest must not see which host it runs on.
+pub(crate) fn differs_between_processors(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss | M::Dpps | M::Dppd | M::Fprem | M::Fprem1
+    )
+}
+
+/// Returns whether `mnemonic` orders memory accesses between processors, or prefetches into a cache, which the
+/// guest's machine does not have.
+pub(crate) fn orders_or_prefetches(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Lfence
+            | M::Mfence
+            | M::Sfence
+            | M::Prefetchnta
+            | M::Prefetcht0
+            | M::Prefetcht1
+            | M::Prefetcht2
+    )
+}
+
 /// Translates an instruction for which [`is_numeric`] holds, by copying it with the memory operand that
 /// `address` returns; `is_flat` says whether it is in flat code. `checked` is what its block has checked so far. Returns false if the instruction is
 /// left to the interpreter; the caller then throws away what was written, and `checked`.
@@ -290,22 +316,15 @@ pub(crate) fn translate(
     address: impl Fn(&mut Emitter) -> Option<MemoryOperand>,
 ) -> bool {
     use Mnemonic as M;
+    if orders_or_prefetches(instruction.mnemonic()) {
+        return true;
+    }
+    if differs_between_processors(instruction.mnemonic()) {
+        return false;
+    }
     match instruction.mnemonic() {
-        // These order memory accesses between processors, or prefetch into a cache, which the guest's machine
-        // does not have.
-        M::Lfence
-        | M::Mfence
-        | M::Sfence
-        | M::Prefetchnta
-        | M::Prefetcht0
-        | M::Prefetcht1
-        | M::Prefetcht2 => {
-            return true;
-        }
-        // The first of these instructions store or clear addresses of instructions, which would be the
-        // host's, or are not about registers at all. The results of the others depend in part on the
-        // processor: the error of an approximation, the choice among NaNs, the size of a step (SDM vol. 2).
-        // The guest must not see which host it runs on.
+        // These instructions store or clear addresses of instructions, which would be the host's, or are not
+        // about registers at all.
         M::Fxsave
         | M::Fxrstor
         | M::Fnsave
@@ -313,15 +332,7 @@ pub(crate) fn translate(
         | M::Fnstenv
         | M::Fldenv
         | M::Fninit
-        | M::Clflush
-        | M::Rcpps
-        | M::Rcpss
-        | M::Rsqrtps
-        | M::Rsqrtss
-        | M::Dpps
-        | M::Dppd
-        | M::Fprem
-        | M::Fprem1 => return false,
+        | M::Clflush => return false,
         M::Fnclex if !survives_fnclex(is_flat) => return false,
         _ => {}
     }

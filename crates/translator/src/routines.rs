@@ -390,7 +390,7 @@ unsafe extern "sysv64" fn leave_call() {
         "pop r8",
         "mov [r14 + {fault_rip}], r8",
         "jmp {leave}",
-        fault_rip = const offset_of!(Context, fault_rip),
+        fault_rip = const offset_of!(Context, fault.rip),
         leave = sym leave,
     )
 }

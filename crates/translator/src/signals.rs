@@ -13,18 +13,36 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
-use crate::context::{self, Context, IMAGE, reason};
+use crate::context::{self, Context, HostFault, IMAGE, reason};
+use crate::long::context::LongContext;
 use crate::memory::absent;
 
 /// The signals that translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
+/// The number of the page-fault exception, as the kernel gives it in the frame of a signal.
+const PAGE_FAULT: i64 = 14;
+
 /// Upper bound of the caches of translated code in one process.
 const MAX_CACHES: usize = 64;
 
-/// Start and end of each cache of translated code; 0 for none.
-static CACHES: [(AtomicUsize, AtomicUsize); MAX_CACHES] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; MAX_CACHES];
+/// A cache of translated code.
+struct Watched {
+    /// The address of its first byte; 0 for none.
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// The address of the context of 64-bit code; 0 for other code, which has it in R14.
+    long_context: AtomicUsize,
+}
+
+/// All caches.
+static CACHES: [Watched; MAX_CACHES] = [const {
+    Watched {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        long_context: AtomicUsize::new(0),
+    }
+}; MAX_CACHES];
 
 /// The handlers that were installed before, in the order of [`OURS`].
 static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
@@ -35,8 +53,9 @@ static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
 pub(crate) struct Watch(usize);
 
 impl Watch {
-    /// Watches translated code from address `start` to `end`.
-    pub(crate) fn new(start: usize, end: usize) -> io::Result<Watch> {
+    /// Watches translated code from address `start` to `end`. If it is 64-bit code, `long_context` is the address
+    /// of its [`LongContext`], and otherwise 0.
+    pub(crate) fn new(start: usize, end: usize, long_context: usize) -> io::Result<Watch> {
         static INSTALLED: Mutex<bool> = Mutex::new(false);
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if !*installed {
@@ -44,10 +63,11 @@ impl Watch {
             *installed = true;
         }
         // Under the lock nobody else takes the same entry.
-        for (index, (first, last)) in CACHES.iter().enumerate() {
-            if first.load(Ordering::Relaxed) == 0 {
-                last.store(end, Ordering::Relaxed);
-                first.store(start, Ordering::Release);
+        for (index, cache) in CACHES.iter().enumerate() {
+            if cache.start.load(Ordering::Relaxed) == 0 {
+                cache.end.store(end, Ordering::Relaxed);
+                cache.long_context.store(long_context, Ordering::Relaxed);
+                cache.start.store(start, Ordering::Release);
                 return Ok(Watch(index));
             }
         }
@@ -57,7 +77,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        CACHES[self.0].0.store(0, Ordering::Release);
+        CACHES[self.0].start.store(0, Ordering::Release);
     }
 }
 
@@ -101,31 +121,48 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     let (frame, address) = unsafe { (&mut *context.cast::<ucontext_t>(), (*info).si_addr()) };
     let registers = &mut frame.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as usize;
-    let is_ours = CACHES.iter().any(|(first, last)| {
-        let start = first.load(Ordering::Acquire);
-        start != 0 && (start..last.load(Ordering::Relaxed)).contains(&rip)
+    let ours = CACHES.iter().find(|cache| {
+        let start = cache.start.load(Ordering::Acquire);
+        start != 0 && (start..cache.end.load(Ordering::Relaxed)).contains(&rip)
     });
-    if is_ours {
-        let ours = registers[libc::REG_R14 as usize] as usize as *mut Context;
-        // SAFETY: in translated code R14 is the address of the context, and no reference into it exists
-        // meanwhile.
-        let ours = unsafe { &mut *ours };
-        ours.reason = reason::SIGNAL;
-        ours.fault_address = address.addr() as u64;
-        ours.fault_rip = rip as u64;
-        ours.fault_code = registers[libc::REG_ERR as usize] as u64;
-        ours.fault_signal = signal as u64;
-        // SAFETY: the mask is a set of bits, of which the first 64 are the kernel's.
-        ours.signal_mask =
-            unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() };
+    if let Some(cache) = ours {
+        let fault = HostFault {
+            // SAFETY: the mask is a set of bits, of which the first 64 are the kernel's.
+            mask: unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() },
+            address: address.addr() as u64,
+            rip: rip as u64,
+            // Other faults leave the bits of a page fault as they happen to be.
+            code: match registers[libc::REG_TRAPNO as usize] {
+                PAGE_FAULT => registers[libc::REG_ERR as usize] as u64,
+                _ => 0,
+            },
+            signal: signal as u64,
+        };
         let numeric = frame.uc_mcontext.fpregs.cast_const().cast::<[u8; IMAGE]>();
         // SAFETY: if the kernel passes an address, it has saved all numeric registers there, as FXSAVE does
-        // in 64-bit mode (SDM vol. 1, 13.4.1). This function has nothing to drop, and the mask of signals is
-        // restored.
-        unsafe {
-            ours.take_registers(registers, numeric.as_ref());
-            context::leave_signal(ours);
-        }
+        // in 64-bit mode (SDM vol. 1, 13.4.1).
+        let numeric = unsafe { numeric.as_ref() };
+        let (host_stack, mask) = match cache.long_context.load(Ordering::Relaxed) {
+            0 => {
+                let context = registers[libc::REG_R14 as usize] as usize as *mut Context;
+                // SAFETY: in such code R14 is the address of the context, and no reference into it exists
+                // meanwhile.
+                let context = unsafe { &mut *context };
+                (context.reason, context.fault) = (reason::SIGNAL, fault);
+                context.take_registers(registers, numeric);
+                (context.host_stack, &raw const context.fault.mask)
+            }
+            context => {
+                // SAFETY: while code of this cache runs its context is at this address, and no reference into
+                // it exists.
+                let context = unsafe { &mut *(context as *mut LongContext) };
+                context.fault = fault;
+                context.take_registers(registers, numeric);
+                (context.host_stack, &raw const context.fault.mask)
+            }
+        };
+        // SAFETY: this function has nothing to drop, and the mask of signals is restored.
+        unsafe { context::leave_signal(host_stack, mask) };
     }
     if signal == libc::SIGSEGV && absent::fetch_at(address.addr()) {
         return;

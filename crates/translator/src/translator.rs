@@ -8,6 +8,7 @@ mod device_access;
 mod far;
 mod faults;
 mod leaving;
+mod long;
 mod privileges;
 mod quiet;
 mod single_step;
@@ -24,6 +25,7 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::debugger::Watchpoint;
 use ring3_x86::engine::{Devices, Engine, Exit, HostCode};
+use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
 use thiserror::Error;
@@ -40,6 +42,7 @@ use crate::code::counters::Counters as FormCounters;
 use crate::code::emitter::Emitter;
 use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
+use crate::long::Long;
 use crate::map::{Map, Set};
 use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE, Range};
 use crate::memory::spaces::Spaces;
@@ -175,6 +178,8 @@ pub struct Translator {
     must_return: bool,
     counters: Counters,
     times: Times,
+    /// The translator for 64-bit code, once there is any.
+    long: Option<Box<Long>>,
 }
 
 impl Translator {
@@ -199,7 +204,7 @@ impl Translator {
             return Err(Unavailable::Processor("FSGSBASE that the system lets processes use"));
         }
         let mut context = Context::new();
-        let mut cache = CodeCache::new()?;
+        let mut cache = CodeCache::new(0)?;
         let miss = cache.end();
         let mut stub = Emitter::new(miss);
         stub.jump_through(context::at::MISS);
@@ -261,6 +266,7 @@ impl Translator {
             must_return: false,
             counters: Counters::default(),
             times: Times::default(),
+            long: None,
         })
     }
 
@@ -474,9 +480,18 @@ impl Translator {
             // The interpreter delivers an interrupt even if it may execute no instruction.
             let mut interpreted = if cpu.has_interrupt() { 0 } else { rest.min(1) };
             let mut uses_numeric = true;
-            if rest > 0 && cpu.begins_to_run_plainly() {
-                if !self.is_broken && self.enter_mode(cpu) {
-                    match self.execute(cpu, memory, &mut deadline, &mut devices) {
+            let is_long = Long::translates(cpu);
+            // 64-bit code leaves the instruction after an IRET that has set RF to the interpreter, which keeps RF
+            // where that instruction starts again.
+            let resumes = is_long && cpu.eflags().contains(Eflags::RF);
+            if rest > 0 && !resumes && cpu.begins_to_run_plainly() {
+                if !self.is_broken && (is_long || self.enter_mode(cpu)) {
+                    let next = if is_long {
+                        self.execute_long(cpu, memory, deadline)
+                    } else {
+                        self.execute(cpu, memory, &mut deadline, &mut devices)
+                    };
+                    match next {
                         Ok(Next::Step { is_numeric }) => {
                             self.counters.steps += 1;
                             uses_numeric = is_numeric;
@@ -612,6 +627,7 @@ impl Engine for Translator {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
+        let long = self.long_counters();
         let Counters {
             entries,
             steps,
@@ -624,15 +640,15 @@ impl Engine for Translator {
             refusals,
         } = self.counters;
         let mut counters = vec![
-            ("blocks translated", self.blocks.count() as u64),
-            ("entries to translated code", entries),
+            ("blocks translated", (self.blocks.count() + long.blocks) as u64),
+            ("entries to translated code", entries + long.entries),
             ("instructions left to the interpreter", steps),
             ("instructions interpreted", interpreted),
-            ("branches linked", links),
-            ("branches looked up", look_ups),
-            ("signals", signals),
-            ("pages filled", fills),
-            ("flushes", flushes),
+            ("branches linked", links + long.links),
+            ("branches looked up", look_ups + long.look_ups),
+            ("signals", signals + long.signals),
+            ("pages filled", fills + long.fills),
+            ("flushes", flushes + long.flushes),
             ("refusals of the host", refusals),
             ("pieces of work between", self.times.count()),
         ];

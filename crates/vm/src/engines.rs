@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ring3_core::memory::{Memory, MemoryError};
 use ring3_translator::{PrivateMemory, Translator, Unavailable};
-use ring3_x86::cpuid::Model;
 use ring3_x86::engine::Engine;
 use ring3_x86::interpreter::Interpreter;
 use tracing::info;
@@ -57,11 +56,6 @@ pub enum EngineError {
     /// The host does not allow the translator.
     #[error("the translator cannot run on this host: {0}; use --engine interpreter")]
     Translator(#[from] Unavailable),
-    /// The processor has long mode, and the engine has not.
-    #[error(
-        "the translator has no 64-bit mode, which the processor {0} needs; use --engine interpreter"
-    )]
-    NoLongMode(Model),
     /// The size of memory is wrong.
     #[error(transparent)]
     Memory(#[from] MemoryError),

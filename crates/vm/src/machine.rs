@@ -274,9 +274,6 @@ impl Vm {
             kernel_file::check(&kernel.image.start()?, config.cpu)?;
         }
         let (engine, mut memory) = engine.make(config.memory_bytes)?;
-        if config.cpu.has_long_mode() && !engine.has_long_mode() {
-            return Err(EngineError::NoLongMode(config.cpu).into());
-        }
         let mut video_rom = None;
         let fw_cfg = facts::describe(&config, &software)?;
         let rom = match &*software {

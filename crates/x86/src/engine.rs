@@ -134,12 +134,6 @@ pub trait Engine {
     /// A short name, as the user gives it.
     fn name(&self) -> &'static str;
 
-    /// Returns whether it executes 64-bit code, which processors with
-    /// [long mode](crate::cpuid::Model::has_long_mode) need.
-    fn has_long_mode(&self) -> bool {
-        false
-    }
-
     /// Runs `cpu` until an exit, but for at most `instructions` more instructions. An iteration of a repeated
     /// string instruction counts as one, and so does an instruction that raises an exception.
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit;

@@ -574,10 +574,6 @@ impl Engine for Interpreter {
         "interpreter"
     }
 
-    fn has_long_mode(&self) -> bool {
-        true
-    }
-
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
         cpu.deadline = cpu.instructions.saturating_add(instructions);
         cpu.set_observed(self.observer.as_deref());

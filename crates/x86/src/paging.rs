@@ -229,12 +229,13 @@ impl Cpu {
     pub fn map_page(
         &mut self,
         memory: &mut Memory,
-        linear: u32,
+        linear: u64,
         access: Access,
         user: bool,
     ) -> Option<PageMapping> {
-        let linear = u64::from(linear);
-        if user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses {
+        let is_checked =
+            user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses;
+        if is_checked || !is_canonical(linear) {
             return None;
         }
         let cr2 = self.cr2;
@@ -251,14 +252,17 @@ impl Cpu {
     pub fn page_in_advance(
         &self,
         memory: &Memory,
-        linear: u32,
+        linear: u64,
         access: Access,
         user: bool,
     ) -> Option<(PageMapping, PageEntries)> {
-        let linear = u64::from(linear);
         let is_checked =
             user && self.checks_alignment || self.watches_page(linear) || self.notes_accesses;
-        if is_checked || access == Access::Write || !self.cr0.contains(Cr0::PG) {
+        if is_checked
+            || access == Access::Write
+            || !self.cr0.contains(Cr0::PG)
+            || !is_canonical(linear)
+        {
             return None;
         }
         let found = self.find(memory, linear).ok()?;

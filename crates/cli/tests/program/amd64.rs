@@ -49,7 +49,7 @@ fn debians_kernel_boots_in_64_bit_mode() {
     let directory = Directory::new();
     let [gdb, qmp] = ["gdb", "qmp"].map(|name| directory.path(name));
     let mut command = ring3();
-    command.args(["run", "--engine", "interpreter", "--cpu", "qemu64", "--memory", "256M"]);
+    command.args(["run", "--engine", "translator", "--cpu", "qemu64", "--memory", "256M"]);
     command.args(["--serial", "stdio", "--append", CONSOLE, "--kernel"]).arg(kernel);
     command.arg("--initrd").arg(file("initramfs.cpio.gz"));
     command.arg("--gdb").arg(format!("unix:{}", gdb.display()));

@@ -130,20 +130,3 @@ fn a_guest_that_halts_long_after_it_looked_for_long_mode_is_not_reported() {
         "{errors}"
     );
 }
-
-/// The translator, which is the usual engine, has no 64-bit mode.
-#[test]
-fn the_translator_refuses_processors_with_long_mode() {
-    let directory = Directory::new();
-    let kernel = directory.file("kernel", &crate::support::kernel(&[0xf4]));
-    let mut command = ring3();
-    command.args(["run", "--cpu", "qemu64", "--engine", "translator", "--kernel"]).arg(kernel);
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert_eq!(errors.lines().count(), 1, "{errors}");
-    assert!(
-        errors.contains("no 64-bit mode") && errors.contains("--engine interpreter"),
-        "{errors}"
-    );
-}

@@ -44,6 +44,14 @@ pub struct Runner {
     _only_one: MutexGuard<'static, ()>,
 }
 
+/// Sets the base of GS, which translated code changes, and which nothing else in a process uses, to 0.
+fn clear_gs_base() {
+    // arch_prctl(2)
+    const ARCH_SET_GS: libc::c_int = 0x1001;
+    // SAFETY: the call changes only this base.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, 0_usize) };
+}
+
 impl Runner {
     /// Becomes the one runner of the process, and waits while another thread has it. A thread that already
     /// has a runner must drop it first, or it waits for itself.
@@ -133,7 +141,8 @@ impl Runner {
         Ok(self.go(start, code))
     }
 
-    /// Runs the one instruction `code` at `start.rip`, in the code region, as 64-bit code, like [`Self::run`].
+    /// Runs the one instruction `code` at `start.rip`, in the code region, as 64-bit code, like [`Self::run`]. The
+    /// base of GS is 0.
     ///
     /// # Safety
     /// With 64-bit addresses the instruction can reach all memory of this process. It must reach none outside
@@ -145,6 +154,7 @@ impl Runner {
     ) -> Result<(LongState, LongStop), Refused> {
         let eip = u32::try_from(start.rip).map_err(|_| Refused::Place(start.rip as u32))?;
         refuse::check_long(eip, code)?;
+        clear_gs_base();
         Ok(self.go_to(start, code, LONG_CODE_SELECTOR))
     }
 

@@ -6,14 +6,14 @@
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
-mod branches;
+pub(crate) mod branches;
 mod counts;
 mod divisions;
 mod exceptions;
 mod far;
 mod far_flat;
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 mod links;
 mod numeric_errors;
 mod quiet;

@@ -28,7 +28,8 @@ pub(crate) struct CodeCache {
 }
 
 impl CodeCache {
-    pub(crate) fn new() -> io::Result<CodeCache> {
+    /// Returns an empty cache. For 64-bit code, `long_context` is as in [`Watch::new`].
+    pub(crate) fn new(long_context: usize) -> io::Result<CodeCache> {
         let file = memory_file(c"translated code", SIZE)?;
         // SAFETY: the file has no name, so only this process maps it. Code in the other mapping is executed
         // only while nobody holds a reference into this one.
@@ -39,7 +40,7 @@ impl CodeCache {
             .ok_or_else(|| io::Error::other("no room for code below 4 GiB"))?;
         executable.map_file(0, SIZE, libc::PROT_READ | libc::PROT_EXEC, &file, 0)?;
         let start = executable.address();
-        let watch = Watch::new(start, start + SIZE)?;
+        let watch = Watch::new(start, start + SIZE, long_context)?;
         Ok(CodeCache { writable, executable, used: 0, _watch: watch })
     }
 

@@ -329,7 +329,7 @@ fn is_high(register: Register) -> bool {
 /// Returns whether the result of `instruction` depends on the vendor of the processor, and must therefore not
 /// be left to the host: a double shift of a word by more bits than it has, and BSWAP of a word (SDM vol. 2,
 /// SHLD and BSWAP). Compilers generate neither.
-fn has_undefined_result(instruction: &Instruction) -> bool {
+pub(crate) fn has_undefined_result(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Shld_rm16_r16_imm8 | Code::Shrd_rm16_r16_imm8 => instruction.immediate8() & 31 > 16,
         Code::Shld_rm16_r16_CL | Code::Shrd_rm16_r16_CL | Code::Bswap_r16 => true,
@@ -420,11 +420,11 @@ fn plain_offset(emitter: &Emitter, instruction: &Instruction) -> Option<MemoryOp
 }
 
 /// Replaces the memory operand of `instruction`.
-fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
+pub(crate) fn set_memory(instruction: &mut Instruction, memory: &MemoryOperand) {
     instruction.set_memory_base(memory.base);
     instruction.set_memory_index(memory.index);
     instruction.set_memory_index_scale(memory.scale);
-    let is_64_bit = memory.base.is_gpr64();
+    let is_64_bit = memory.base.is_gpr64() || memory.index.is_gpr64() || memory.displ_size == 8;
     let displacement = memory.displacement as u64;
     instruction.set_memory_displacement64(if is_64_bit {
         displacement
@@ -456,7 +456,7 @@ fn code_in_64_bit(code: Code) -> Code {
 }
 
 /// Returns whether integer instructions with this mnemonic are copied.
-fn is_copied(mnemonic: Mnemonic) -> bool {
+pub(crate) fn is_copied(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
         mnemonic,

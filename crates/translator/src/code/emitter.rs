@@ -51,6 +51,13 @@ pub(crate) struct Mark {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch(u32);
 
+impl Branch {
+    /// Returns that address.
+    pub(crate) fn end(self) -> u32 {
+        self.0
+    }
+}
+
 /// Returns the bytes of a displacement from the register `base`, as iced-x86 counts them.
 pub(crate) fn displacement_size(base: Register, displacement: i64) -> u32 {
     match displacement {
@@ -483,6 +490,12 @@ impl Emitter {
     /// Subtracts a number of instructions, which is set later, from the budget.
     pub(crate) fn count(&mut self) -> Count {
         self.bytes(&[0x4d, 0x8d, 0x64, 0x24, 0]); // lea r12, [r12 - ...]
+        Count(self.here())
+    }
+
+    /// Subtracts a number of instructions, which is set later, from the budget of 64-bit code, which is in R9.
+    pub(crate) fn count_in_r9(&mut self) -> Count {
+        self.bytes(&[0x4d, 0x8d, 0x49, 0]); // lea r9, [r9 - ...]
         Count(self.here())
     }
 

@@ -147,7 +147,7 @@ pub(crate) unsafe extern "sysv64" fn leave() {
 /// # Safety
 /// RSP must be the one that [`enter`] has noted.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn return_to_engine() {
+pub(crate) unsafe extern "sysv64" fn return_to_engine() {
     naked_asm!(
         "add rsp, 8",
         "pop r15",
@@ -160,26 +160,24 @@ unsafe extern "sysv64" fn return_to_engine() {
     )
 }
 
-/// Returns to the caller of [`enter`] from the handler of a signal, which has saved the registers
-/// ([`Context::take_registers`]) and runs on the same thread. The kernel has reset the numeric registers for
-/// the handler, and has blocked all other signals. They are unblocked when RSP is back on the thread's stack.
+/// Returns to the caller of [`enter`], which has left RSP at `host_stack`, from the handler of a signal, which has
+/// saved the registers ([`Context::take_registers`]) and runs on the same thread. The kernel has reset the
+/// numeric registers for the handler, and has blocked all other signals. The signals in `mask` are blocked
+/// when RSP is back on the thread's stack.
 ///
 /// # Safety
-/// The signal must have come in translated code that runs with `context`. Nothing on the handler's stack may
-/// be needed any more.
+/// The signal must have come in translated code that was entered with that stack. Nothing on the handler's
+/// stack may be needed any more.
 #[unsafe(naked)]
-pub(crate) unsafe extern "sysv64" fn leave_signal(context: *mut Context) -> ! {
+pub(crate) unsafe extern "sysv64" fn leave_signal(host_stack: u64, mask: *const u64) -> ! {
     naked_asm!(
-        "mov rsp, [rdi + {host_stack}]",
-        "lea rsi, [rdi + {signal_mask}]",
+        "mov rsp, rdi",
         "mov edi, {set_mask}",
         "xor edx, edx",
         "mov r10d, {mask_size}",
         "mov eax, {rt_sigprocmask}",
         "syscall",
         "jmp {return_to_engine}",
-        host_stack = const offset_of!(Context, host_stack),
-        signal_mask = const offset_of!(Context, signal_mask),
         set_mask = const libc::SIG_SETMASK,
         mask_size = const size_of::<u64>(),
         rt_sigprocmask = const libc::SYS_rt_sigprocmask,

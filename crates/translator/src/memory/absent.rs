@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn chunks_are_fetched_by_writers_and_for_windows() {
-        let _handler = Watch::new(1, 2).unwrap();
+        let _handler = Watch::new(1, 2, 0).unwrap();
         let source = memory_file(c"saved", PAGE + LEN).unwrap();
         for place in [0, 5 * CHUNK + 7, LEN - 1] {
             source.write_at(&[0xa5], (PAGE + place) as u64).unwrap();

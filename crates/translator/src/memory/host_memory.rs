@@ -192,7 +192,7 @@ impl Range {
     ///
     /// # Panics
     /// When `offset` is beyond the end.
-    fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len, "inside of the range");
         // SAFETY: the result is in the range or at its end.
         unsafe { self.start.add(offset) }

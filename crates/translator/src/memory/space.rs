@@ -11,7 +11,7 @@ use ring3_core::memory::{self, Memory, PAGE_SHIFT, PAGE_SIZE};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{self, PageEntries};
 
-pub(crate) use fill::{Fill, PageAccess};
+pub(crate) use fill::{Fill, PageAccess, is_ram, is_writable};
 
 use crate::code::block::Second;
 use crate::code::block_store::{BlockStore, JumpTarget};
@@ -291,7 +291,7 @@ impl Space {
             return Some(place);
         }
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
-        let mapping = cpu.map_page(memory, linear, paging::Access::Fetch, self.is_user)?;
+        let mapping = cpu.map_page(memory, linear.into(), paging::Access::Fetch, self.is_user)?;
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
         self.note_directory(page, &entries);

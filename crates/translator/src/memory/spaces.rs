@@ -211,10 +211,10 @@ impl Spaces {
                 user.is_checked = false;
             }
         }
-        for linear in &invalidations.pages {
-            self.kernel.invalidate(cpu, memory, blocks, *linear)?;
+        for linear in invalidations.pages.iter().map(|page| *page as u32) {
+            self.kernel.invalidate(cpu, memory, blocks, linear)?;
             if let Some(index) = self.current {
-                self.users[index].space.invalidate(cpu, memory, blocks, *linear)?;
+                self.users[index].space.invalidate(cpu, memory, blocks, linear)?;
             }
         }
         Ok(())

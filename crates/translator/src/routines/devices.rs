@@ -147,7 +147,7 @@ pub(crate) unsafe extern "sysv64" fn access_device() {
         done = const outcome::DONE,
         faults = const outcome::FAULTS,
         jump_size = const JUMP_SIZE,
-        fault_rip = const offset_of!(Context, fault_rip),
+        fault_rip = const offset_of!(Context, fault.rip),
         reason = const offset_of!(Context, reason),
         accessed = const reason::ACCESSED,
         leave = sym leave,

@@ -147,7 +147,7 @@ pub(crate) unsafe extern "sysv64" fn system() {
         overflow = const Eflags::OF.bits().ilog2(),
         leaves = const outcome::LEAVES,
         index_mask = const offset_of!(Context, index_mask),
-        fault_rip = const offset_of!(Context, fault_rip),
+        fault_rip = const offset_of!(Context, fault.rip),
         reason = const offset_of!(Context, reason),
         system_done = const reason::SYSTEM,
         leave = sym leave,

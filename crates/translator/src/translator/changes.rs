@@ -16,6 +16,7 @@ pub(super) struct Paging {
     write_protection: bool,
     extensions: Cr4,
     no_execute: bool,
+    is_long: bool,
 }
 
 impl Paging {
@@ -25,6 +26,7 @@ impl Paging {
             write_protection: cpu.cr0().contains(Cr0::WP),
             extensions: cpu.cr4() & (Cr4::PSE | Cr4::PAE | Cr4::SMEP | Cr4::SMAP),
             no_execute: cpu.msrs.no_execute,
+            is_long: cpu.is_in_long_mode(),
         })
     }
 
@@ -52,6 +54,9 @@ impl Translator {
             self.layout = Some(memory.layout_generation());
             self.file = self.guest_memory.file();
             self.forget_code();
+            if let Some(long) = &mut self.long {
+                long.forget_code();
+            }
             self.clear_spaces()?;
         }
         if self.a20 != cpu.a20() {
@@ -62,6 +67,12 @@ impl Translator {
         self.change_counting(cpu)?;
         let paging = Paging::of(cpu);
         if self.paging != paging {
+            if let Some(long) = &mut self.long
+                && self.paging.is_some_and(|before| before.is_long)
+            {
+                // Other code may write to pages without notice that keep changing.
+                long.forget_code();
+            }
             self.paging = paging;
             self.change_paging(paging)?;
         }
@@ -132,6 +143,10 @@ impl Translator {
         if invalidations.is_empty() {
             return Ok(());
         }
+        if cpu.is_in_long_mode() {
+            let Some(long) = &mut self.long else { return Ok(()) };
+            return long.invalidate(cpu, memory, &invalidations);
+        }
         self.forget_devices();
         self.descriptors.invalidate(&invalidations, &mut self.context);
         self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations)
@@ -157,14 +172,25 @@ impl Translator {
         }
     }
 
+    /// Returns whether long mode is active.
+    fn is_long(&self) -> bool {
+        self.paging.is_some_and(|paging| paging.is_long)
+    }
+
     /// Drops the code of pages that were written to. Code of pages that keep changing is not dropped, since
-    /// it checks itself.
+    /// it checks itself; 64-bit code does not.
     fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
         for page in pages.iter().copied() {
+            if let Some(long) = &mut self.long {
+                long.drop_page(page);
+            }
             if self.changing.has(page) {
                 continue;
             }
             self.drop_page(page);
+            if self.is_long() {
+                continue;
+            }
             if self.changing.note_drop(page, instructions) {
                 self.translate_writers(page);
             }
@@ -194,6 +220,9 @@ impl Translator {
         let MarkedCode::Pages(pages) = memory.take_marked_code() else {
             return self.clear_spaces();
         };
+        if let Some(long) = &mut self.long {
+            long.protect(&pages)?;
+        }
         for page in pages {
             let place = (page as usize) << PAGE_SHIFT;
             self.spaces.protect_place(place)?;
@@ -207,6 +236,9 @@ impl Translator {
         self.forget_far_transfers();
         self.descriptors.clear(&mut self.context);
         self.forget_regions();
+        if let Some(long) = &mut self.long {
+            long.clear_spaces();
+        }
         self.spaces.clear()
     }
 

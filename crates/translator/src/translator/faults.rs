@@ -122,11 +122,11 @@ impl Translator {
         deadline: u64,
     ) -> io::Result<Next> {
         self.counters.signals += 1;
-        let point = self.return_to_site(cpu, self.context.fault_rip, allowed);
+        let point = self.return_to_site(cpu, self.context.fault.rip, allowed);
         let Point { site, rest_of_block } = point;
-        let address = self.context.fault_address;
+        let address = self.context.fault.address;
         let is_user = cpu.is_user();
-        let is_access = self.context.fault_signal == libc::SIGSEGV as u64;
+        let is_access = self.context.fault.signal == libc::SIGSEGV as u64;
         if is_access && self.budget.is_used_up_at(address) {
             let rest = deadline - cpu.instructions;
             if site.repeats && site.compares {
@@ -156,7 +156,7 @@ impl Translator {
             self.spaces.current(is_user).returns().clear();
             return Ok(point.go_on(cpu, deadline));
         }
-        let is_numeric_error = site.is_numeric && self.context.fault_signal == libc::SIGFPE as u64;
+        let is_numeric_error = site.is_numeric && self.context.fault.signal == libc::SIGFPE as u64;
         if is_numeric_error && self.note_numeric_error(cpu, memory) {
             return Ok(STEP);
         }
@@ -196,7 +196,7 @@ impl Translator {
 
     /// Returns whether the access of `site` that has faulted is a write for the guest.
     pub(super) fn access_writes(&self, site: &Site) -> bool {
-        self.context.fault_code & WRITE_FAULT != 0 || site.modifies
+        self.context.fault.code & WRITE_FAULT != 0 || site.modifies
     }
 
     /// Fills the window of user code, or that of supervisor code, after an access to `linear` has faulted

@@ -121,7 +121,7 @@ impl Translator {
             reason::SIGNAL => self.signalled(cpu, memory, allowed, deadline),
             reason::CALLED => {
                 // The code was left at the call, whose return address is noted.
-                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let point = self.return_to_site(cpu, self.context.fault.rip - 1, allowed);
                 if point.site.repeats {
                     let rest = deadline - cpu.instructions;
                     return Ok(Next::Interpret(rest.min(INTERPRETED_ITERATIONS)));
@@ -146,7 +146,7 @@ impl Translator {
             reason::NUMERIC => Ok(self.numeric_asked(cpu, allowed, deadline)),
             reason::SYSTEM => {
                 // The code was left at the call, whose return address is noted.
-                self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                self.return_to_site(cpu, self.context.fault.rip - 1, allowed);
                 let number = self.context.system_number as usize;
                 let len = self.ops[number].len;
                 self.context.eip = self.context.eip.wrapping_add(len.into());
@@ -156,7 +156,7 @@ impl Translator {
             }
             reason::TRAP_FLAG => {
                 // The code was left at the call, whose return address is noted.
-                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let point = self.return_to_site(cpu, self.context.fault.rip - 1, allowed);
                 let Some(number) = point.site.deferred else {
                     unreachable!("POPF can be left to the interpreter");
                 };
@@ -173,7 +173,7 @@ impl Translator {
             }
             reason::ACCESSED => {
                 // The code was left at the call, whose return address is noted.
-                let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+                let point = self.return_to_site(cpu, self.context.fault.rip - 1, allowed);
                 let len = point.site.deferred.map_or(0, |number| self.ops[number as usize].len);
                 self.context.eip = self.context.eip.wrapping_add(len.into());
                 cpu.instructions += 1;
@@ -222,7 +222,7 @@ impl Translator {
     /// Provides the image with the numeric registers that a numeric instruction needs.
     fn numeric_asked(&mut self, cpu: &mut Cpu, allowed: u64, deadline: u64) -> Next {
         // The code was left at the call, whose return address is noted.
-        let point = self.return_to_site(cpu, self.context.fault_rip - 1, allowed);
+        let point = self.return_to_site(cpu, self.context.fault.rip - 1, allowed);
         if !Numeric::are_enabled(cpu) {
             return STEP;
         }

@@ -91,7 +91,7 @@ impl Translator {
     fn lives_with_user(&self, cpu: &Cpu, memory: &Memory, linear: u32) -> bool {
         let stack = self.context.gpr[usize::from(reg::SP)];
         [self.context.eip, stack, stack.wrapping_sub(4)].into_iter().any(|own| {
-            let mapping = cpu.page_in_advance(memory, own, paging::Access::Read, false);
+            let mapping = cpu.page_in_advance(memory, own.into(), paging::Access::Read, false);
             (own ^ linear) & !0xfff == 0 || mapping.is_some_and(|(mapping, _)| mapping.user)
         })
     }
@@ -131,7 +131,7 @@ impl Translator {
     ) -> io::Result<Next> {
         let again = Ok(point.go_on(cpu, deadline));
         let step = Ok(Next::Step { is_numeric: point.site.is_numeric });
-        let address = self.context.fault_address;
+        let address = self.context.fault.address;
         if self.spaces.is_nowhere(address) {
             self.spaces.find_user(cpu, memory, &self.blocks)?;
             self.spaces.current(true).settle()?;

@@ -7,6 +7,8 @@ mod common;
 mod encode;
 #[path = "../../../x86/tests/host_cpu/forms.rs"]
 mod forms;
+#[path = "../support/places.rs"]
+mod places;
 #[path = "../../../x86/tests/host_cpu/scene.rs"]
 mod scene;
 #[path = "../support/mod.rs"]
@@ -19,10 +21,10 @@ mod vectors;
 mod vendors;
 
 use std::cell::OnceCell;
-use std::fs;
 use std::ops::Range;
 
 use common::comparison::{Case, Outcome, Scene};
+use places::translated_code;
 use ring3_hostcpu::{Stop, Vendor};
 use scene::IntegerScene;
 
@@ -42,7 +44,7 @@ fn every_form_agrees_with_the_host() {
 /// A case on a host whose processor finds translated code in its memory.
 struct Beside {
     scene: IntegerScene,
-    translated: Range<u64>,
+    translated: Vec<Range<u64>>,
 }
 
 impl Scene for Beside {
@@ -51,7 +53,8 @@ impl Scene for Beside {
     }
 
     fn is_left_out(&self, ours: &Outcome, vendor: Vendor) -> bool {
-        let is_there = |address: u32| self.translated.contains(&address.into());
+        let is_there =
+            |address: u32| self.translated.iter().any(|code| code.contains(&address.into()));
         let accessed = match ours.stop {
             Stop::Exception { vector: 14, cr2, .. } => is_there(cr2),
             _ => false,
@@ -62,15 +65,4 @@ impl Scene for Beside {
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
         self.scene.forgive(host, ours);
     }
-}
-
-/// Returns the addresses of translated code in this process (Linux, Documentation/filesystems/proc.rst,
-/// `maps`).
-fn translated_code() -> Range<u64> {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let line = maps.lines().find(|line| line.contains(" r-xs ") && line.contains("translated"));
-    let (start, rest) = line.unwrap().split_once('-').unwrap();
-    let end = rest.split(' ').next().unwrap();
-    let number = |text| u64::from_str_radix(text, 16).unwrap();
-    number(start)..number(end)
 }

@@ -13,7 +13,7 @@ pub struct Invalidations {
     /// All translations that are not global: CR3 was loaded.
     pub non_global: bool,
     /// The pages of these linear addresses, including large pages as a whole.
-    pub pages: Vec<u32>,
+    pub pages: Vec<u64>,
 }
 
 impl Invalidations {
@@ -41,7 +41,7 @@ impl Invalidations {
         if self.pages.len() == MAX_PAGES {
             return self.note_all();
         }
-        self.pages.push(linear as u32);
+        self.pages.push(linear);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Our processor in the environment that an instruction of 64-bit code has in [`ring3_hostcpu::Runner`]: the
 //! same memory at the same linear addresses, at privilege 3.
 
+use std::ops::Range;
+
 use ring3_core::memory::Memory;
 use ring3_hostcpu::{
     CODE_SELECTOR, DATA_SELECTOR, FILLER, FxImage, LONG_CODE_SELECTOR, Layout, LongState, LongStop,
@@ -10,7 +12,6 @@ use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
 use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
-use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::undefined::Vendor;
 
@@ -18,7 +19,7 @@ use crate::common::coverage::interpreter;
 use crate::common::guest::{Pace, registers, set_x87};
 
 const LAYOUT: Layout = Layout::FIXED;
-const MEMORY: u64 = 1 << 20;
+pub(crate) const MEMORY: u64 = 1 << 20;
 
 // Guest-physical memory: the tables for the arena, those for the supervisor, its pages, and the arena.
 const PML4: u64 = 0x1000;
@@ -56,15 +57,22 @@ const NO_EXECUTE: u64 = 1 << 63;
 pub(crate) struct LongGuest {
     cpu: Cpu,
     memory: Memory,
-    engine: Interpreter,
+    engine: Box<dyn Engine>,
+    /// Addresses where the host's process has something of its own, so that cases that reach them are not compared.
+    pub(crate) beside: Vec<Range<u64>>,
 }
 
 impl LongGuest {
-    /// Makes a machine in 64-bit mode at privilege 3, with handlers for all exceptions.
-    pub(crate) fn new() -> LongGuest {
-        let memory = Memory::new(MEMORY).unwrap();
+    /// A machine whose engine is the interpreter.
+    pub(crate) fn interpreted() -> LongGuest {
+        LongGuest::new(Box::new(interpreter()), Memory::new(MEMORY).unwrap())
+    }
+
+    /// Makes a machine in 64-bit mode at privilege 3, with handlers for all exceptions and [`MEMORY`] bytes of
+    /// memory.
+    pub(crate) fn new(engine: Box<dyn Engine>, memory: Memory) -> LongGuest {
         let mut guest =
-            LongGuest { cpu: Cpu::of_model(Model::Qemu64), memory, engine: interpreter() };
+            LongGuest { cpu: Cpu::of_model(Model::Qemu64), memory, engine, beside: Vec::new() };
         guest.map();
         guest.fill_tables();
         let filler = vec![FILLER; LAYOUT.code.len as usize];

@@ -18,5 +18,5 @@ const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
 
 #[test]
 fn every_form_agrees_with_the_host() {
-    comparison::compare(CASES, &forms::tested(64));
+    comparison::compare(guest::LongGuest::interpreted, CASES, &forms::tested(64));
 }

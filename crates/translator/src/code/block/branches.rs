@@ -62,7 +62,7 @@ pub(super) fn target(branch: &Instruction) -> u32 {
 }
 
 /// Returns the low four bits of a conditional jump's opcode.
-pub(super) fn condition(branch: &Instruction) -> u8 {
+pub(crate) fn condition(branch: &Instruction) -> u8 {
     use iced_x86::ConditionCode as C;
     match branch.condition_code() {
         C::o => 0,

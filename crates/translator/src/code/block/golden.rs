@@ -243,18 +243,23 @@ fn host_code_is_unchanged() {
         let (code, _) = translated(guest, *mode);
         text += &part(guest, &code, HOST, *mode);
     }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/code/block/golden.txt");
+    assert_unchanged(&text, "src/code/block/golden.txt");
+}
+
+/// Compares `text` with the file `name` of this crate, or writes it there.
+pub(crate) fn assert_unchanged(text: &str, name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var_os("RING3_GOLDEN").is_some_and(|what| what == "write") {
-        std::fs::write(&path, &text).unwrap();
+        std::fs::write(&path, text).unwrap();
     }
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     for (number, (line, before)) in text.lines().zip(before.lines()).enumerate() {
         let number = number + 1;
-        assert_eq!(line, before, "line {number} of golden.txt; RING3_GOLDEN=write writes it anew");
+        assert_eq!(line, before, "line {number} of {name}; RING3_GOLDEN=write writes it anew");
     }
     assert_eq!(
         text.len(),
         before.len(),
-        "golden.txt ends elsewhere; RING3_GOLDEN=write writes it anew"
+        "{name} ends elsewhere; RING3_GOLDEN=write writes it anew"
     );
 }

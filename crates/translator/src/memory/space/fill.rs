@@ -51,12 +51,12 @@ fn is_zero(page: &[u8]) -> bool {
 }
 
 /// Returns whether writes to the page of `mapping` go where its reads go, to `place`.
-fn is_ram(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
+pub(crate) fn is_ram(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
     memory.write_target(mapping.address) == Target::Place(place)
 }
 
 /// Returns whether the page of `mapping`, which is at `place`, may be mapped for writing.
-pub(super) fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
+pub(crate) fn is_writable(memory: &Memory, mapping: &PageMapping, place: usize) -> bool {
     mapping.writable && is_ram(memory, mapping, place) && memory.is_plain(place)
 }
 
@@ -80,12 +80,12 @@ impl Space {
         // An access in the window of supervisor code is the supervisor's even while user code runs: INT n,
         // which user code executes, pushes to the stack of the supervisor.
         let by_user = self.is_user && cpu.is_user();
-        let Some(mut mapping) = cpu.map_page(memory, linear, access, by_user) else {
+        let Some(mut mapping) = cpu.map_page(memory, linear.into(), access, by_user) else {
             return Ok(Fill::Faults);
         };
         if self.is_user && !by_user {
             // With CR0.WP clear the supervisor may write to pages that users may not write to.
-            let for_user = cpu.page_in_advance(memory, linear, paging::Access::Read, true);
+            let for_user = cpu.page_in_advance(memory, linear.into(), paging::Access::Read, true);
             match for_user {
                 Some((for_user, _)) if for_user.writable || !writes => mapping = for_user,
                 _ => return Ok(Fill::OfSupervisor),
@@ -208,7 +208,8 @@ impl Space {
                 if linear / DIRECTORY_STEP != page / DIRECTORY_STEP || self.is_mapped(linear) {
                     break;
                 }
-                let known = cpu.page_in_advance(memory, linear, paging::Access::Read, self.is_user);
+                let known =
+                    cpu.page_in_advance(memory, linear.into(), paging::Access::Read, self.is_user);
                 let Some((neighbour, entries)) = known else { break };
                 if memory.read_target(neighbour.address) != Target::Place(place)
                     || neighbour.user != mapping.user

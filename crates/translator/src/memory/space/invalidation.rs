@@ -42,7 +42,7 @@ impl Now<'_> {
     /// other, and to which neither may write now.
     fn with_other_rights(&self, linear: u32, mapped: &Mapped) -> Option<Mapped> {
         let (mapping, entries) =
-            self.cpu.page_in_advance(self.memory, linear, Access::Read, self.is_user)?;
+            self.cpu.page_in_advance(self.memory, linear.into(), Access::Read, self.is_user)?;
         let is_same = mapping.size as usize == mapped.len
             && self.may_have(mapping.user)
             && self.memory.read_target(mapping.address) == Target::Place(mapped.place);

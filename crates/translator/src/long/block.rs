@@ -1,0 +1,341 @@
+//! Translates 64-bit code to host code, a block at a time.
+//!
+//! A block ends at each branch, before an instruction that the interpreter must execute, and at the end of its
+//! page. As in other code ([`crate::code::block`]), each instruction is one *site*: where its host code begins,
+//! the guest's state is exactly that before the instruction, and nothing of that state changes before the last
+//! host instruction of a site that can fault.
+
+use iced_x86::{Code, Decoder, FlowControl, Instruction, OpKind, Register};
+use ring3_x86::access::is_canonical;
+use ring3_x86::cpuid::Model;
+use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
+
+use crate::code::block::branches::condition;
+use crate::code::emitter::Branch;
+use crate::long::block_store::Slots;
+use crate::long::context::reason;
+use crate::long::copy::{self, Needs};
+use crate::long::low::Addresses;
+use crate::long::writer::{Writer, in_window};
+use crate::map::Set;
+
+/// Upper bound of the instructions in a block.
+const MAX_INSTRUCTIONS: u16 = 64;
+
+/// The host code of one instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site {
+    /// The host address where it begins.
+    pub(crate) host: u32,
+    /// The instruction's address, less that of the block.
+    pub(crate) offset: u16,
+    /// Number of the block's instructions that precede it.
+    pub(crate) before: u16,
+}
+
+/// Why translated code is left at some place in it.
+#[derive(Debug)]
+pub(crate) enum Exit {
+    /// A branch to `rip` in the same page is not linked yet.
+    Link { branch: Branch, rip: u64 },
+    /// The interpreter must execute the instruction at `rip`.
+    Step { rip: u64, op: Box<Op> },
+    /// The jump table has no code for the address in R10, to which the instruction at the host address `site`
+    /// branches. RCX has been restored.
+    Missed { site: u32 },
+}
+
+/// A translated block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The linear address of its first instruction.
+    pub(crate) linear: u64,
+    /// The place of its first instruction in guest memory.
+    pub(crate) place: usize,
+    /// The privilege of its code.
+    pub(crate) is_user: bool,
+    /// The host address of its code.
+    pub(crate) entry: u32,
+    /// The number of bytes of guest code that it is made from.
+    pub(crate) bytes: u16,
+    /// How many instructions it has. Its entry subtracts them from the budget.
+    pub(crate) instructions: u16,
+    /// The sites of its instructions, in order.
+    pub(crate) sites: Vec<Site>,
+}
+
+/// The guest code that a block is made from.
+pub(crate) struct Source<'a> {
+    /// The bytes from the first instruction to the end of the page.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) linear: u64,
+    pub(crate) place: usize,
+    pub(crate) is_user: bool,
+    /// The processor that the guest sees; it decides which instructions exist.
+    pub(crate) model: Model,
+    /// The addresses of instructions that are left to the interpreter.
+    pub(crate) barred: &'a Set<u64>,
+    /// The index of the first exit of the block.
+    pub(crate) first_exit: usize,
+}
+
+/// A block that is being made.
+struct Builder<'a, F> {
+    writer: Writer,
+    source: &'a Source<'a>,
+    slots: &'a mut Slots,
+    /// Returns the entry of a block in the same page, if there is one.
+    entry_of: F,
+    sites: Vec<Site>,
+    /// Branches to addresses whose code is written at the end.
+    later: Vec<(Branch, Later)>,
+    exits: Vec<Exit>,
+    /// Whether the SSE registers are the guest's.
+    has_vectors: bool,
+}
+
+/// Where a branch leads.
+enum Later {
+    /// To this address.
+    To(u64),
+    /// Out, since the jump table has no code for the target of the branch at this site.
+    Missed(u32),
+}
+
+/// Translates the block at `source` into host code for address `host`. Returns the block, its code, and its
+/// exits. Returns None if its first instruction crosses into another page.
+pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
+    source: &Source,
+    host: u32,
+    addresses: Addresses,
+    slots: &mut Slots,
+    entry_of: F,
+) -> Option<(Block, Vec<u8>, Vec<Exit>)> {
+    let mut builder = Builder {
+        writer: Writer::new(host, addresses, source.is_user),
+        source,
+        slots,
+        entry_of,
+        sites: Vec::new(),
+        later: Vec::new(),
+        exits: Vec::new(),
+        has_vectors: false,
+    };
+    let mut decoder = decode::decoder(source.bytes, CodeSize::Bits64, source.linear);
+    let count = builder.writer.count();
+    let end = builder.instructions(&mut decoder)?;
+    builder.finish_later();
+    let instructions = builder.sites.len() as u16;
+    builder.writer.emitter.set_count(count, instructions);
+    let Builder { writer, sites, exits, .. } = builder;
+    let block = Block {
+        linear: source.linear,
+        place: source.place,
+        is_user: source.is_user,
+        entry: host,
+        bytes: end.wrapping_sub(source.linear) as u16,
+        instructions,
+        sites,
+    };
+    Some((block, writer.emitter.finish(), exits))
+}
+
+impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
+    /// Translates the instructions. Returns the address after the last one, or None if the first one crosses
+    /// into another page.
+    fn instructions(&mut self, decoder: &mut Decoder) -> Option<u64> {
+        let mut next = self.source.linear;
+        loop {
+            if !decoder.can_decode() || self.sites.len() >= usize::from(MAX_INSTRUCTIONS) {
+                self.go_to(next);
+                return Some(next);
+            }
+            let instruction = decoder.decode();
+            if decode::goes_on(decoder, &instruction) {
+                if self.sites.is_empty() {
+                    return None;
+                }
+                self.go_to(next);
+                return Some(next);
+            }
+            let mark = self.writer.emitter.mark();
+            let (later, had_vectors) = (self.later.len(), self.has_vectors);
+            let is_ending = instruction.flow_control() != FlowControl::Next;
+            let is_translated = decode::exists(&instruction, self.source.model)
+                && !self.source.barred.contains(&instruction.ip())
+                && if is_ending { self.ending(&instruction) } else { self.plain(&instruction) };
+            if !is_translated {
+                self.writer.emitter.go_back(mark);
+                self.later.truncate(later);
+                self.has_vectors = had_vectors;
+                self.sites.retain(|site| site.host < self.writer.emitter.here());
+                self.leave_to_interpreter(&instruction);
+                return Some(instruction.next_ip());
+            }
+            next = instruction.next_ip();
+            if is_ending {
+                return Some(next);
+            }
+        }
+    }
+
+    /// Begins the site of `instruction`.
+    fn begin_site(&mut self, instruction: &Instruction) -> u32 {
+        let host = self.writer.emitter.here();
+        let offset = instruction.ip().wrapping_sub(self.source.linear) as u16;
+        self.sites.push(Site { host, offset, before: self.sites.len() as u16 });
+        host
+    }
+
+    /// Translates an instruction after which the next one follows. Returns false if it is left to the
+    /// interpreter; the caller then throws away what was written.
+    fn plain(&mut self, instruction: &Instruction) -> bool {
+        self.begin_site(instruction);
+        if copy::does_nothing(instruction) {
+            // Each site has an address of its own.
+            self.writer.emitter.bytes(&[0x90]);
+            return true;
+        }
+        let Some(needs) = copy::needs(instruction) else { return false };
+        if needs == Needs::Vectors && !self.has_vectors {
+            self.writer.check_vectors();
+            self.has_vectors = true;
+        }
+        copy::translate(&mut self.writer, instruction)
+    }
+
+    /// Ends the block with `instruction`, which the interpreter executes.
+    fn leave_to_interpreter(&mut self, instruction: &Instruction) {
+        let offset = instruction.ip().wrapping_sub(self.source.linear) as usize;
+        let bytes = &self.source.bytes[offset..];
+        // Ops are decoded at address 0.
+        let op = decode::decode(bytes, CodeMode::LONG, self.source.model)
+            .expect("it does not cross into another page")
+            .at_offset((instruction.ip() & 0xfff) as u16);
+        self.leave(Exit::Step { rip: instruction.ip(), op: Box::new(op) });
+    }
+
+    /// Leaves translated code.
+    fn leave(&mut self, exit: Exit) {
+        let number = self.source.first_exit + self.exits.len();
+        self.exits.push(exit);
+        self.writer.leave(reason::EXITS + number as u32);
+    }
+
+    /// Ends the block with a branch. Returns false if it is left to the interpreter; the caller then throws away
+    /// what was written.
+    fn ending(&mut self, branch: &Instruction) -> bool {
+        let next = branch.next_ip();
+        let is_near = branch.op0_kind() == OpKind::NearBranch64;
+        if is_near && !is_canonical(branch.near_branch_target()) {
+            return false;
+        }
+        let target = branch.near_branch_target();
+        let site = self.begin_site(branch);
+        match branch.code() {
+            Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),
+            Code::Call_rel32_64 => {
+                self.writer.check(Register::R8, Register::R11);
+                self.writer.store_below_stack(next);
+                self.writer.move_stack(-8);
+                self.go_to(target);
+            }
+            Code::Call_rm64 => {
+                if !copy::load_target(&mut self.writer, branch) {
+                    return false;
+                }
+                self.look_up(site);
+                self.writer.check(Register::R8, Register::R10);
+                self.writer.store_below_stack(next);
+                self.writer.move_stack(-8);
+                self.writer.jump_to_r11();
+            }
+            Code::Jmp_rm64 => {
+                if !copy::load_target(&mut self.writer, branch) {
+                    return false;
+                }
+                self.look_up(site);
+                self.writer.jump_to_r11();
+            }
+            Code::Retnq | Code::Retnq_imm16 => {
+                let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
+                self.writer.check(Register::R8, Register::R11);
+                self.writer.load(Register::R10, in_window(Register::R8, 0));
+                self.look_up(site);
+                self.writer.move_stack(8 + i64::from(more));
+                self.writer.jump_to_r11();
+            }
+            code => {
+                let taken = match code {
+                    Code::Loopne_rel8_64_RCX => self.writer.loop_if(0xe0),
+                    Code::Loope_rel8_64_RCX => self.writer.loop_if(0xe1),
+                    Code::Loop_rel8_64_RCX => self.writer.loop_if(0xe2),
+                    Code::Jrcxz_rel8_64 => self.writer.loop_if(0xe3),
+                    _ if branch.is_jcc_short_or_near() && is_near => {
+                        self.writer.emitter.jump_if(condition(branch))
+                    }
+                    _ => return false,
+                };
+                self.lead(taken, target);
+                self.go_to(next);
+            }
+        }
+        true
+    }
+
+    /// Loads R11 with the code for the target in R10 of the branch at `site`.
+    fn look_up(&mut self, site: u32) {
+        let missed = self.writer.look_up();
+        self.later.push((missed, Later::Missed(site)));
+    }
+
+    /// Returns whether `target` is in the page of the block.
+    fn is_in_page(&self, target: u64) -> bool {
+        target & !0xfff == self.source.linear & !0xfff
+    }
+
+    /// Makes `branch` lead to `target`.
+    fn lead(&mut self, branch: Branch, target: u64) {
+        let entry = self.is_in_page(target).then(|| (self.entry_of)(target)).flatten();
+        match entry {
+            Some(entry) => self.writer.emitter.lead(branch, entry),
+            None => self.later.push((branch, Later::To(target))),
+        }
+    }
+
+    /// Continues at `target`.
+    fn go_to(&mut self, target: u64) {
+        if self.is_in_page(target) {
+            let branch = self.writer.emitter.jump();
+            self.lead(branch, target);
+        } else {
+            self.go_to_other_page(target);
+        }
+    }
+
+    /// Continues at `target`, in another page.
+    fn go_to_other_page(&mut self, target: u64) {
+        if let Some(slot) = self.slots.find_or_add(target, self.source.is_user) {
+            self.writer.jump_by_slot(target, slot);
+        } else {
+            self.writer.load_number(Register::R10, target);
+            self.writer.leave_to_look_up();
+        }
+    }
+
+    /// Writes what branches lead to that have no target yet.
+    fn finish_later(&mut self) {
+        for (branch, later) in std::mem::take(&mut self.later) {
+            self.writer.emitter.land(branch);
+            match later {
+                Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
+                Later::To(rip) => self.go_to_other_page(rip),
+                Later::Missed(site) => {
+                    self.writer.restore_rcx();
+                    self.writer.note_target();
+                    self.leave(Exit::Missed { site });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! All translated blocks of 64-bit code, and how they are found.
+
+use ring3_core::memory::PAGE_SHIFT;
+
+use crate::long::block::{Block, Site};
+use crate::long::jump_table::SLOTS;
+use crate::map::Map;
+
+/// The key of a block: the linear address and the place of its first instruction, and whether it is user code.
+type Key = (u64, usize, bool);
+
+/// All translated blocks.
+#[derive(Debug, Default)]
+pub(crate) struct BlockStore {
+    /// The blocks in the order of their code, which is the order in which they were made. Dropped blocks
+    /// stay, since an instruction of one may be executing.
+    all: Vec<Block>,
+    by_start: Map<Key, usize>,
+    /// Indices of the blocks by page of guest memory.
+    by_page: Map<u32, Vec<usize>>,
+}
+
+impl BlockStore {
+    /// Returns the block of the instruction at `linear`, whose place is `place`.
+    pub(crate) fn find(&self, linear: u64, place: usize, is_user: bool) -> Option<&Block> {
+        self.by_start.get(&(linear, place, is_user)).map(|number| &self.all[*number])
+    }
+
+    /// Adds the block whose code was just added to the code cache.
+    pub(crate) fn add(&mut self, block: Block) {
+        let number = self.all.len();
+        self.by_start.insert((block.linear, block.place, block.is_user), number);
+        self.by_page.entry((block.place >> PAGE_SHIFT) as u32).or_default().push(number);
+        self.all.push(block);
+    }
+
+    /// Drops the blocks of a page of guest memory. Returns false if it has none.
+    pub(crate) fn drop_page(&mut self, page: u32) -> bool {
+        let Some(numbers) = self.by_page.remove(&page) else { return false };
+        for number in numbers {
+            let block = &self.all[number];
+            let key = (block.linear, block.place, block.is_user);
+            if self.by_start.get(&key) == Some(&number) {
+                self.by_start.remove(&key);
+            }
+        }
+        true
+    }
+
+    /// Returns the block that contains the host address `host`, and the site there unless the block has not
+    /// begun.
+    pub(crate) fn at(&self, host: u32) -> Option<(&Block, Option<Site>)> {
+        let after = self.all.partition_point(|block| block.entry <= host);
+        let block = &self.all[after.checked_sub(1)?];
+        let after = block.sites.partition_point(|site| site.host <= host);
+        Some((block, after.checked_sub(1).map(|number| block.sites[number])))
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        *self = BlockStore::default();
+    }
+
+    /// Returns the number of blocks that were made since everything was dropped.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+}
+
+/// The numbers of the slots for direct branches to other pages, by their targets: those in code of the
+/// supervisor, and of users.
+#[derive(Debug, Default)]
+pub(crate) struct Slots([Map<u64, u32>; 2]);
+
+impl Slots {
+    /// Returns the slot for branches to `target`, if there is one.
+    pub(crate) fn find(&self, target: u64, is_user: bool) -> Option<u32> {
+        self.0[usize::from(is_user)].get(&target).copied()
+    }
+
+    /// Returns the slot for branches to `target`, or a new one. Returns None if all slots are in use.
+    pub(crate) fn find_or_add(&mut self, target: u64, is_user: bool) -> Option<u32> {
+        let slots = &mut self.0[usize::from(is_user)];
+        let next = slots.len();
+        if next == SLOTS[usize::from(is_user)] {
+            return slots.get(&target).copied();
+        }
+        Some(*slots.entry(target).or_insert(next as u32))
+    }
+
+    /// Forgets all slots.
+    pub(crate) fn clear(&mut self) {
+        *self = Slots::default();
+    }
+}

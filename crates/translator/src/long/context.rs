@@ -1,0 +1,330 @@
+//! The context of 64-bit code: the state that translated code and the engine share, and the ways into translated
+//! code and out of it. It is at a fixed address below 2 GiB, which translated code contains.
+//!
+//! # Registers in translated code
+//!
+//! | host | use |
+//! | --- | --- |
+//! | RAX, RCX, RDX, RBX, RBP, RSI, RDI, R12 to R15 | the guest's registers of the same name |
+//! | XMM0 to XMM15, MXCSR | the guest's, from a block's first SSE instruction on |
+//! | R8 | the guest's RSP |
+//! | R9 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
+//! | R10, R11 | free inside of an instruction |
+//! | status flags and DF | the guest's |
+//! | GS | its base is the [distance](crate::memory::units) of the address space |
+//! | RSP | the stack of the engine |
+//!
+//! The guest's R8 to R11 are in the context.
+
+use std::arch::naked_asm;
+use std::mem::offset_of;
+
+use iced_x86::Register;
+use libc::{c_int, greg_t};
+
+use crate::context::{HostFault, IMAGE, return_to_engine};
+
+/// The number of XMM registers.
+const VECTORS: usize = 16;
+/// The offset in the image that FXSAVE writes of MXCSR, and of XMM0 (SDM vol. 1, table 10-3).
+const IMAGE_MXCSR: usize = 24;
+const IMAGE_VECTORS: usize = 160;
+/// The value of MXCSR that host code expects: all exceptions masked, round to nearest.
+const MXCSR: u32 = 0x1f80;
+
+/// The reasons why translated code was left ([`LongContext::exit`]). Larger numbers are those of [exits].
+///
+/// [exits]: crate::long::block::Exit
+pub(crate) mod reason {
+    /// A signal came.
+    pub(crate) const SIGNAL: u32 = 0;
+    /// There is no code for [`LongContext::rip`](super::LongContext::rip).
+    pub(crate) const LOOK_UP: u32 = 1;
+    /// The interpreter must execute the instruction at the site whose call of a routine ends at `fault.rip`.
+    pub(crate) const CALLED: u32 = 2;
+    /// The first number of an exit.
+    pub(crate) const EXITS: u32 = 3;
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct LongContext {
+    /// RAX to R15.
+    pub(crate) gpr: [u64; 16],
+    pub(crate) rip: u64,
+    /// RFLAGS.
+    pub(crate) flags: u64,
+    /// See [`reason`].
+    pub(crate) exit: u32,
+    /// Whether the guest's SSE registers are in the host's.
+    pub(crate) is_live: u32,
+    /// The value of R9.
+    pub(crate) budget: u64,
+    /// The base of GS.
+    pub(crate) distance: u64,
+    /// The bases of the guest's FS and GS.
+    pub(crate) bases: [u64; 2],
+    /// The address of the jump table.
+    pub(crate) table: u64,
+    /// The guest's RCX while a branch looks into the jump table.
+    pub(crate) saved_rcx: u64,
+    /// The address of [`leave`].
+    leave: u64,
+    /// The address of the routine that a block calls before its first SSE instruction.
+    vector_check: u64,
+    /// The host address at which translated code is entered.
+    pub(crate) target: u64,
+    /// RSP outside of translated code.
+    pub(crate) host_stack: u64,
+    /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is where
+    /// that was.
+    pub(crate) fault: HostFault,
+    /// The guest's SSE registers while they are not in the host's.
+    pub(crate) vectors: [u128; VECTORS],
+    pub(crate) mxcsr: u32,
+    /// The value of MXCSR outside of translated code.
+    host_mxcsr: u32,
+}
+
+/// Offsets in the context.
+pub(crate) mod at {
+    use std::mem::offset_of;
+
+    use super::LongContext;
+
+    pub(crate) const RIP: u32 = offset_of!(LongContext, rip) as u32;
+    pub(crate) const BASES: u32 = offset_of!(LongContext, bases) as u32;
+    pub(crate) const TABLE: u32 = offset_of!(LongContext, table) as u32;
+    pub(crate) const SAVED_RCX: u32 = offset_of!(LongContext, saved_rcx) as u32;
+    pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
+    pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
+}
+
+/// Returns the offset in the context of one of R8 to R11.
+pub(crate) fn register_at(register: Register) -> u32 {
+    (offset_of!(LongContext, gpr) + register.number() * size_of::<u64>()) as u32
+}
+
+impl LongContext {
+    pub(crate) fn new() -> LongContext {
+        LongContext {
+            gpr: [0; 16],
+            rip: 0,
+            flags: 0,
+            exit: 0,
+            is_live: 0,
+            budget: 0,
+            distance: 0,
+            bases: [0; 2],
+            table: 0,
+            saved_rcx: 0,
+            leave: leave as *const () as u64,
+            vector_check: vectors_ask as *const () as u64,
+            target: 0,
+            host_stack: 0,
+            fault: HostFault::default(),
+            vectors: [0; VECTORS],
+            mxcsr: MXCSR,
+            host_mxcsr: MXCSR,
+        }
+    }
+
+    /// Prepares for translated code to be entered: the guest's SSE registers are in the context, and SSE
+    /// instructions may be executed if `has_sse`. If it is entered in the middle of a block (`goes_on`) that has
+    /// loaded these registers, they are loaded again.
+    pub(crate) fn set_vectors(&mut self, has_sse: bool, goes_on: bool) {
+        self.is_live &= u32::from(goes_on);
+        self.vector_check = match (has_sse, self.is_live) {
+            (false, _) => vectors_ask as *const () as u64,
+            (true, 0) => vectors_load as *const () as u64,
+            (true, _) => vectors_ready as *const () as u64,
+        };
+    }
+
+    /// Saves the guest's registers after a signal in translated code: the general ones, as the kernel orders
+    /// them, and those of SSE.
+    pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&[u8; IMAGE]>) {
+        const GUEST: [(usize, c_int); 12] = [
+            (0, libc::REG_RAX),
+            (1, libc::REG_RCX),
+            (2, libc::REG_RDX),
+            (3, libc::REG_RBX),
+            (4, libc::REG_R8),
+            (5, libc::REG_RBP),
+            (6, libc::REG_RSI),
+            (7, libc::REG_RDI),
+            (12, libc::REG_R12),
+            (13, libc::REG_R13),
+            (14, libc::REG_R14),
+            (15, libc::REG_R15),
+        ];
+        let register = |number: c_int| general[number as usize] as u64;
+        for (number, host) in GUEST {
+            self.gpr[number] = register(host);
+        }
+        self.flags = register(libc::REG_EFL);
+        self.budget = register(libc::REG_R9);
+        self.exit = reason::SIGNAL;
+        if let Some(numeric) = numeric
+            && self.is_live != 0
+        {
+            let bytes = numeric[IMAGE_VECTORS..].chunks_exact(size_of::<u128>());
+            for (vector, bytes) in self.vectors.iter_mut().zip(bytes) {
+                *vector = u128::from_le_bytes(bytes.try_into().expect("a chunk has 16 bytes"));
+            }
+            self.mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| numeric[IMAGE_MXCSR + byte]));
+        }
+    }
+}
+
+/// Writes one instruction for each XMM register: between the register and its place behind `[r11 + {vectors}]`.
+macro_rules! vectors {
+    (load) => {
+        vectors!("movaps xmm", ", [r11 + {vectors} + 16 * ", "]")
+    };
+    (store) => {
+        vectors!("movaps [r11 + {vectors} + 16 * ", "], xmm", "")
+    };
+    ($before:literal, $between:literal, $after:literal) => {
+        vectors!($before $between $after; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    ($before:literal $between:literal $after:literal; $($n:literal)*) => {
+        concat!($($before, $n, $between, $n, $after, "\n"),*)
+    };
+}
+
+/// Executes translated code from `target` on until it is left.
+///
+/// # Safety
+/// `target` must be the entry of a translated block, or an instruction in it; the rest must be as the module
+/// says, all units that the tables of checks show must be owned at `distance`, and the handler of
+/// [`crate::signals`] must be installed.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
+    naked_asm!(
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "mov r10, rdi",
+        "cmp dword ptr [r10 + {is_live}], 0",
+        "je 2f",
+        "mov r11, r10",
+        vectors!(load),
+        "ldmxcsr [r11 + {mxcsr}]",
+        "2:",
+        "mov [r10 + {host_stack}], rsp",
+        "mov rax, [r10 + {distance}]",
+        "wrgsbase rax",
+        "mov r9, [r10 + {budget}]",
+        "push qword ptr [r10 + {flags}]",
+        "popfq",
+        "mov rax, [r10]",
+        "mov rcx, [r10 + 8]",
+        "mov rdx, [r10 + 16]",
+        "mov rbx, [r10 + 24]",
+        "mov r8, [r10 + 32]",
+        "mov rbp, [r10 + 40]",
+        "mov rsi, [r10 + 48]",
+        "mov rdi, [r10 + 56]",
+        "mov r12, [r10 + 96]",
+        "mov r13, [r10 + 104]",
+        "mov r14, [r10 + 112]",
+        "mov r15, [r10 + 120]",
+        "jmp qword ptr [r10 + {target}]",
+        is_live = const offset_of!(LongContext, is_live),
+        vectors = const offset_of!(LongContext, vectors),
+        mxcsr = const offset_of!(LongContext, mxcsr),
+        host_stack = const offset_of!(LongContext, host_stack),
+        distance = const offset_of!(LongContext, distance),
+        budget = const offset_of!(LongContext, budget),
+        flags = const offset_of!(LongContext, flags),
+        target = const offset_of!(LongContext, target),
+    )
+}
+
+/// Leaves translated code: saves the guest's registers and returns to the engine. R11 is the address of the
+/// context, and R10D the reason.
+///
+/// # Safety
+/// Only translated code may jump here, with RSP as [`enter`] has left it. All other registers must be as the
+/// module says.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave() {
+    naked_asm!(
+        "mov [r11], rax",
+        "mov [r11 + 8], rcx",
+        "mov [r11 + 16], rdx",
+        "mov [r11 + 24], rbx",
+        "mov [r11 + 32], r8",
+        "mov [r11 + 40], rbp",
+        "mov [r11 + 48], rsi",
+        "mov [r11 + 56], rdi",
+        "mov [r11 + 96], r12",
+        "mov [r11 + 104], r13",
+        "mov [r11 + 112], r14",
+        "mov [r11 + 120], r15",
+        "mov [r11 + {exit}], r10d",
+        "mov [r11 + {budget}], r9",
+        "pushfq",
+        "pop qword ptr [r11 + {flags}]",
+        "cld",
+        "cmp dword ptr [r11 + {is_live}], 0",
+        "je 2f",
+        vectors!(store),
+        "stmxcsr [r11 + {mxcsr}]",
+        "ldmxcsr [r11 + {host_mxcsr}]",
+        "2:",
+        "jmp {return_to_engine}",
+        exit = const offset_of!(LongContext, exit),
+        budget = const offset_of!(LongContext, budget),
+        flags = const offset_of!(LongContext, flags),
+        is_live = const offset_of!(LongContext, is_live),
+        vectors = const offset_of!(LongContext, vectors),
+        mxcsr = const offset_of!(LongContext, mxcsr),
+        host_mxcsr = const offset_of!(LongContext, host_mxcsr),
+        return_to_engine = sym return_to_engine,
+    )
+}
+
+/// Check for SSE instructions once the guest's registers are in the host's.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn vectors_ready() {
+    naked_asm!("ret")
+}
+
+/// Check for SSE instructions that loads the registers. R11 is the address of the context. Uses R10.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn vectors_load() {
+    naked_asm!(
+        vectors!(load),
+        "ldmxcsr [r11 + {mxcsr}]",
+        "mov dword ptr [r11 + {is_live}], 1",
+        "lea r10, [rip + {ready}]",
+        "mov [r11 + {vector_check}], r10",
+        "ret",
+        vectors = const offset_of!(LongContext, vectors),
+        mxcsr = const offset_of!(LongContext, mxcsr),
+        is_live = const offset_of!(LongContext, is_live),
+        vector_check = const offset_of!(LongContext, vector_check),
+        ready = sym vectors_ready,
+    )
+}
+
+/// Check for SSE instructions where the interpreter must execute them. R11 is the address of the context.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn vectors_ask() {
+    naked_asm!(
+        "pop r10",
+        "mov [r11 + {fault_rip}], r10",
+        "mov r10d, {called}",
+        "jmp {leave}",
+        fault_rip = const offset_of!(LongContext, fault.rip),
+        called = const reason::CALLED,
+        leave = sym leave,
+    )
+}

@@ -1,0 +1,77 @@
+//! The host code of each kind of 64-bit code, as text with its number of instructions, in `golden.txt`. See
+//! [`crate::code::block::golden`].
+
+use std::fmt::Write;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
+use ring3_x86::cpuid::Model;
+
+use super::block::{Source, translate};
+use super::block_store::Slots;
+use super::low::Addresses;
+use crate::code::block::golden::assert_unchanged;
+use crate::map::Set;
+
+/// Addresses of the guest code and of its host code.
+const RIP: u64 = 0xffff_ffff_8100_1000;
+const HOST: u32 = 0x2800_0000;
+const ADDRESSES: Addresses = Addresses { context: 0x2000_0000, tables: [0x2100_0000, 0x2300_0000] };
+
+/// Blocks. Behind each is JMP to itself.
+#[rustfmt::skip]
+const BLOCKS: &[(&str, &[u8])] = &[
+    ("registers alone", &[0x48, 0x01, 0xd8]),                          // ADD RAX, RBX
+    ("a register of the context", &[0x49, 0x01, 0xc1]),                // ADD R9, RAX
+    ("RSP", &[0x48, 0x83, 0xec, 0x28]),                                // SUB RSP, 40
+    ("an operand in memory", &[0x48, 0x8b, 0x43, 0x10]),               // MOV RAX, [RBX + 16]
+    ("one with an index", &[0x48, 0x8b, 0x44, 0xcb, 0x10]),            // MOV RAX, [RBX + RCX * 8 + 16]
+    ("one by registers of the context", &[0x4b, 0x8b, 0x04, 0xd1]),    // MOV RAX, [R9 + R10 * 8]
+    ("one in the stack", &[0x48, 0x8b, 0x44, 0x24, 0x08]),             // MOV RAX, [RSP + 8]
+    ("a relative one", &[0x8b, 0x05, 0, 1, 0, 0]),                     // MOV EAX, [RIP + 256]
+    ("one in GS", &[0x65, 0x48, 0x8b, 0x04, 0x25, 0, 1, 0, 0]),        // MOV RAX, [GS:256]
+    ("a relative address", &[0x48, 0x8d, 0x05, 0, 1, 0, 0]),           // LEA RAX, [RIP + 256]
+    ("pushes and pops", &[0x50, 0x41, 0x51, 0x5b, 0xc9]),              // PUSH RAX, PUSH R9, POP RBX, LEAVE
+    ("a far bit", &[0x48, 0x0f, 0xab, 0x03]),                          // BTS [RBX], RAX
+    ("vectors", &[0x66, 0x0f, 0xfe, 0xc1, 0x66, 0x0f, 0xfe, 0xd1]),    // PADDD XMM0, XMM1; PADDD XMM2, XMM1
+    ("a conditional branch", &[0x74, 0x10]),                           // JE 16 bytes on
+    ("a call of another page", &[0xe8, 0, 0x10, 0, 0]),                // CALL a page on
+    ("an indirect call", &[0xff, 0xd0]),                               // CALL RAX
+    ("a return", &[0xc3]),                                             // RET
+    ("a system instruction", &[0xfa]),                                 // CLI
+];
+
+#[test]
+fn host_code_is_unchanged() {
+    let mut text = String::new();
+    let mut formatter = NasmFormatter::new();
+    for (title, guest) in BLOCKS {
+        writeln!(text, "# {title}\n").unwrap();
+        let bytes = [guest, &[0xeb, 0xfe][..]].concat();
+        let source = Source {
+            bytes: &bytes,
+            linear: RIP,
+            place: RIP as usize & 0xf_ffff,
+            is_user: false,
+            model: Model::Qemu64,
+            barred: &Set::default(),
+            first_exit: 0,
+        };
+        let slots = &mut Slots::default();
+        let made = translate(&source, HOST, ADDRESSES, slots, |_| None);
+        let (_, code, _) = made.expect("it crosses no page");
+        let mut count = 0;
+        let mut lines = String::new();
+        for (bytes, rip, lines) in [(&bytes, RIP, &mut text), (&code, HOST.into(), &mut lines)] {
+            count = 0;
+            for instruction in Decoder::with_ip(64, bytes, rip, DecoderOptions::NONE) {
+                let mut line = String::new();
+                formatter.format(&instruction, &mut line);
+                writeln!(lines, "    {line}").unwrap();
+                count += 1;
+            }
+        }
+        writeln!(text, "  {count} instructions, {} bytes\n{lines}", code.len()).unwrap();
+    }
+    text.truncate(text.trim_end().len() + 1);
+    assert_unchanged(&text, "src/long/golden.txt");
+}

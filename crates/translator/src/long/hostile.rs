@@ -1,0 +1,283 @@
+//! Whatever 64-bit address a guest computes, its accesses reach its own pages or fault: instructions of all kinds
+//! of operands are translated, and executed with addresses at borders, with single bits changed, and such that an
+//! access without a check would reach what is this process's own.
+
+use ring3_core::memory::HostPages;
+use ring3_x86::cpuid::Model;
+
+use super::block::{self, Source};
+use super::block_store::Slots;
+use super::context::{self, reason};
+use super::low::LowMemory;
+use crate::budget::Budget;
+use crate::code::cache::CodeCache;
+use crate::context::HOST_FLAGS;
+use crate::map::Set;
+use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE};
+use crate::memory::units::{Owning, Units, unit_of};
+
+/// Accesses in each layout, times each kind of operand.
+const ACCESSES: u32 = if cfg!(debug_assertions) { 300 } else { 3000 };
+/// Layouts: how many other address spaces there are.
+const LAYOUTS: usize = 6;
+
+/// Pages of a kernel and of a program.
+const KERNEL: &[u64] = &[
+    0xffff_8881_0000_0000,
+    0xffff_888f_ffff_f000,
+    0xffff_c900_0000_1000,
+    0xffff_ea00_0040_0000,
+    0xffff_ffff_8100_0000,
+    0xffff_ffff_ffff_f000,
+];
+const PROGRAM: &[u64] =
+    &[0x5555_5555_4000, 0x555f_ffff_f000, 0x7f1a_f7c0_0000, 0x7fff_ffff_e000, 0x7fff_ffff_f000];
+
+/// Xorshift (Marsaglia, "Xorshift RNGs", 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// An instruction that reads or writes at an address, with the registers that give it.
+struct Form {
+    /// Up to the displacement of 32 bits, if it has one.
+    code: &'static [u8],
+    has_displacement: bool,
+    /// The numbers of the base register and of the index register, which is scaled by 8.
+    base: usize,
+    index: Option<usize>,
+    /// Whether the base of GS is added.
+    in_gs: bool,
+    writes: bool,
+    /// Whether it is a bit test, to whose address the register RCX adds.
+    tests_bit: bool,
+}
+
+const READ: Form = Form {
+    code: &[],
+    has_displacement: true,
+    base: 0,
+    index: None,
+    in_gs: false,
+    writes: false,
+    tests_bit: false,
+};
+
+#[rustfmt::skip]
+const FORMS: &[Form] = &[
+    Form { code: &[0x8a, 0x90], ..READ },                                                // MOV DL, [RAX+d]
+    Form { code: &[0x8a, 0x94, 0xc8], index: Some(1), ..READ },                          // [RAX+RCX*8+d]
+    Form { code: &[0x65, 0x8a, 0x90], in_gs: true, ..READ },                             // GS:[RAX+d]
+    Form { code: &[0x65, 0x8a, 0x94, 0xc8], in_gs: true, index: Some(1), ..READ },       // GS:[RAX+RCX*8+d]
+    Form { code: &[0x41, 0x8a, 0x90], base: 8, ..READ },                                 // [R8+d]
+    Form { code: &[0x43, 0x8a, 0x94, 0xda], base: 10, index: Some(11), ..READ },         // [R10+R11*8+d]
+    Form { code: &[0x8a, 0x94, 0x24], base: 4, ..READ },                                 // [RSP+d]
+    Form { code: &[0x5a], base: 4, has_displacement: false, ..READ },                    // POP RDX
+    Form { code: &[0x48, 0x0f, 0xa3, 0x88], tests_bit: true, ..READ },                   // BT [RAX+d], RCX
+    Form { code: &[0x88, 0x90], writes: true, ..READ },                                  // MOV [RAX+d], DL
+    Form { code: &[0x41, 0x88, 0x90], base: 8, writes: true, ..READ },                   // MOV [R8+d], DL
+];
+
+/// An address space with pages, each of which is full of its number.
+struct Space {
+    units: Units,
+    pages: &'static [u64],
+}
+
+/// Returns the byte that fills page `number`.
+fn filling(number: usize) -> u8 {
+    0xa1 + number as u8
+}
+
+impl Space {
+    fn new(file: &GuestFile, pages: &'static [u64]) -> Space {
+        let mut units = Units::default();
+        // The last one to move decides where all are.
+        for _ in 0..2 {
+            for page in pages {
+                assert!(matches!(units.own(unit_of(*page)), Owning::Done | Owning::Moved));
+            }
+        }
+        for (number, page) in pages.iter().enumerate() {
+            units.map(*page, PAGE, file, number * PAGE, true).unwrap();
+        }
+        Space { units, pages }
+    }
+
+    /// Returns the number of the page of `linear`.
+    fn page(&self, linear: u64) -> Option<usize> {
+        self.pages.iter().position(|page| linear & !0xfff == *page)
+    }
+
+    /// Returns an address that may reach what it should not, `own` being addresses of this process.
+    fn hostile(&self, random: &mut Random, own: &[u64]) -> u64 {
+        let page = self.pages[random.below(self.pages.len())];
+        let near = (random.next() & 0x1fff).wrapping_sub(0x1000);
+        let alias = own[random.below(own.len())].wrapping_sub(self.units.distance());
+        match random.below(8) {
+            0 => random.next(),
+            1 | 2 => page.wrapping_add(near),
+            3 => (random.next() << 36).wrapping_add(near),
+            4 => alias,
+            5 => alias ^ 1 << random.below(64),
+            6 => page ^ 1 << random.below(64),
+            _ => alias.wrapping_add((random.next() & 3) << 36).wrapping_add(near),
+        }
+    }
+}
+
+/// Translates `form` with `displacement` and an instruction for the interpreter behind it, and puts the code at
+/// the end of `cache`.
+fn translated(
+    form: &Form,
+    displacement: i32,
+    low: &LowMemory,
+    cache: &mut CodeCache,
+    is_user: bool,
+) -> u32 {
+    let mut bytes = form.code.to_vec();
+    if form.has_displacement {
+        bytes.extend(displacement.to_le_bytes());
+    }
+    bytes.extend([0x0f, 0x0b]);
+    let source = Source {
+        bytes: &bytes,
+        linear: 0x1000,
+        place: 0x1000,
+        is_user,
+        model: Model::Qemu64,
+        barred: &Set::default(),
+        first_exit: 0,
+    };
+    let host = cache.end();
+    let slots = &mut Slots::default();
+    let made = block::translate(&source, host, low.addresses(), slots, |_| None);
+    let (block, code, _) = made.expect("it crosses no page");
+    assert_eq!(block.instructions, 1, "it is translated");
+    assert!(cache.add(&code));
+    host
+}
+
+#[test]
+fn no_address_reaches_more_than_the_pages_of_its_guest() {
+    const BUDGET: u64 = 100;
+    let memory = GuestMemory::default();
+    let mut bytes = memory.zeroed(16 * PAGE).unwrap();
+    for (number, page) in bytes.chunks_mut(PAGE).enumerate() {
+        page.fill(filling(number));
+    }
+    let file = memory.file().unwrap();
+    let mut low = LowMemory::new().unwrap();
+    let mut cache = CodeCache::new(low.context_pointer().addr()).unwrap();
+    let budget = Budget::new().unwrap();
+    let mut random = Random(88_172_645_463_325_252);
+    let (mut reached, mut faulted) = (0_u64, 0_u64);
+    let mut others = Vec::new();
+    for _ in 0..LAYOUTS {
+        for (pages, is_user) in [(KERNEL, false), (PROGRAM, true)] {
+            let space = Space::new(&file, pages);
+            low.show(space.units.owned(), is_user).unwrap();
+            let here = 0_u64;
+            let mut own = vec![
+                (&raw const here).addr() as u64,
+                bytes.as_ptr().addr() as u64,
+                budget.of(0),
+                cache.start().into(),
+                low.addresses().context.into(),
+                low.addresses().tables[0].into(),
+                low.addresses().tables[1].into(),
+                translated as *const () as u64,
+                libc::malloc as *const () as u64,
+            ];
+            for other in &others {
+                let Space { units, pages } = other;
+                own.extend(pages.iter().map(|page| page.wrapping_add(units.distance())));
+            }
+            for form in FORMS {
+                let displacement = match random.below(3) {
+                    0 => 0,
+                    1 => (random.next() & 0xff) as i32,
+                    _ => random.next() as i32,
+                };
+                cache.truncate(0);
+                let target = translated(form, displacement, &low, &mut cache, is_user);
+                for _ in 0..ACCESSES {
+                    let context = low.context();
+                    context.gpr = std::array::from_fn(|_| random.next());
+                    context.bases = [random.next(), random.next()];
+                    if random.below(2) == 0 {
+                        context.bases[1] = space.hostile(&mut random, &own);
+                        context.gpr[form.base] = random.next() & 0xffff;
+                    } else {
+                        context.gpr[form.base] = space.hostile(&mut random, &own);
+                    }
+                    if random.below(4) > 0 && form.base != 1 {
+                        context.gpr[1] &= 0xff;
+                    }
+                    if let Some(index) = form.index.filter(|_| random.below(4) > 0) {
+                        context.gpr[index] &= 0xff;
+                    }
+                    let written = context.gpr[2] as u8;
+                    let mut linear = context.gpr[form.base];
+                    if form.has_displacement {
+                        linear = linear.wrapping_add(displacement as u64);
+                    }
+                    if let Some(index) = form.index {
+                        linear = linear.wrapping_add(context.gpr[index] << 3);
+                    }
+                    if form.in_gs {
+                        linear = linear.wrapping_add(context.bases[1]);
+                    }
+                    if form.tests_bit {
+                        let word = context.gpr[1] as i64 >> 6 << 3;
+                        linear = linear.wrapping_add(word as u64);
+                    }
+                    let bit = context.gpr[1] & 7;
+                    context.flags = HOST_FLAGS.into();
+                    context.distance = space.units.distance();
+                    context.target = target.into();
+                    context.budget = budget.of(BUDGET);
+                    context.set_vectors(false, false);
+                    // SAFETY: the target is a translated block, the tables show only units of the space at
+                    // this distance, and the cache has a handler.
+                    unsafe { context::enter(low.context_pointer()) };
+                    let context = low.context();
+                    if context.exit == reason::SIGNAL {
+                        faulted += 1;
+                        continue;
+                    }
+                    assert!(context.exit >= reason::EXITS);
+                    reached += 1;
+                    let page = space.page(linear).unwrap_or_else(|| {
+                        panic!("{:02x?} has reached {linear:#x}, which is not mapped", form.code)
+                    });
+                    if form.writes {
+                        let at = page * PAGE + (linear & 0xfff) as usize;
+                        assert_eq!(std::mem::replace(&mut bytes[at], filling(page)), written);
+                    } else if form.tests_bit {
+                        let carry = u64::from(filling(page) >> bit & 1);
+                        assert_eq!(context.flags & 1, carry, "at {linear:#x}");
+                    } else {
+                        assert_eq!(context.gpr[2] as u8, filling(page), "at {linear:#x}");
+                    }
+                }
+            }
+            others.push(space);
+        }
+    }
+    for (number, page) in bytes.chunks(PAGE).enumerate() {
+        assert!(page.iter().all(|byte| *byte == filling(number)), "page {number} is unchanged");
+    }
+    assert!(reached > 1000 && faulted > 1000, "{reached} reached, {faulted} faulted");
+}

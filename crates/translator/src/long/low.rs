@@ -1,0 +1,119 @@
+//! The memory below 2 GiB that translated 64-bit code uses, which it addresses by 32-bit numbers: the
+//! [context](crate::long::context), and the tables of *checks*, by which it makes sure that an address is in
+//! a unit that its address space owns ([`units`](crate::memory::units)).
+//!
+//! There are two tables, for code of the supervisor and of users, with a byte for each 16 MiB of linear
+//! addresses: a page for each unit. Only the pages of *shown* units can be read, and all of these are owned
+//! by the address space that runs. A check rotates the address to the right by 24 bits and reads the byte at
+//! the lower 32 bits of the result, by 32-bit addressing. It needs no compare and changes no flag, and
+//! nothing waits for its result.
+//!
+//! These 32 bits are bits 24 to 55 of the address. A linear address whose other bits are not those of a
+//! canonical address is still not canonical when the distance has been added to it, so its access faults. And
+//! of all values, only those within 2^24 of 0, in both directions, belong to addresses that the distance
+//! can move to addresses of a process, since it is between -2^47 and 2^47. So a table needs 32 MiB, and it
+//! does not matter what a check reads elsewhere.
+
+use std::io;
+use std::ops::RangeInclusive;
+
+use crate::long::context::LongContext;
+use crate::map::Set;
+use crate::memory::host_memory::{PAGE, Range};
+
+/// log2 of the bytes of linear addresses for which there is a byte.
+pub(crate) const CHECK_SHIFT: u32 = 24;
+/// Bytes before and behind the byte for linear address 0.
+const HALF: usize = 1 << CHECK_SHIFT;
+/// Bytes of the context, in whole pages.
+const CONTEXT: usize = size_of::<LongContext>().next_multiple_of(PAGE);
+/// All bytes.
+const SIZE: usize = CONTEXT + 4 * HALF;
+/// The addresses between which a free range is looked for. All addresses in it must fit into a displacement
+/// without a sign.
+const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LowMemory {
+    range: Range,
+    /// The units that the tables of the supervisor and of users show.
+    shown: [Set<i64>; 2],
+}
+
+/// The addresses that translated code contains.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    /// Of the context.
+    pub(crate) context: u32,
+    /// Of the byte for linear address 0 in the tables of the supervisor and of users.
+    pub(crate) tables: [u32; 2],
+}
+
+impl LowMemory {
+    pub(crate) fn new() -> io::Result<LowMemory> {
+        let range = PLACES
+            .step_by(HALF)
+            .find_map(|place| Range::reserve_at(place, SIZE).ok())
+            .ok_or_else(|| io::Error::other("no room for tables below 2 GiB"))?;
+        range.map_zeros(0, CONTEXT, libc::PROT_READ | libc::PROT_WRITE)?;
+        let memory = LowMemory { range, shown: [Set::default(), Set::default()] };
+        // SAFETY: the bytes are mapped, in pages of their own, and nobody refers to them yet.
+        unsafe { memory.context_pointer().write(LongContext::new()) };
+        Ok(memory)
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        let start = self.range.address() as u32;
+        let tables = [1, 3].map(|half| start + (CONTEXT + half * HALF) as u32);
+        Addresses { context: start, tables }
+    }
+
+    /// Returns the address of the context, for code that runs while nobody refers to it.
+    pub(crate) fn context_pointer(&self) -> *mut LongContext {
+        self.range.at(0).cast()
+    }
+
+    pub(crate) fn context(&mut self) -> &mut LongContext {
+        // SAFETY: it was made by `new`, and only through `self` are there references to it.
+        unsafe { &mut *self.context_pointer() }
+    }
+
+    /// Returns the unit for whose check the host address `address` was read, in the table of users (`is_user`)
+    /// or of the supervisor.
+    pub(crate) fn unit_at(&self, address: u64, is_user: bool) -> Option<i64> {
+        let table = u64::from(self.addresses().tables[usize::from(is_user)]);
+        let index = address.wrapping_sub(table) as i64;
+        let is_inside = (-(HALF as i64)..HALF as i64).contains(&index);
+        is_inside.then_some(index >> PAGE.ilog2())
+    }
+
+    fn offset(unit: i64, is_user: bool) -> usize {
+        let table = (CONTEXT + if is_user { 3 } else { 1 } * HALF) as i64;
+        (table + unit * PAGE as i64) as usize
+    }
+
+    /// Makes the table of users (`is_user`) or of the supervisor show `units` and no others.
+    ///
+    /// # Errors
+    /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
+    /// before.
+    pub(crate) fn show(&mut self, units: &Set<i64>, is_user: bool) -> io::Result<()> {
+        let LowMemory { range, shown } = self;
+        let shown = &mut shown[usize::from(is_user)];
+        if shown == units {
+            return Ok(());
+        }
+        for unit in shown.clone().difference(units) {
+            range.unmap(LowMemory::offset(*unit, is_user), PAGE)?;
+            shown.remove(unit);
+        }
+        for unit in units {
+            if !shown.contains(unit) {
+                range.map_zeros(LowMemory::offset(*unit, is_user), PAGE, libc::PROT_READ)?;
+                shown.insert(*unit);
+            }
+        }
+        Ok(())
+    }
+}

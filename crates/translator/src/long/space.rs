@@ -1,0 +1,375 @@
+//! A space of 64-bit code: one address space as one privilege level sees it. It has [`Units`] of the host's
+//! addresses, in which guest memory is mapped as it is used, and a jump table with the targets of branches. Both
+//! are like the TLB of a processor: they may be out of date until software invalidates them, and no longer.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
+use ring3_x86::cpu::Cpu;
+use ring3_x86::paging::{Access, PageMapping};
+
+use crate::long::jump_table::JumpTable;
+use crate::map::Map;
+use crate::memory::host_memory::{GuestFile, PAGE};
+use crate::memory::space::{Fill, is_ram, is_writable};
+use crate::memory::units::Units;
+
+/// Bytes that are mapped together of a page of the guest that has as many or more.
+const LARGE: u64 = 2 << 20;
+/// The size of the largest page.
+const LARGEST: u64 = 1 << 30;
+/// Upper bound of the pages that are mapped on each side of a page that is filled.
+const NEIGHBOURS: u64 = 16;
+
+/// Memory that is mapped: a page, or [`LARGE`] bytes of a larger one.
+#[derive(Debug, Clone, Copy)]
+struct Mapped {
+    place: usize,
+    len: usize,
+    writable: bool,
+    /// Whether loads of CR3 leave it mapped.
+    is_global: bool,
+    /// The size of the guest's page that it belongs to.
+    size: u32,
+    /// Guest-physical address.
+    address: u64,
+}
+
+/// A page that instructions were fetched from.
+#[derive(Debug, Clone, Copy)]
+struct Fetched {
+    place: usize,
+    is_global: bool,
+    address: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LongSpace {
+    is_user: bool,
+    pub(crate) units: Units,
+    pub(crate) table: JumpTable,
+    /// What is mapped, by linear address.
+    mapped: BTreeMap<u64, Mapped>,
+    /// Pages that instructions were fetched from, by linear address.
+    fetched: Map<u64, Fetched>,
+    /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
+    protected: usize,
+}
+
+impl LongSpace {
+    /// Returns an empty space, whose jump table leads to `miss` where it has no code.
+    pub(crate) fn new(is_user: bool, miss: u32) -> LongSpace {
+        LongSpace {
+            is_user,
+            units: Units::default(),
+            table: JumpTable::new(is_user, miss),
+            mapped: BTreeMap::new(),
+            fetched: Map::default(),
+            protected: 0,
+        }
+    }
+
+    /// Returns an upper bound of the number of the host's mappings for this space.
+    pub(crate) fn mappings(&self) -> usize {
+        self.mapped.len() + 2 * self.protected
+    }
+
+    /// Forgets that anything is mapped, after the units have moved.
+    pub(crate) fn has_moved(&mut self) {
+        self.mapped.clear();
+        self.protected = 0;
+    }
+
+    /// Unmaps everything, and gives all units back.
+    pub(crate) fn clear_windows(&mut self) {
+        self.units.clear();
+        self.has_moved();
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.clear_windows();
+        self.fetched.clear();
+        self.table.clear();
+    }
+
+    /// Returns the place of the instruction at `linear`, or None if fetching it faults.
+    pub(crate) fn fetch(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+    ) -> Option<usize> {
+        let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
+        if let Some(known) = self.fetched.get(&page) {
+            return Some(known.place + offset);
+        }
+        let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
+        let Target::Place(place) = memory.read_target(mapping.address) else { return None };
+        let (address, is_global) = (mapping.address, mapping.global);
+        self.fetched.insert(page, Fetched { place, is_global, address });
+        Some(place + offset)
+    }
+
+    /// Returns whether fetching the instruction at `linear` changes nothing, not even an accessed bit.
+    pub(crate) fn has_fetched(&self, cpu: &Cpu, memory: &Memory, linear: u64) -> bool {
+        self.fetched.contains_key(&(linear & !0xfff))
+            || cpu.page_in_advance(memory, linear, Access::Fetch, self.is_user).is_some()
+    }
+
+    /// Maps the page of `linear`, whose unit is owned, after an access has faulted there.
+    pub(crate) fn fill(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        file: &GuestFile,
+        linear: u64,
+        writes: bool,
+    ) -> io::Result<Fill> {
+        let access = if writes { Access::Write } else { Access::Read };
+        let Some(mapping) = cpu.map_page(memory, linear, access, self.is_user) else {
+            return Ok(Fill::Faults);
+        };
+        let Target::Place(place) = memory.read_target(mapping.address) else {
+            return Ok(Fill::Interpret);
+        };
+        if mapping.user && !self.is_user {
+            return Ok(Fill::OfUser);
+        }
+        if writes && !is_ram(memory, &mapping, place) {
+            return Ok(Fill::Interpret);
+        }
+        if writes {
+            memory.note_write(place);
+            if !memory.is_plain(place) {
+                return Ok(Fill::WritesCode((place >> PAGE_SHIFT) as u32));
+            }
+        }
+        let page = linear & !0xfff;
+        if u64::from(mapping.size) >= LARGE && !memory.is_watching() {
+            let start = linear & !(LARGE - 1);
+            let address = mapping.address - (page - start);
+            let place = memory.run_of_places(address, LARGE);
+            if let Some(place) = place.filter(|place| file.has(*place, LARGE as usize)) {
+                return self.fill_large(memory, file, start, page, place, address, &mapping);
+            }
+        }
+        self.unmap_large_at(page)?;
+        let (mut start, mut end, mut first) = (page, page + PAGE_SIZE, place);
+        let writable = is_writable(memory, &mapping, place);
+        let new = |place, mapping: &PageMapping| Mapped {
+            place,
+            len: PAGE,
+            writable,
+            is_global: mapping.global,
+            size: mapping.size,
+            address: mapping.address,
+        };
+        let mut pages = vec![(page, new(place, &mapping))];
+        for forward in [true, false] {
+            for _ in 0..NEIGHBOURS {
+                let (next, at) = if forward {
+                    (end, first + (end - start) as usize)
+                } else {
+                    (start.wrapping_sub(PAGE_SIZE), first.wrapping_sub(PAGE))
+                };
+                // Only pages of the same page table, so of the same unit.
+                if next & !(LARGE - 1) != page & !(LARGE - 1) || self.mapped.contains_key(&next) {
+                    break;
+                }
+                let known = cpu.page_in_advance(memory, next, Access::Read, self.is_user);
+                let Some((neighbour, _)) = known else { break };
+                if memory.read_target(neighbour.address) != Target::Place(at)
+                    || neighbour.user != mapping.user
+                    || neighbour.size != mapping.size
+                    || is_writable(memory, &neighbour, at) != writable
+                    || !file.comes_with(at, place)
+                {
+                    break;
+                }
+                pages.push((next, new(at, &neighbour)));
+                if forward {
+                    end += PAGE_SIZE;
+                } else {
+                    (start, first) = (next, at);
+                }
+            }
+        }
+        if let Err(error) = self.units.map(start, (end - start) as usize, file, first, writable) {
+            // The run of pages must not stay mapped in part.
+            self.clear_windows();
+            return Err(error);
+        }
+        self.mapped.extend(pages);
+        Ok(Fill::Done)
+    }
+
+    /// Maps the [`LARGE`] bytes at `start`, of which `page` was accessed, or again only that page, if it was
+    /// protected since it held code. They are at `place`, and at the guest-physical address `address`.
+    #[allow(clippy::too_many_arguments, reason = "they all belong to one mapping")]
+    fn fill_large(
+        &mut self,
+        memory: &Memory,
+        file: &GuestFile,
+        start: u64,
+        page: u64,
+        place: usize,
+        address: u64,
+        mapping: &PageMapping,
+    ) -> io::Result<Fill> {
+        let offset = (page - start) as usize;
+        let writable = is_writable(memory, mapping, place + offset);
+        let known = self.mapped.get(&start).filter(|known| known.len > PAGE);
+        if known.is_some_and(|known| known.address == address && known.writable == mapping.writable)
+        {
+            self.units.map(page, PAGE, file, place + offset, writable)?;
+            return Ok(Fill::Done);
+        }
+        let new = Mapped {
+            place,
+            len: LARGE as usize,
+            writable: mapping.writable,
+            is_global: mapping.global,
+            size: mapping.size,
+            address,
+        };
+        let parts: Vec<_> = self.mapped.range(start..start + LARGE).map(|(at, _)| *at).collect();
+        for part in parts {
+            self.mapped.remove(&part);
+        }
+        let mut map = || {
+            self.units.map(start, new.len, file, place, new.writable)?;
+            for offset in (0..new.len).step_by(PAGE) {
+                if new.writable && !is_writable(memory, mapping, place + offset) {
+                    self.protected += 1;
+                    self.units.protect(start + offset as u64, PAGE, false)?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = map() {
+            // It must not stay mapped with only some of its parts protected.
+            self.clear_windows();
+            return Err(error);
+        }
+        self.mapped.insert(start, new);
+        Ok(Fill::Done)
+    }
+
+    /// Unmaps the part of a large page that is mapped at `page`, since the page tables say something else now.
+    fn unmap_large_at(&mut self, page: u64) -> io::Result<()> {
+        let start = page & !(LARGE - 1);
+        if let Some(known) = self.mapped.get(&start).filter(|known| known.len > PAGE) {
+            self.units.unmap(start, known.len)?;
+            self.mapped.remove(&start);
+        }
+        Ok(())
+    }
+
+    /// Makes writes to the page at `place`, which holds code, fault.
+    pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
+        for (linear, mapped) in &mut self.mapped {
+            let offset = place.wrapping_sub(mapped.place);
+            if !mapped.writable || offset >= mapped.len {
+                continue;
+            }
+            self.units.protect(linear + offset as u64, PAGE, false)?;
+            if mapped.len == PAGE {
+                mapped.writable = false;
+            } else {
+                self.protected += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the page of `linear`, which software has invalidated, if the page tables differ.
+    pub(crate) fn invalidate(&mut self, cpu: &Cpu, memory: &Memory, linear: u64) -> io::Result<()> {
+        let page = linear & !0xfff;
+        // A large page is invalidated as a whole, and may be mapped in parts.
+        let first = linear & !(LARGEST - 1);
+        let in_page = |(start, mapped): (&u64, &Mapped)| {
+            let size = u64::from(mapped.size);
+            (size > PAGE_SIZE && start & !(size - 1) == linear & !(size - 1)).then_some(*start)
+        };
+        let mut starts: Vec<_> =
+            self.mapped.range(first..=first | (LARGEST - 1)).filter_map(in_page).collect();
+        starts.extend(self.mapped.contains_key(&page).then_some(page));
+        for start in starts {
+            let Some(mapped) = self.mapped.get(&start).copied() else { continue };
+            let now = self.now(cpu, memory, start, &mapped);
+            self.change(start, &mapped, now)?;
+        }
+        self.check_fetched(cpu, memory, |known, _| known & !(LARGEST - 1) == first);
+        Ok(())
+    }
+
+    /// Drops what differs from the page tables, after software has invalidated all that is not global, or
+    /// everything if `with_global`.
+    pub(crate) fn invalidate_all(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        with_global: bool,
+    ) -> io::Result<()> {
+        let known: Vec<_> = self
+            .mapped
+            .iter()
+            .filter(|(_, mapped)| with_global || !mapped.is_global)
+            .map(|(start, mapped)| (*start, *mapped))
+            .collect();
+        for (start, mapped) in known {
+            let now = self.now(cpu, memory, start, &mapped);
+            self.change(start, &mapped, now)?;
+        }
+        self.check_fetched(cpu, memory, |_, fetched| with_global || !fetched.is_global);
+        Ok(())
+    }
+
+    /// Returns what the page tables say of `mapped`, at `start`, now, if it can still be read at the same place.
+    fn now(&self, cpu: &Cpu, memory: &Memory, start: u64, mapped: &Mapped) -> Option<Mapped> {
+        let (now, _) = cpu.page_in_advance(memory, start, Access::Read, self.is_user)?;
+        let is_same = (now.address, now.size) == (mapped.address, mapped.size)
+            && now.user == self.is_user
+            && memory.read_target(now.address) == Target::Place(mapped.place);
+        let writable = mapped.writable && now.writable;
+        is_same.then_some(Mapped { writable, is_global: now.global, ..*mapped })
+    }
+
+    /// Makes `before`, at `start`, what it is `now`.
+    fn change(&mut self, start: u64, before: &Mapped, now: Option<Mapped>) -> io::Result<()> {
+        let Some(now) = now else {
+            self.units.unmap(start, before.len)?;
+            self.mapped.remove(&start);
+            return Ok(());
+        };
+        if before.writable && !now.writable {
+            self.units.protect(start, before.len, false)?;
+        }
+        self.mapped.insert(start, now);
+        Ok(())
+    }
+
+    /// Forgets the pages among those that `concerns` chooses from which instructions are no longer fetched.
+    fn check_fetched(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        concerns: impl Fn(u64, &Fetched) -> bool,
+    ) {
+        let before = self.fetched.len();
+        let is_user = self.is_user;
+        self.fetched.retain(|page, fetched| {
+            if !concerns(*page, fetched) {
+                return true;
+            }
+            let now = cpu.page_in_advance(memory, *page, Access::Fetch, is_user);
+            now.is_some_and(|(now, _)| now.address == fetched.address)
+        });
+        if self.fetched.len() != before {
+            self.table.clear();
+        }
+    }
+}

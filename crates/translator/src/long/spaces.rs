@@ -1,0 +1,133 @@
+//! All spaces of 64-bit code: that of the supervisor, and those of users, one for each CR3.
+
+use std::io;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::invalidations::Invalidations;
+
+use crate::long::space::LongSpace;
+
+/// Upper bound of the spaces of users.
+const MOST_USERS: usize = 32;
+
+/// A space of users.
+#[derive(Debug)]
+struct User {
+    space: LongSpace,
+    cr3: u64,
+    /// Whether its contents were compared with the page tables since these were last invalidated.
+    is_checked: bool,
+    /// The count of instructions when it was last entered.
+    used: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LongSpaces {
+    kernel: LongSpace,
+    users: Vec<User>,
+    /// The index in `users` of the space that belongs to CR3, if it is known.
+    current: Option<usize>,
+    miss: u32,
+}
+
+impl LongSpaces {
+    /// Returns spaces whose jump tables lead to `miss` where they have no code.
+    pub(crate) fn new(miss: u32) -> LongSpaces {
+        LongSpaces { kernel: LongSpace::new(false, miss), users: Vec::new(), current: None, miss }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut LongSpace> {
+        std::iter::once(&mut self.kernel).chain(self.users.iter_mut().map(|user| &mut user.space))
+    }
+
+    /// Returns the space of the code that runs, with all that differs from the page tables dropped.
+    pub(crate) fn find(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<&mut LongSpace> {
+        if !cpu.is_user() {
+            return Ok(&mut self.kernel);
+        }
+        if let Some(index) = self.current {
+            return Ok(&mut self.users[index].space);
+        }
+        let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
+        let index = known.unwrap_or_else(|| self.add_user(cpu.cr3()));
+        let user = &mut self.users[index];
+        user.used = cpu.instructions;
+        if !user.is_checked {
+            user.space.invalidate_all(cpu, memory, true)?;
+            user.is_checked = true;
+        }
+        self.current = Some(index);
+        Ok(&mut user.space)
+    }
+
+    /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many. Returns
+    /// its index.
+    fn add_user(&mut self, cr3: u64) -> usize {
+        if self.users.len() < MOST_USERS {
+            let space = LongSpace::new(true, self.miss);
+            self.users.push(User { space, cr3, is_checked: true, used: 0 });
+            return self.users.len() - 1;
+        }
+        let oldest = (0..self.users.len()).min_by_key(|index| self.users[*index].used);
+        let index = oldest.unwrap_or(0);
+        let user = &mut self.users[index];
+        user.space.clear();
+        (user.cr3, user.is_checked) = (cr3, true);
+        index
+    }
+
+    /// Drops what software has invalidated and changed.
+    pub(crate) fn invalidate(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        invalidations: &Invalidations,
+    ) -> io::Result<()> {
+        if invalidations.all || invalidations.non_global {
+            self.kernel.invalidate_all(cpu, memory, invalidations.all)?;
+            self.current = None;
+            for user in &mut self.users {
+                user.is_checked = false;
+            }
+        }
+        for linear in &invalidations.pages {
+            self.kernel.invalidate(cpu, memory, *linear)?;
+            if let Some(index) = self.current {
+                self.users[index].space.invalidate(cpu, memory, *linear)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes writes to the page at `place`, which holds code, fault.
+    pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
+        self.all().try_for_each(|space| space.protect_place(place))
+    }
+
+    /// Empties the jump tables.
+    pub(crate) fn forget_targets(&mut self) {
+        self.all().for_each(|space| space.table.clear());
+    }
+
+    /// Gives all units of users back, since no room is left for those of another one.
+    pub(crate) fn clear_other_users(&mut self) {
+        let current = self.current;
+        let others = self.users.iter_mut().enumerate().filter(|(index, _)| Some(*index) != current);
+        others.for_each(|(_, user)| user.space.clear_windows());
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.all().for_each(LongSpace::clear);
+        self.users.clear();
+        self.current = None;
+    }
+
+    /// Returns about how many mappings of the host there are.
+    pub(crate) fn mappings(&self) -> usize {
+        let users: usize = self.users.iter().map(|user| user.space.mappings()).sum();
+        self.kernel.mappings() + users
+    }
+}

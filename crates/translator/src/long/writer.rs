@@ -1,0 +1,258 @@
+//! Writes host code for 64-bit code: the sequences that its translation consists of, above those of [`Emitter`].
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use crate::code::emitter::{Branch, Count, Emitter};
+use crate::long::context::{at, reason, register_at};
+use crate::long::jump_table::{CODE, INDEX_ROTATION, SLOT_CODE};
+use crate::long::low::{Addresses, CHECK_SHIFT};
+
+/// The opcode of JRCXZ.
+const JRCXZ: u8 = 0xe3;
+/// Bytes of a near jump.
+const JUMP: u8 = 5;
+
+/// Host code that is being written for 64-bit code of the supervisor or of users.
+pub(crate) struct Writer {
+    pub(crate) emitter: Emitter,
+    pub(crate) addresses: Addresses,
+    pub(crate) is_user: bool,
+}
+
+/// Returns whether the guest's `register`, of any size, is one that the context holds: R8 to R11.
+pub(crate) fn is_in_context(register: Register) -> bool {
+    register.is_gpr()
+        && matches!(
+            register.full_register(),
+            Register::R8 | Register::R9 | Register::R10 | Register::R11
+        )
+}
+
+/// Returns the host's register that has the guest's `register`, which is not in the context.
+pub(crate) fn rename(register: Register) -> Register {
+    match register {
+        Register::RSP => Register::R8,
+        Register::ESP => Register::R8D,
+        Register::SP => Register::R8W,
+        Register::SPL => Register::R8L,
+        other => other,
+    }
+}
+
+/// Returns the register of the size of `register` that is a part of `whole`, one of R8 to R15.
+pub(crate) fn of_size(whole: Register, register: Register) -> Register {
+    let number = whole.number() as u32;
+    match register.size() {
+        1 => Register::R8L + (number - 8),
+        2 => Register::AX + number,
+        4 => Register::EAX + number,
+        _ => whole,
+    }
+}
+
+/// Returns the operand at `displacement` from the linear address in `base`, which has been checked.
+pub(crate) fn in_window(base: Register, displacement: i64) -> MemoryOperand {
+    // RBP and R13 without a displacement are other encodings (SDM vol. 2, table 2-5).
+    let is_bare = displacement == 0 && !matches!(base, Register::RBP | Register::R13);
+    let size = u32::from(!is_bare);
+    MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
+}
+
+impl Writer {
+    pub(crate) fn new(host: u32, addresses: Addresses, is_user: bool) -> Writer {
+        Writer { emitter: Emitter::new(host), addresses, is_user }
+    }
+
+    /// Returns the field of the context at `offset`.
+    pub(crate) fn field(&self, offset: u32) -> MemoryOperand {
+        let address = i64::from(self.addresses.context + offset);
+        MemoryOperand::with_base_displ_size(Register::RIP, address, 8)
+    }
+
+    /// Returns the field with the guest's `register`, one of R8 to R11.
+    pub(crate) fn register(&self, register: Register) -> MemoryOperand {
+        self.field(register_at(register.full_register()))
+    }
+
+    /// `mov r64, [address]`.
+    pub(crate) fn load(&mut self, to: Register, from: MemoryOperand) {
+        self.emitter.instruction(Instruction::with2(Code::Mov_r64_rm64, to, from));
+    }
+
+    /// `mov [address], r64`.
+    pub(crate) fn store(&mut self, to: MemoryOperand, from: Register) {
+        self.emitter.instruction(Instruction::with2(Code::Mov_rm64_r64, to, from));
+    }
+
+    /// Loads `to`, of 64 bits, with `number`.
+    pub(crate) fn load_number(&mut self, to: Register, number: u64) {
+        let instruction = if u32::try_from(number).is_ok() {
+            let low = of_32_bits(to);
+            Instruction::with2(Code::Mov_r32_imm32, low, number as u32)
+        } else if let Some(number) = as_signed(number) {
+            Instruction::with2(Code::Mov_rm64_imm32, to, number)
+        } else {
+            Instruction::with2(Code::Mov_r64_imm64, to, number)
+        };
+        self.emitter.instruction(instruction);
+    }
+
+    /// `lea to, [base + displacement]`.
+    pub(crate) fn add(&mut self, to: Register, base: Register, displacement: i64) {
+        let sum = MemoryOperand::with_base_displ_size(base, displacement, 1);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+    }
+
+    /// Checks the linear address in `address`: faults unless its unit is shown. Uses `scratch`, R10 or R11.
+    pub(crate) fn check(&mut self, address: Register, scratch: Register) {
+        self.emitter.instruction(Instruction::with3(
+            Code::VEX_Rorx_r64_rm64_imm8,
+            scratch,
+            address,
+            CHECK_SHIFT,
+        ));
+        let low = of_32_bits(scratch);
+        let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
+        let byte = MemoryOperand::with_base_displ_size(low, table, 4);
+        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
+    }
+
+    /// Checks the canonical address `linear`. Uses R11.
+    pub(crate) fn check_number(&mut self, linear: u64) {
+        let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
+        let byte = table + (linear as i64 >> CHECK_SHIFT);
+        let byte =
+            MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
+        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, byte));
+    }
+
+    /// Subtracts from the budget a number of instructions, which is set later, and faults if it is spent. Uses
+    /// R11.
+    pub(crate) fn count(&mut self) -> Count {
+        let count = self.emitter.count_in_r9();
+        let there = MemoryOperand::with_base(Register::R9);
+        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, there));
+        count
+    }
+
+    /// Loads R11 with the address of the context.
+    fn load_context(&mut self) {
+        self.emitter.load_number(Register::R11D, self.addresses.context);
+    }
+
+    /// Leaves translated code for the reason `number`.
+    pub(crate) fn leave(&mut self, number: u32) {
+        self.load_context();
+        self.emitter.load_number(Register::R10D, number);
+        let leave = MemoryOperand::with_base_displ(Register::R11, at::LEAVE.into());
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, leave));
+    }
+
+    /// Stores R10, the target of a branch, in the context.
+    pub(crate) fn note_target(&mut self) {
+        self.store(self.field(at::RIP), Register::R10);
+    }
+
+    /// Leaves translated code to look for the code of the address in R10.
+    pub(crate) fn leave_to_look_up(&mut self) {
+        self.note_target();
+        self.leave(reason::LOOK_UP);
+    }
+
+    /// Makes the guest's SSE registers those of the host, unless the interpreter must execute the instruction.
+    /// Uses R10 and R11.
+    pub(crate) fn check_vectors(&mut self) {
+        self.load_context();
+        let routine = MemoryOperand::with_base_displ(Register::R11, at::VECTOR_CHECK.into());
+        self.emitter.instruction(Instruction::with1(Code::Call_rm64, routine));
+    }
+
+    /// Jumps to `target` by `slot` of the jump table.
+    pub(crate) fn jump_by_slot(&mut self, target: u64, slot: u32) {
+        self.load_number(Register::R10, target);
+        self.load(Register::R11, self.field(at::TABLE));
+        let offset = i64::from(SLOT_CODE + slot * 8);
+        let entry = MemoryOperand::with_base_displ_size(Register::R11, offset, 1);
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, entry));
+    }
+
+    /// Loads R11 with the address of the code for the guest address in R10. Returns a branch that is taken if
+    /// the jump table has none; RCX is then saved in the context.
+    pub(crate) fn look_up(&mut self) -> Branch {
+        self.store(self.field(at::SAVED_RCX), Register::RCX);
+        self.emitter.instruction(Instruction::with3(
+            Code::VEX_Rorx_r64_rm64_imm8,
+            Register::R11,
+            Register::R10,
+            INDEX_ROTATION,
+        ));
+        let sum = MemoryOperand::with_base_index(Register::R11, Register::R10);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, sum));
+        let index = Instruction::with2(Code::Movzx_r32_rm16, Register::R11D, Register::R11W);
+        self.emitter.instruction(index);
+        let entry = |offset: u32| {
+            MemoryOperand::with_base_index_scale_displ_size(
+                Register::RCX,
+                Register::R11,
+                8,
+                offset.into(),
+                1,
+            )
+        };
+        self.load(Register::RCX, self.field(at::TABLE));
+        self.load(Register::RCX, entry(0));
+        let sum = MemoryOperand::with_base_index(Register::RCX, Register::R10);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::RCX, sum));
+        self.emitter.bytes(&[JRCXZ, JUMP]);
+        let missed = self.emitter.unaligned_jump();
+        self.load(Register::RCX, self.field(at::TABLE));
+        self.load(Register::R11, entry(CODE));
+        self.restore_rcx();
+        missed
+    }
+
+    /// Restores RCX after a look into the jump table.
+    pub(crate) fn restore_rcx(&mut self) {
+        self.load(Register::RCX, self.field(at::SAVED_RCX));
+    }
+
+    /// Jumps to the host address in R11.
+    pub(crate) fn jump_to_r11(&mut self) {
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, Register::R11));
+    }
+
+    /// Stores `number` at the top of the stack after it has moved down by 8 bytes, which comes later. The stack
+    /// must be checked. Uses R10.
+    pub(crate) fn store_below_stack(&mut self, number: u64) {
+        let to = in_window(Register::R8, -8);
+        if let Some(number) = as_signed(number) {
+            self.emitter.instruction(Instruction::with2(Code::Mov_rm64_imm32, to, number));
+        } else {
+            self.load_number(Register::R10, number);
+            self.store(to, Register::R10);
+        }
+    }
+
+    /// Adds `bytes` to the guest's RSP.
+    pub(crate) fn move_stack(&mut self, bytes: i64) {
+        self.add(Register::R8, Register::R8, bytes);
+    }
+
+    /// LOOPNE, LOOPE, LOOP or JRCXZ, by its `opcode`, with a target that is set later.
+    pub(crate) fn loop_if(&mut self, opcode: u8) -> Branch {
+        // If it is taken, it jumps over the short jump to the long one; otherwise the short jump goes over the
+        // long one.
+        self.emitter.bytes(&[opcode, 2, 0xeb, JUMP]);
+        self.emitter.unaligned_jump()
+    }
+}
+
+/// Returns `number` as one of 32 bits with a sign, if it is one.
+pub(crate) fn as_signed(number: u64) -> Option<i32> {
+    i32::try_from(number as i64).ok()
+}
+
+/// Returns the lower half of the 64-bit register `whole`.
+fn of_32_bits(whole: Register) -> Register {
+    Register::EAX + whole.number() as u32
+}

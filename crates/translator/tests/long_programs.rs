@@ -1,0 +1,485 @@
+//! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code that
+//! changes: they must have the same results on the translator as on the interpreter, with deadlines anywhere.
+
+#[path = "../../x86/tests/common/random.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod random;
+#[path = "../../x86/tests/common/series.rs"]
+mod series;
+mod support;
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+use random::Random;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
+use ring3_x86::cpuid::Model;
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::{ALWAYS_ONE, Eflags};
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
+use ring3_x86::undefined::Vendor;
+use series::Series;
+use support::translator;
+
+const CASES: u64 = if cfg!(debug_assertions) { 30 } else { 120 };
+/// Instructions of each program.
+const EXECUTED: u64 = 4000;
+const MEMORY: u64 = 2 << 20;
+const PAGE: u64 = 0x1000;
+
+// Guest-physical memory: page tables from the first address on, and what is mapped.
+const PML4: u64 = 0x1000;
+const TABLES: u64 = 0x8_0000;
+const CODE: u64 = 0x10_0000;
+const CODE_PAGES: u64 = 2;
+const DATA: u64 = 0x11_0000;
+const DATA_PAGES: u64 = 4;
+const STACK: u64 = 0x12_0000;
+const SYSTEM: u64 = 0x13_0000;
+
+/// The linear addresses of the system's pages: tables, handlers, and a stack.
+const SYSTEM_LINEAR: u64 = 0xffff_ffff_8200_0000;
+const HANDLERS: u64 = SYSTEM_LINEAR + PAGE;
+const INNER_STACK: u64 = SYSTEM_LINEAR + 3 * PAGE;
+const IDT: u64 = SYSTEM_LINEAR + 0x400;
+const TSS: u64 = SYSTEM_LINEAR + 0x200;
+const KERNEL_CODE: u16 = 0x08;
+const KERNEL_DATA: u16 = 0x10;
+const USER_CODE: u16 = 0x1b;
+const USER_DATA: u16 = 0x23;
+
+/// Where a program is: the linear addresses of its code, data and stack.
+struct Layout {
+    code: u64,
+    data: u64,
+    stack: u64,
+    is_user: bool,
+}
+
+const LAYOUTS: [Layout; 3] = [
+    Layout {
+        code: 0xffff_ffff_8100_0000,
+        data: 0xffff_8881_0000_0000,
+        stack: 0xffff_c900_0000_4000,
+        is_user: false,
+    },
+    Layout {
+        code: 0x5555_5555_4000,
+        data: 0x7f1a_f7c0_0000,
+        stack: 0x7ffe_1234_5000,
+        is_user: true,
+    },
+    // As a program that is not position-independent, whose units do not fit together.
+    Layout { code: 0x40_0000, data: 0x60_0000, stack: 0x7ffe_1234_5000, is_user: true },
+];
+
+/// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's target.
+const SLOT: u64 = 16;
+const SLOTS: u64 = CODE_PAGES * PAGE / SLOT;
+
+/// Registers that mostly have addresses of data.
+const POINTERS: [Register; 3] = [Register::RBX, Register::R9, Register::R13];
+/// Registers that mostly have small numbers.
+const INDICES: [Register; 2] = [Register::RCX, Register::R10];
+const OTHERS: [Register; 8] = [
+    Register::RAX,
+    Register::RDX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R11,
+    Register::R14,
+    Register::R15,
+];
+
+/// Maps the page at `linear` to `physical`.
+fn map(memory: &mut Memory, tables: &mut u64, linear: u64, physical: u64, rights: u64) {
+    let mut table = PML4;
+    for shift in [39, 30, 21] {
+        let address = table + (linear >> shift & 0x1ff) * 8;
+        let mut entry = u64::from_le_bytes(memory.read_aligned(address));
+        if entry == 0 {
+            entry = *tables | 7;
+            *tables += PAGE;
+            memory.write(address, &entry.to_le_bytes());
+        }
+        table = entry & !0xfff;
+    }
+    let entry = physical | rights;
+    memory.write(table + (linear >> 12 & 0x1ff) * 8, &entry.to_le_bytes());
+}
+
+/// Fills the memory of a machine with `code`, and returns its processor.
+fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random) -> Cpu {
+    const USER: u64 = 4;
+    const WRITABLE: u64 = 3;
+    let mut tables = TABLES;
+    let rights = WRITABLE | if layout.is_user { USER } else { 0 };
+    for (linear, physical, pages) in [
+        (layout.code, CODE, CODE_PAGES),
+        (layout.data, DATA, DATA_PAGES),
+        (layout.stack - 2 * PAGE, STACK, 2),
+    ] {
+        for page in 0..pages {
+            map(memory, &mut tables, linear + page * PAGE, physical + page * PAGE, rights);
+        }
+    }
+    for page in 0..3 {
+        map(memory, &mut tables, SYSTEM_LINEAR + page * PAGE, SYSTEM + page * PAGE, WRITABLE);
+    }
+    memory.write(CODE, code);
+    for at in (0..DATA_PAGES * PAGE).step_by(8) {
+        // Some words are addresses of code.
+        let target = layout.code + u64::from(random.below(SLOTS as u32)) * SLOT;
+        let word = if random.percent(20) { target } else { random.next() };
+        memory.write(DATA + at, &word.to_le_bytes());
+    }
+    let mut put = |linear: u64, bytes: &[u8]| memory.write(linear - SYSTEM_LINEAR + SYSTEM, bytes);
+    for (selector, descriptor) in [
+        (KERNEL_CODE, 0x00af_9b00_0000_ffff_u64),
+        (KERNEL_DATA, 0x00cf_9300_0000_ffff),
+        (USER_CODE, 0x00af_fb00_0000_ffff),
+        (USER_DATA, 0x00cf_f300_0000_ffff),
+    ] {
+        put(SYSTEM_LINEAR + u64::from(selector & !7), &descriptor.to_le_bytes());
+    }
+    for vector in 0..32 {
+        let handler = HANDLERS + vector * 32;
+        let has_code = matches!(vector, 8 | 10..=14 | 17);
+        let mut bytes: Vec<u8> = Vec::new();
+        if has_code {
+            bytes.extend([0x48, 0x83, 0xc4, 0x08]); // ADD RSP, 8
+        }
+        bytes.extend([0x48, 0x83, 0x04, 0x24, 0x10]); // ADD QWORD [RSP], 16
+        bytes.extend([0x48, 0x83, 0x24, 0x24, 0xf0]); // AND QWORD [RSP], -16
+        bytes.extend([0x48, 0xcf]); // IRETQ
+        put(handler, &bytes);
+        let low = handler & 0xffff
+            | u64::from(KERNEL_CODE) << 16
+            | 0xee00 << 32
+            | (handler >> 16 & 0xffff) << 48;
+        put(IDT + vector * 16, &low.to_le_bytes());
+        put(IDT + vector * 16 + 8, &(handler >> 32).to_le_bytes());
+    }
+    put(TSS + 4, &INNER_STACK.to_le_bytes());
+
+    let mut cpu = Cpu::of_model(Model::Qemu64);
+    cpu.vendor = Vendor::of_host();
+    cpu.gdtr = TableRegister { base: SYSTEM_LINEAR, limit: 0xff };
+    cpu.idtr = TableRegister { base: IDT, limit: 32 * 16 - 1 };
+    cpu.tr = Segment::new(0x28, TSS, 0x67, Attributes(0x8b));
+    (cpu.msrs.long.enabled, cpu.msrs.no_execute) = (true, true);
+    cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE);
+    cpu.set_cr3(PML4);
+    cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
+    let (code, data, dpl) = if layout.is_user {
+        (USER_CODE, USER_DATA, 0x60_u16)
+    } else {
+        (KERNEL_CODE, KERNEL_DATA, 0)
+    };
+    let segment = |selector, access| Segment::new(selector, 0, u32::MAX, Attributes(access | dpl));
+    cpu.set_segment(sreg::CS, segment(code, 0xa09b));
+    for register in [sreg::SS, sreg::DS, sreg::ES] {
+        cpu.set_segment(register, segment(data, 0xc093));
+    }
+    let gs = Segment::new(0, layout.data + PAGE, 0, Attributes(0));
+    cpu.set_segment(sreg::GS, gs);
+    for number in 0..16 {
+        cpu.set_gpr(number, random.next() >> random.below(64));
+        cpu.sse.set_xmm(number, u128::from(random.next()) << 64 | u128::from(random.next()));
+    }
+    for register in POINTERS {
+        cpu.set_gpr(register.number() as u8, layout.data + u64::from(random.below(0x3000)));
+    }
+    for register in INDICES {
+        cpu.set_gpr(register.number() as u8, random.below(40).into());
+    }
+    cpu.set_gpr(reg::SP, layout.stack - 0x800);
+    cpu.set_gpr(reg::BP, layout.stack - 0x400);
+    cpu.set_eflags(Eflags::from_bits_truncate(ALWAYS_ONE));
+    cpu.ip = layout.code;
+    cpu
+}
+
+/// Makes the instructions of a program.
+struct Maker<'a> {
+    random: &'a mut Random,
+    code: u64,
+}
+
+impl Maker<'_> {
+    /// Returns a register that may be written to, with so many bytes.
+    fn register(&mut self, bytes: usize) -> Register {
+        let all = if self.random.percent(3) { &POINTERS[..] } else { &OTHERS[..] };
+        self.sized(all, bytes)
+    }
+
+    /// Returns any register.
+    fn source(&mut self, bytes: usize) -> Register {
+        let all = match self.random.below(8) {
+            0 => &POINTERS[..],
+            1 => &INDICES[..],
+            2 => &[Register::RSP, Register::RBP][..],
+            _ => &OTHERS[..],
+        };
+        self.sized(all, bytes)
+    }
+
+    fn sized(&mut self, all: &[Register], bytes: usize) -> Register {
+        let number = self.random.pick(all).number() as u32;
+        match bytes {
+            1 if number >= 4 => Register::SPL + (number - 4),
+            1 if self.random.percent(10) => Register::AH + number,
+            1 => Register::AL + number,
+            2 => Register::AX + number,
+            4 => Register::EAX + number,
+            _ => Register::RAX + number,
+        }
+    }
+
+    /// Returns an operand in memory.
+    fn memory(&mut self) -> MemoryOperand {
+        let mut base = self.random.pick(&POINTERS);
+        let mut index = Register::None;
+        let mut segment = Register::None;
+        let mut displacement = i64::from(self.random.below(0x400)) - 0x100;
+        match self.random.below(20) {
+            0..=5 => index = self.random.pick(&INDICES),
+            6 | 7 => base = self.random.pick(&[Register::RSP, Register::RBP]),
+            8 => base = self.random.pick(&OTHERS),
+            9 => (segment, base) = (Register::GS, Register::None),
+            10 => (segment, base) = (Register::GS, self.random.pick(&INDICES)),
+            11 => {
+                base = Register::RIP;
+                let offset = self.random.below((CODE_PAGES * PAGE - 16) as u32);
+                displacement = (self.code + u64::from(offset)) as i64;
+            }
+            12 => displacement = i64::from(self.random.bits() as i32),
+            _ => {}
+        }
+        let scale = self.random.pick(&[1, 2, 4, 8]);
+        let scale = if index == Register::None { 1 } else { scale };
+        let size = if base == Register::None || base == Register::RIP { 8 } else { 1 };
+        MemoryOperand::new(base, index, scale, displacement, size, false, segment)
+    }
+
+    fn target(&mut self) -> u64 {
+        self.code + u64::from(self.random.below(SLOTS as u32)) * SLOT
+    }
+
+    /// Returns an instruction that 64-bit code may have.
+    fn instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const TO_MEMORY: [(C, usize); 16] = [
+            (C::Add_rm8_r8, 1),
+            (C::Add_rm64_r64, 8),
+            (C::Or_rm16_r16, 2),
+            (C::Adc_rm32_r32, 4),
+            (C::Sbb_rm64_r64, 8),
+            (C::Xor_rm32_r32, 4),
+            (C::Cmp_rm64_r64, 8),
+            (C::Test_rm8_r8, 1),
+            (C::Mov_rm8_r8, 1),
+            (C::Mov_rm32_r32, 4),
+            (C::Mov_rm64_r64, 8),
+            (C::Xchg_rm64_r64, 8),
+            (C::Xadd_rm32_r32, 4),
+            (C::Cmpxchg_rm64_r64, 8),
+            (C::Cmpxchg_rm8_r8, 1),
+            (C::Movnti_m64_r64, 8),
+        ];
+        const FROM_MEMORY: [(C, usize); 14] = [
+            (C::Add_r64_rm64, 8),
+            (C::Sub_r32_rm32, 4),
+            (C::And_r64_rm64, 8),
+            (C::Mov_r8_rm8, 1),
+            (C::Mov_r16_rm16, 2),
+            (C::Mov_r32_rm32, 4),
+            (C::Mov_r64_rm64, 8),
+            (C::Movzx_r32_rm8, 4),
+            (C::Movsx_r64_rm16, 8),
+            (C::Movsxd_r64_rm32, 8),
+            (C::Cmovb_r64_rm64, 8),
+            (C::Cmovne_r32_rm32, 4),
+            (C::Lea_r64_m, 8),
+            (C::Lea_r32_m, 4),
+        ];
+        const ALONE: [C; 12] = [
+            C::Not_rm64,
+            C::Neg_rm32,
+            C::Inc_rm64,
+            C::Dec_rm8,
+            C::Shl_rm64_1,
+            C::Sar_rm32_1,
+            C::Ror_rm64_1,
+            C::Rcl_rm64_1,
+            C::Setl_rm8,
+            C::Setb_rm8,
+            C::Push_rm64,
+            C::Pop_rm64,
+        ];
+        const VECTORS: [C; 6] = [
+            C::Movdqu_xmm_xmmm128,
+            C::Paddd_xmm_xmmm128,
+            C::Pxor_xmm_xmmm128,
+            C::Addpd_xmm_xmmm128,
+            C::Pshufb_xmm_xmmm128,
+            C::Movaps_xmm_xmmm128,
+        ];
+        let vector = |random: &mut Random| Register::XMM0 + random.below(16);
+        match self.random.below(100) {
+            0..22 => {
+                let (code, bytes) = self.random.pick(&TO_MEMORY);
+                let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
+                    self.register(bytes)
+                } else {
+                    self.source(bytes)
+                };
+                Instruction::with2(code, self.memory(), register)
+            }
+            22..44 => {
+                let (code, bytes) = self.random.pick(&FROM_MEMORY);
+                let register = self.register(bytes);
+                Instruction::with2(code, register, self.memory())
+            }
+            44..52 => {
+                let (code, bytes) = self.random.pick(&FROM_MEMORY[..7]);
+                Instruction::with2(code, self.register(bytes), self.source(bytes))
+            }
+            52..56 => {
+                let code = self.random.pick(&ALONE);
+                Instruction::with1(code, self.memory())
+            }
+            56..62 => {
+                let code = self.random.pick(&ALONE);
+                let bytes = if matches!(code, C::Dec_rm8 | C::Setl_rm8 | C::Setb_rm8) {
+                    1
+                } else if matches!(code, C::Neg_rm32 | C::Sar_rm32_1) {
+                    4
+                } else {
+                    8
+                };
+                Instruction::with1(code, self.register(bytes))
+            }
+            62..66 => {
+                let (code, register) = (self.random.pick(&VECTORS), vector(self.random));
+                Instruction::with2(code, register, self.memory())
+            }
+            66 | 67 => {
+                let register = vector(self.random);
+                Instruction::with2(C::Movdqu_xmmm128_xmm, self.memory(), register)
+            }
+            68 => Instruction::with2(C::Cvtsi2sd_xmm_rm64, vector(self.random), self.source(8)),
+            69 => Instruction::with2(C::Movq_rm64_xmm, self.register(8), vector(self.random)),
+            70..77 => {
+                const BRANCHES: [C; 5] = [
+                    C::Jne_rel32_64,
+                    C::Jb_rel32_64,
+                    C::Jle_rel32_64,
+                    C::Js_rel32_64,
+                    C::Jo_rel32_64,
+                ];
+                Instruction::with_branch(self.random.pick(&BRANCHES), self.target())
+            }
+            77 | 78 => Instruction::with_branch(C::Jmp_rel32_64, self.target()),
+            79..82 => Instruction::with_branch(C::Call_rel32_64, self.target()),
+            82..85 => Ok(Instruction::with(C::Retnq)),
+            85 => Instruction::with1(C::Jmp_rm64, self.memory()),
+            86 => Instruction::with1(C::Call_rm64, self.memory()),
+            87 => Instruction::with2(C::Mov_r64_imm64, self.register(8), self.random.next()),
+            88 | 89 => {
+                let register = self.register(8);
+                Instruction::with2(C::Mov_rm64_imm32, register, self.random.bits() as i32)
+            }
+            90 => Ok(Instruction::with(self.random.pick(&[C::Cdqe, C::Cqo, C::Cmc, C::Leaveq]))),
+            91 => Ok(Instruction::with(self.random.pick(&[C::Stosq_m64_RAX, C::Lodsb_AL_m8]))),
+            92 => Ok(Instruction::with(C::Pushfq)),
+            93 => Instruction::with1(C::Int_imm8, 3),
+            94 => Ok(Instruction::with(self.random.pick(&[C::Ud2, C::Cpuid, C::Xgetbv]))),
+            95 => {
+                let code = self.random.pick(&[C::Bt_rm64_r64, C::Bts_rm64_r64, C::Btr_rm64_r64]);
+                let bit = self.sized(&INDICES, 8);
+                Instruction::with2(code, self.memory(), bit)
+            }
+            96 => Instruction::with1(C::Cmpxchg16b_m128, self.memory()),
+            97 => {
+                // It often changes code.
+                let offset = self.random.below((CODE_PAGES * PAGE) as u32) & !15;
+                let there = (self.code + u64::from(offset)) as i64;
+                let there = MemoryOperand::with_base_displ_size(Register::RIP, there, 8);
+                Instruction::with2(C::Mov_rm8_r8, there, Register::AL)
+            }
+            98 => Instruction::with_branch(C::Loop_rel8_64_RCX, 0),
+            _ => Ok(Instruction::with(C::Nopd)),
+        }
+    }
+
+    /// Returns the code of the program.
+    fn program(&mut self) -> Vec<u8> {
+        let mut code = Vec::new();
+        for slot in 0..SLOTS {
+            let at = self.code + slot * SLOT;
+            let bytes = loop {
+                let Ok(mut instruction) = self.instruction() else { continue };
+                if instruction.code() == Code::Loop_rel8_64_RCX {
+                    instruction.set_near_branch64(at.wrapping_sub(3 * SLOT));
+                }
+                let mut encoder = Encoder::new(64);
+                if encoder.encode(&instruction, at).is_ok() {
+                    break encoder.take_buffer();
+                }
+            };
+            code.extend(&bytes);
+            code.resize(((slot + 1) * SLOT) as usize, 0x90);
+        }
+        code
+    }
+}
+
+/// Runs a program, some instructions at a time, and returns the states at the deadlines.
+fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut Random,
+) -> Vec<(Exit, Cpu)> {
+    let mut states = Vec::new();
+    while cpu.instructions < EXECUTED {
+        let asked = u64::from(1 + random.below(300));
+        let exit = engine.run(cpu, memory, asked);
+        states.push((exit.clone(), cpu.clone()));
+        if exit != Exit::Deadline {
+            break;
+        }
+    }
+    states
+}
+
+#[test]
+fn the_translator_agrees_with_the_interpreter_in_64_bit_code() {
+    let series = Series::from_environment(CASES);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let layout = &LAYOUTS[(case % LAYOUTS.len() as u64) as usize];
+        let code = Maker { random: &mut random, code: layout.code }.program();
+        let mut interpreted = Memory::new(MEMORY).unwrap();
+        let mut cpu = machine(&mut interpreted, layout, &code, random.clone());
+        let expected =
+            run(&mut Interpreter::new(), &mut cpu, &mut interpreted, &mut random.clone());
+        let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+        let mut cpu = machine(&mut memory, layout, &code, random.clone());
+        let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
+        for ((exit, cpu), (right_exit, right)) in states.iter().zip(&expected) {
+            let reports =
+                || format!("{what}\n{}\n{}", right.report(&interpreted), cpu.report(&memory));
+            assert_eq!(exit, right_exit, "{}", reports());
+            assert_eq!(cpu.instructions, right.instructions, "{}", reports());
+            assert!(cpu.has_state_of(right), "{}", reports());
+        }
+        assert_eq!(states.len(), expected.len(), "{what}");
+        let bytes = memory.contents().iter().zip(interpreted.contents()).enumerate();
+        let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
+        assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+    }
+}

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ring3_bench::BenchArguments;
+use ring3_core::memory::RAM_MAX;
 use ring3_display::escape;
 use ring3_gdb::Place;
 use ring3_snapshot::moving::Place as MovingPlace;
@@ -212,11 +213,11 @@ pub(crate) struct RunArguments {
     pub(crate) no_shutdown: bool,
 
     /// The processor: 486, pentium, pentium3, pentium4, max with every feature of 32-bit processors that ring3
-    /// has, or qemu64 with long mode, which needs --engine interpreter
+    /// has, or qemu64 with long mode, which the interpreter executes
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 
-    /// The machine's memory: 512M, 2G, or a number of MiB, from 1M to 3G
+    /// The machine's memory: 512M, 2G, or a number of MiB, from 1M to 32G
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
 
@@ -613,9 +614,7 @@ pub(crate) struct MemorySize {
 pub(crate) enum BadMemorySize {
     #[error("give a size as 512M, 2G, or a number of MiB")]
     Unreadable,
-    #[error(
-        "a machine has from 1M to 3G of memory, as its processor has 32-bit addresses; a number without a unit is in MiB"
-    )]
+    #[error("a machine has from 1M to 32G of memory; a number without a unit is in MiB")]
     OutOfBounds,
 }
 
@@ -626,7 +625,7 @@ impl FromStr for MemorySize {
         /// The size of the processor's pages.
         const PAGE: u64 = 4 << 10;
         let bytes = bytes_of(text).ok_or(BadMemorySize::Unreadable)?;
-        if (1 << 20..=3 << 30).contains(&bytes) && bytes.is_multiple_of(PAGE) {
+        if (1 << 20..=RAM_MAX).contains(&bytes) && bytes.is_multiple_of(PAGE) {
             Ok(MemorySize { bytes })
         } else {
             Err(BadMemorySize::OutOfBounds)

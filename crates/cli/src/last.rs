@@ -62,7 +62,7 @@ impl FromStr for LastProperties {
             None => INPUT_BYTES,
             Some(size) => match size.parse() {
                 Ok(MemorySize { bytes }) => bytes,
-                Err(_) => return Err(BadLast("inputs must be from 1M to 3G".to_owned())),
+                Err(_) => return Err(BadLast("inputs must be from 1M to 32G".to_owned())),
             },
         };
         let read_bytes = match reads {

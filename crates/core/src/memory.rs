@@ -1,7 +1,8 @@
 //! Guest-physical memory.
 //!
-//! All bytes are in one array: first RAM, whose byte *n* is at guest-physical address *n*, and behind it the
-//! areas that were added for ROM and display memory. An index into the array is called a *place*. For each
+//! All bytes are in one array: first RAM, and behind it the areas that were added for ROM and display memory. Byte
+//! *n* of RAM is at guest-physical address *n*, or if there are more than 3 GiB 1 GiB higher from there on: the last
+//! GiB below 4 GiB is for devices. An index into the array is called a *place*. For each
 //! guest-physical page a map says where reads and where writes go: to a place, to a device, or (writes)
 //! nowhere. One map thus serves ROM, its shadow in RAM, two addresses for the same bytes, and display memory
 //! that moves with a PCI base address register. Everybody reads and writes through the methods here, and
@@ -17,6 +18,7 @@ mod code;
 mod copies;
 mod full;
 mod map;
+mod ram;
 mod saved;
 mod written;
 
@@ -32,6 +34,7 @@ pub use code::MarkedCode;
 pub use copies::MemoryCopy;
 pub use full::FullPages;
 use map::Map;
+pub use ram::{RAM_MAX, RamLayout};
 use written::Watch;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
@@ -40,9 +43,6 @@ pub const PAGE_SIZE: u64 = 4096;
 pub const PAGE_SHIFT: u32 = 12;
 /// The byte that reads return where there is no RAM: that of a bus which nothing drives.
 const OPEN_BUS: u8 = 0xff;
-
-/// The end of the guest-physical addresses that can be mapped.
-const MAPPED_SPACE: u64 = 1 << 32;
 
 /// Memory beside RAM: a ROM, or the memory of a display adapter. It is at no guest-physical address
 /// until [`Memory::map`] puts it there.
@@ -70,7 +70,7 @@ impl Area {
 /// What [`Memory::map`] puts behind guest-physical addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// RAM, at the same offset as the address.
+    /// RAM, the part of it that belongs to the address.
     Ram,
     /// An area from this offset on, a multiple of [`PAGE_SIZE`].
     Area(Area, u64),
@@ -95,7 +95,7 @@ pub enum Target {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
     /// The size is not a positive multiple of a page, or it is too large.
-    #[error("guest memory must be a multiple of 4 KiB between 1 MiB and 3 GiB, not {0} bytes")]
+    #[error("guest memory must be a multiple of 4 KiB between 1 MiB and 32 GiB, not {0} bytes")]
     BadSize(u64),
     /// The host has no memory of this size, in bytes.
     #[error("the host has no {0} bytes for guest memory: choose a smaller size")]
@@ -190,16 +190,17 @@ impl Memory {
 
     /// Makes memory as [`Memory::new`] does, with bytes from `host_pages`.
     pub fn with_pages(size: u64, host_pages: Arc<dyn HostPages>) -> Result<Memory, MemoryError> {
-        if !size.is_multiple_of(PAGE_SIZE) || !(1 << 20..=3 << 30).contains(&size) {
+        if !size.is_multiple_of(PAGE_SIZE) || !(1 << 20..=RAM_MAX).contains(&size) {
             return Err(MemoryError::BadSize(size));
         }
         let pages = (size >> PAGE_SHIFT) as usize;
+        let ram = RamLayout::of(size);
         Ok(Memory {
             bytes: host_pages.zeroed(size as usize).ok_or(MemoryError::NoHostMemory(size))?,
             pages: host_pages,
             ram_size: size as usize,
-            reads: Map::new(pages),
-            writes: Map::new(pages),
+            reads: Map::new(ram),
+            writes: Map::new(ram),
             code: vec![0; pages],
             has_code: false,
             stale: Vec::new(),
@@ -255,6 +256,11 @@ impl Memory {
         self.ram_size as u64
     }
 
+    /// Returns where RAM is.
+    pub fn ram(&self) -> RamLayout {
+        RamLayout::of(self.size())
+    }
+
     /// Sets what reads and what writes reach in the pages that `start..start + len` touches.
     pub fn map(
         &mut self,
@@ -264,13 +270,16 @@ impl Memory {
         writes: Backing,
     ) -> Result<(), MemoryError> {
         let error = MemoryError::OutOfRange { start, len };
-        if start.checked_add(len).is_none_or(|end| end > MAPPED_SPACE) {
+        if start.checked_add(len).is_none_or(|end| end > self.ram().end()) {
             return Err(error);
         }
         let pages = (start >> PAGE_SHIFT) as usize..(start + len).div_ceil(PAGE_SIZE) as usize;
         let size = (pages.len() as u64) << PAGE_SHIFT;
         let fits = |backing| match backing {
-            Backing::Ram => (pages.end as u64) << PAGE_SHIFT <= self.size(),
+            Backing::Ram => {
+                let end = (pages.end as u64) << PAGE_SHIFT;
+                pages.is_empty() || self.ram().holds(start, end)
+            }
             Backing::Area(area, offset) => {
                 offset.is_multiple_of(PAGE_SIZE)
                     && offset.checked_add(size).is_some_and(|end| end <= area.size())
@@ -314,7 +323,7 @@ impl Memory {
     /// Returns whether all of the `len` bytes at guest-physical address `start` are at places, for reads and
     /// for writes, so that no device, no ROM and no gap is among them.
     pub fn holds(&self, start: u64, len: u64) -> bool {
-        let Some(end) = start.checked_add(len).filter(|end| *end <= MAPPED_SPACE) else {
+        let Some(end) = start.checked_add(len).filter(|end| *end <= self.ram().end()) else {
             return false;
         };
         let is_place = |target| matches!(target, Target::Place(_));
@@ -435,7 +444,7 @@ impl Memory {
     pub fn load_image(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryError> {
         self.check(address, bytes.len() as u64)?;
         for_each_page(address, bytes.len(), |at, range| {
-            self.write_place(at as usize, &bytes[range]);
+            self.write_place(RamLayout::place_of(at) as usize, &bytes[range]);
         });
         Ok(())
     }
@@ -485,7 +494,7 @@ impl Memory {
 
     fn check(&self, start: u64, len: u64) -> Result<(), MemoryError> {
         match start.checked_add(len) {
-            Some(end) if end <= self.size() => Ok(()),
+            Some(end) if self.ram().holds(start, end) => Ok(()),
             _ => Err(MemoryError::OutOfRange { start, len }),
         }
     }
@@ -523,7 +532,7 @@ mod tests {
     fn sizes_are_checked() {
         assert_eq!(Memory::new(0).unwrap_err(), MemoryError::BadSize(0));
         assert_eq!(Memory::new(4097).unwrap_err(), MemoryError::BadSize(4097));
-        assert!(Memory::new(4 << 30).is_err());
+        assert!(Memory::new(RAM_MAX + PAGE_SIZE).is_err());
     }
 
     #[test]
@@ -540,6 +549,36 @@ mod tests {
         assert_eq!(read, [7, 7, 0xff, 0xff, 0xff, 0xff]);
         memory.read(0x3ffe, &mut read);
         assert_eq!(read, [0xff, 0xff, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn ram_beyond_3_gib_is_above_4_gib() {
+        let mut memory = Memory::new(5 << 30).unwrap();
+        let (last_low, first_high) = ((3 << 30) - 1, 1 << 32);
+        memory.write(last_low, &[1, 2]);
+        memory.write(first_high - 1, &[3, 4]);
+        memory.load_image((6 << 30) - 2, &[5, 6]).unwrap();
+        assert!(memory.load_image((6 << 30) - 1, &[5, 6]).is_err());
+        assert!(memory.load_image(last_low, &[1, 2]).is_err());
+        let read = |address| u16::from_le_bytes(memory.read_aligned(address));
+        assert_eq!(
+            [last_low - 1, last_low + 1, first_high - 2].map(read),
+            [0x0100, 0xffff, 0xffff]
+        );
+        assert_eq!([first_high, (6 << 30) - 2, 6 << 30].map(read), [0x0004, 0x0605, 0xffff]);
+        assert_eq!(memory.contents()[3 << 30], 4);
+        assert!(memory.holds(first_high, 2 << 30) && !memory.holds(first_high, (2 << 30) + 1));
+        assert!(!memory.holds(last_low, 2));
+        memory.map(first_high, 0x1000, Backing::Ram, Backing::Nothing).unwrap();
+        assert_eq!(memory.read_target(first_high), Target::Place(3 << 30));
+        assert!(memory.map(last_low, 0x2000, Backing::Ram, Backing::Ram).is_err());
+        let layout = memory.save_without_contents();
+        memory.reset_map();
+        assert_eq!(memory.write_target(first_high), Target::Place(3 << 30));
+        memory.restore_layout(&layout).unwrap();
+        assert_eq!(memory.save_without_contents(), layout);
+        assert_eq!(memory.write_target(first_high), Target::Nothing);
+        assert_eq!(memory.write_target(first_high + 0x1000), Target::Place((3 << 30) + 0x1000));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod calendar;
 use ring3_core::bus::PortRange;
 use ring3_core::clock::{Tag, Time};
 use ring3_core::device::{Context, Device, DeviceId, Width};
+use ring3_core::memory::RamLayout;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 
@@ -151,17 +152,22 @@ impl Rtc {
     /// Tells firmware that there are `bytes` of RAM, by the bytes of the PC/AT (in KiB below
     /// and above 1 MiB) and by those that became usual later (in 64 KiB above 16 MiB). What is
     /// above 4 GiB is not told.
-    pub fn set_memory_size(&mut self, bytes: u64) {
-        let kib = bytes >> 10;
+    pub fn set_memory_size(&mut self, ram: RamLayout) {
+        let kib = ram.low() >> 10;
         let base = kib.min(640) as u16;
         let extended = kib.saturating_sub(1 << 10).min(0xffff) as u16;
-        let above_16_mib = (bytes.saturating_sub(16 << 20) >> 16).min(0xffff) as u16;
+        let above_16_mib = (ram.low().saturating_sub(16 << 20) >> 16).min(0xffff) as u16;
         for (index, value) in
             [(0x15, base), (0x17, extended), (0x30, extended), (0x34, above_16_mib)]
         {
             let [low, high] = value.to_le_bytes();
             self.set_cmos(index, low);
             self.set_cmos(index + 1, high);
+        }
+        // Above 4 GiB, as QEMU gives it to firmware.
+        let [low, middle, high, ..] = (ram.high() >> 16).to_le_bytes();
+        for (index, value) in [(0x5b, low), (0x5c, middle), (0x5d, high)] {
+            self.set_cmos(index, value);
         }
     }
 

@@ -16,8 +16,6 @@ use thiserror::Error;
 
 use crate::elf_core::{self, Class, Layout, Load};
 
-/// Guest-physical addresses end here; there is no memory beyond them.
-const ADDRESSES: u64 = 1 << 32;
 /// Upper bound of the bytes that are written at once. Where pages are all zero, the file has a hole.
 const PIECE: usize = 64 << 10;
 
@@ -112,7 +110,7 @@ fn write(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let memory = vm.memory();
-    let limits = options.range.unwrap_or(0..ADDRESSES);
+    let limits = options.range.unwrap_or(0..memory.ram().end());
     let runs = runs(memory, &limits);
     if runs.is_empty() {
         return Err(Failure::NoMemory(limits));
@@ -171,7 +169,7 @@ struct Run {
 fn runs(memory: &Memory, limits: &Range<u64>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = limits.start;
-    while at < limits.end.min(ADDRESSES) {
+    while at < limits.end.min(memory.ram().end()) {
         let end = (at & !(PAGE_SIZE - 1)).saturating_add(PAGE_SIZE).min(limits.end);
         if let Target::Place(place) = memory.read_target(at) {
             match runs.last_mut() {

@@ -34,7 +34,8 @@ pub struct Config {
     /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The
     /// bytes are in the order in which they are written (RFC 9562, 4).
     pub uuid: Option<[u8; 16]>,
-    /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 3 GiB.
+    /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 32 GiB. What does not fit below the last
+    /// GiB before 4 GiB is from there on.
     pub memory_bytes: u64,
     /// The time of the machine's clock at power-on, in seconds since 1970.
     pub rtc_base: u64,
@@ -320,6 +321,17 @@ pub struct Module {
 /// The reasons why there can be no machine with a configuration.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
+    /// The processor cannot address so much memory.
+    #[error(
+        "the processor {model} cannot reach more than {} MiB of memory: give it less, or choose another processor",
+        most >> 20
+    )]
+    Memory {
+        /// The processor's model.
+        model: Model,
+        /// The most bytes.
+        most: u64,
+    },
     /// A PC has at most four serial ports.
     #[error("a machine has at most 4 serial ports, not {0}")]
     SerialPorts(u8),

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use ring3_core::memory::RamLayout;
 use ring3_devices::fw_cfg::{FILES_MAX, FwCfg, NAME_LEN, key};
 use tracing::error;
 
@@ -32,9 +33,11 @@ pub(crate) fn describe(config: &Config, software: &Software) -> Result<FwCfg, Vm
     fw_cfg.set(key::BOOT_MENU, u16::from(config.boot_menu).to_le_bytes().to_vec());
     fw_cfg.set(key::IRQ0_OVERRIDE, vec![u8::from(config.has_apics())]);
     let mut map = Vec::new();
-    map.extend(0u64.to_le_bytes());
-    map.extend(config.memory_bytes.to_le_bytes());
-    map.extend(E820_RAM.to_le_bytes());
+    for range in RamLayout::of(config.memory_bytes).ranges().iter().filter(|it| !it.is_empty()) {
+        map.extend(range.start.to_le_bytes());
+        map.extend((range.end - range.start).to_le_bytes());
+        map.extend(E820_RAM.to_le_bytes());
+    }
     fw_cfg.add_file("etc/e820", map);
     if software.kernel().is_none() && software.any_kernel().is_some() {
         fw_cfg.add_file("bootorder", format!("{KERNEL_ROM_BOOTS}\0").into_bytes());
@@ -129,7 +132,7 @@ fn tell_of_kernel(
     }
     let files: Vec<_> = modules.iter().map(|module| module.contents.clone()).collect();
     let initrd_len = kernel::initial_ram_disk_len(files.iter().map(FileBytes::len));
-    let (image_len, ram) = (image.len(), config.memory_bytes);
+    let (image_len, ram) = (image.len(), RamLayout::of(config.memory_bytes).low());
     let planned = by_firmware::plan(&start, image_len as u64, initrd_len as u64, command_line, ram);
     let plan = match planned {
         Ok(plan) => plan,

@@ -30,7 +30,7 @@ pub(crate) mod screen_info;
 pub mod seed;
 
 pub use by_firmware::needs_firmware;
-use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
+use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE, RamLayout};
 use thiserror::Error;
 
 use crate::memory_map::{LOW_RAM_END, Range, memory_map};
@@ -188,7 +188,7 @@ pub fn load(
         return Err(LinuxError::CommandLineTooLong { length: image.command_line.len(), limit });
     }
     let initrd = image.initrd.unwrap_or_default();
-    let initrd_address = kernel.place_initrd(initrd.len() as u64, memory.size())?;
+    let initrd_address = kernel.place_initrd(initrd.len() as u64, memory.ram().low())?;
 
     let mut page = [0; PAGE_SIZE as usize];
     page[header::START..kernel.header_end].copy_from_slice(kernel.header());
@@ -201,7 +201,7 @@ pub fn load(
     }
     // Linux 4.20 and later read it; for earlier ones it is padding.
     put(&mut page, zero_page::ACPI_RSDP_ADDR, &rsdp.unwrap_or(0).to_le_bytes());
-    put_memory_map(&mut page, memory.size());
+    put_memory_map(&mut page, memory.ram());
 
     memory.load_image(GDT, GDT_ENTRIES.map(u64::to_le_bytes).as_flattened())?;
     memory.load_image(ZERO_PAGE, &page)?;
@@ -297,7 +297,7 @@ impl<'a> Kernel<'a> {
         code_end.max(pref_address.saturating_add(init_size))
     }
 
-    /// Returns the address for an initial RAM disk of `length` bytes in a machine with `ram` bytes: as high
+    /// Returns the address for an initial RAM disk of `length` bytes in a machine with `ram` bytes below 4 GiB: as high
     /// as possible, so that it is out of the kernel's way.
     fn place_initrd(&self, length: u64, ram: u64) -> Result<u64, LinuxError> {
         let pages = length.next_multiple_of(PAGE_SIZE);
@@ -316,7 +316,7 @@ impl<'a> Kernel<'a> {
 }
 
 /// Writes the memory map.
-fn put_memory_map(page: &mut [u8], ram: u64) {
+fn put_memory_map(page: &mut [u8], ram: RamLayout) {
     let map = memory_map(ram);
     page[zero_page::E820_ENTRIES] = map.len() as u8;
     let mut offset = zero_page::E820_TABLE;
@@ -423,7 +423,7 @@ pub(crate) mod tests {
     #[test]
     fn the_memory_map_is_ram_without_the_areas_of_firmware() {
         let mut page = [0; 4096];
-        put_memory_map(&mut page, RAM);
+        put_memory_map(&mut page, RamLayout::of(RAM));
         assert_eq!(page[zero_page::E820_ENTRIES], 4);
         let entry = |n: usize| {
             let at = zero_page::E820_TABLE + 20 * n;
@@ -433,6 +433,10 @@ pub(crate) mod tests {
         assert_eq!(entry(1), (0x9fc00, 0x400, 2));
         assert_eq!(entry(2), (0xe0000, 0x20000, 2));
         assert_eq!(entry(3), (0x100000, RAM - 0x100000, 1));
+        put_memory_map(&mut page, RamLayout::of(5 << 30));
+        assert_eq!(page[zero_page::E820_ENTRIES], 5);
+        let entry = |n: usize| u64_at(&page, zero_page::E820_TABLE + 20 * n + 8);
+        assert_eq!([3, 4].map(entry), [(3 << 30) - 0x100000, 2 << 30]);
     }
 
     #[test]

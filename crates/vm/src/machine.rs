@@ -29,7 +29,7 @@ use ring3_core::device::{DeviceId, GuestFailure, Output};
 use ring3_core::disk::{DiskRequest, DriveId};
 use ring3_core::display::Picture;
 use ring3_core::input::{DeviceInput, HostClocks, Input, StampedInput};
-use ring3_core::memory::{Area, Memory, MemoryError};
+use ring3_core::memory::{Area, Memory, MemoryError, RamLayout};
 use ring3_core::state::RestoreError;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::engine::Engine;
@@ -261,6 +261,10 @@ impl Vm {
         software: Arc<Software>,
         engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
+        let ram = RamLayout::of(config.memory_bytes);
+        if ram.high() > 0 && ram.end() > 1 << config.cpu.physical_address_bits() {
+            return Err(ConfigError::Memory { model: config.cpu, most: ram.low() }.into());
+        }
         if config.serial_ports > 4 {
             return Err(ConfigError::SerialPorts(config.serial_ports).into());
         }

@@ -1,5 +1,7 @@
 //! The map of memory for a kernel that is started without firmware.
 
+use ring3_core::memory::RamLayout;
+
 use crate::acpi::{BIOS_AREA, BIOS_AREA_END};
 
 /// The end of low RAM; the KiB above it belongs to firmware (the EBDA).
@@ -20,13 +22,18 @@ pub(crate) struct Range {
     pub(crate) kind: MemoryType,
 }
 
-/// Returns the map of a machine with `ram` bytes: RAM, except for the part that firmware keeps below 1 MiB.
-pub(crate) fn memory_map(ram: u64) -> [Range; 4] {
+/// Returns the map of a machine with this RAM: RAM, except for the part that firmware keeps below 1 MiB.
+pub(crate) fn memory_map(ram: RamLayout) -> Vec<Range> {
     let range = |start, end, kind| Range { start, len: end - start, kind };
-    [
+    let [low, high] = ram.ranges();
+    let mut map = vec![
         range(0, LOW_RAM_END, MemoryType::Ram),
         range(LOW_RAM_END, 0xa_0000, MemoryType::Reserved),
         range(BIOS_AREA, BIOS_AREA_END, MemoryType::Reserved),
-        range(BIOS_AREA_END, ram, MemoryType::Ram),
-    ]
+        range(BIOS_AREA_END, low.end, MemoryType::Ram),
+    ];
+    if !high.is_empty() {
+        map.push(range(high.start, high.end, MemoryType::Ram));
+    }
+    map
 }

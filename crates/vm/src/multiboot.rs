@@ -16,7 +16,7 @@
 use elf::ElfBytes;
 use elf::abi::{EM_386, EM_X86_64, PT_LOAD};
 use elf::endian::LittleEndian;
-use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE};
+use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE, RamLayout};
 use thiserror::Error;
 use tracing::warn;
 
@@ -175,7 +175,7 @@ pub fn load(
         if header.flags & ADDRESSES != 0 { addressed(file, &header)? } else { elf(file)? };
     let mut end = MIB;
     for part in &parts {
-        end = end.max(check(part, memory.size())?);
+        end = end.max(check(part, memory.ram().low())?);
     }
     for part in &parts {
         memory.load_image(part.start, part.bytes)?;
@@ -184,14 +184,15 @@ pub fn load(
     for (name, contents) in modules {
         let start = end.next_multiple_of(PAGE_SIZE);
         end = start + contents.len() as u64;
-        let too_little = MultibootError::TooLittleMemory { needed: end, available: memory.size() };
+        let too_little =
+            MultibootError::TooLittleMemory { needed: end, available: memory.ram().low() };
         memory.load_image(start, contents).map_err(|_| too_little)?;
         loaded.push((start as u32, end as u32, *name));
     }
     let start = end.next_multiple_of(PAGE_SIZE);
-    let block = information(start as u32, memory.size(), &loaded, command_line, has_display);
+    let block = information(start as u32, memory.ram(), &loaded, command_line, has_display);
     let needed = start + block.len() as u64;
-    let too_little = MultibootError::TooLittleMemory { needed, available: memory.size() };
+    let too_little = MultibootError::TooLittleMemory { needed, available: memory.ram().low() };
     memory.load_image(start, &block).map_err(|_| too_little)?;
     let information = start as u32 + size_of_val(&GDT) as u32;
     Ok(Entry { eip, information, gdt_base: start as u32 })
@@ -289,7 +290,7 @@ const EGA_TEXT: u32 = 2;
 /// Returns the GDT and the multiboot information with everything that it points to, for address `base`.
 fn information(
     base: u32,
-    ram: u64,
+    ram: RamLayout,
     modules: &[(u32, u32, &str)],
     command_line: &str,
     has_display: bool,
@@ -323,7 +324,7 @@ fn information(
     let fields = [
         (field::FLAGS, valid),
         (field::MEM_LOWER, (LOW_RAM_END >> 10) as u32),
-        (field::MEM_UPPER, (ram.saturating_sub(MIB) >> 10) as u32),
+        (field::MEM_UPPER, (ram.low().saturating_sub(MIB) >> 10) as u32),
         (field::CMDLINE, command_line),
         (field::MODS_COUNT, modules.len() as u32),
         (field::MODS_ADDR, modules_address),

@@ -5,7 +5,7 @@
 //! Firmware gets them as files of fw_cfg with the names that QEMU uses (`etc/smbios/`), and adds the table
 //! about itself (type 0).
 
-use ring3_core::memory::{Memory, MemoryError};
+use ring3_core::memory::{Memory, MemoryError, RamLayout};
 use ring3_devices::fw_cfg::FwCfg;
 
 use crate::checksum::make_sum_zero;
@@ -31,7 +31,8 @@ const INTERMEDIATE: usize = 0x10;
 #[derive(Debug, Default)]
 struct Tables {
     bytes: Vec<u8>,
-    count: u16,
+    /// The type of each structure.
+    kinds: Vec<u8>,
     longest: usize,
 }
 
@@ -53,7 +54,9 @@ impl Tables {
     fn add(&mut self, kind: u8, body: &[u8], strings: &[&str]) {
         const HEADER_LEN: usize = 4;
         let start = self.bytes.len();
-        let handle = u16::from(kind) << 8;
+        // The type, and a number among the structures of this type, which stand together.
+        let number = self.kinds.iter().rev().take_while(|other| **other == kind).count();
+        let handle = u16::from(kind) << 8 | number as u16;
         self.bytes.extend([kind, (HEADER_LEN + body.len()) as u8]);
         self.bytes.extend(handle.to_le_bytes());
         self.bytes.extend(body);
@@ -65,7 +68,7 @@ impl Tables {
             self.bytes.push(0);
         }
         self.bytes.push(0);
-        self.count += 1;
+        self.kinds.push(kind);
         self.longest = self.longest.max(self.bytes.len() - start);
     }
 
@@ -150,13 +153,16 @@ impl Tables {
         body.extend([0; 8]);
         self.add(17, &body, &["DIMM 0"]);
 
-        let mut body = Vec::new();
-        body.extend(0u32.to_le_bytes());
-        body.extend(kib.saturating_sub(1).to_le_bytes());
-        body.extend(ARRAY);
-        body.push(1);
-        body.extend([0; 16]);
-        self.add(19, &body, &[]);
+        for range in RamLayout::of(memory_bytes).ranges().iter().filter(|range| !range.is_empty()) {
+            let kib = |address: u64| (address >> 10) as u32;
+            let mut body = Vec::new();
+            body.extend(kib(range.start).to_le_bytes());
+            body.extend(kib(range.end - 1).to_le_bytes());
+            body.extend(ARRAY);
+            body.push(1);
+            body.extend([0; 16]);
+            self.add(19, &body, &[]);
+        }
     }
 
     /// Returns the 32-bit entry point for tables at `address` (5.2.1).
@@ -170,7 +176,7 @@ impl Tables {
         entry[16..21].copy_from_slice(b"_DMI_");
         entry[22..24].copy_from_slice(&(self.bytes.len() as u16).to_le_bytes());
         entry[24..28].copy_from_slice(&address.to_le_bytes());
-        entry[28..30].copy_from_slice(&self.count.to_le_bytes());
+        entry[28..30].copy_from_slice(&(self.kinds.len() as u16).to_le_bytes());
         entry[30] = MAJOR << 4 | MINOR;
         make_sum_zero(&mut entry[INTERMEDIATE..], 21 - INTERMEDIATE);
         make_sum_zero(&mut entry, 4);
@@ -230,7 +236,7 @@ mod tests {
             let wanted =
                 [(1, 27), (3, 22), (4, 42), (16, 23), (17, 40), (19, 31), (32, 11), (127, 4)];
             assert_eq!(shapes, wanted);
-            assert_eq!(usize::from(tables.count), wanted.len());
+            assert_eq!(tables.kinds.len(), wanted.len());
             let device = &found[4].1;
             let told = match u16::from_le_bytes([device[12], device[13]]) {
                 0x7fff => u64::from(u32::from_le_bytes(device[28..32].try_into().unwrap())) << 20,
@@ -242,6 +248,19 @@ mod tests {
             assert_eq!(system[8..24], [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
             assert_eq!(strings[0], MANUFACTURER);
         }
+    }
+
+    #[test]
+    fn ram_above_4_gib_has_a_range_of_its_own() {
+        let tables = Tables::new([7; 16], 5 << 30);
+        let found = structures(&tables.bytes);
+        let ranges = found.iter().filter(|(kind, ..)| *kind == 19).map(|(_, body, _)| &body[4..12]);
+        let dwords = ranges.map(|bytes| {
+            let dword = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            (dword(0), dword(4))
+        });
+        let expected = [(0, (3 << 20) - 1), (4 << 20, (6 << 20) - 1)];
+        assert_eq!(dwords.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -150,7 +150,7 @@ pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
         "size" => {
             let size = value.trim_end_matches(['b', 'B']);
             let size = size.parse::<MemorySize>().or_else(|error| kib(size).ok_or(error));
-            let size = size.map_err(|error| format!("{error}: give at most -m 3G"))?;
+            let size = size.map_err(|error| format!("{error}: give at most -m 32G"))?;
             set(&mut all.run.memory, size)
         }
         // Room for memory that would be added later.

@@ -268,7 +268,7 @@ fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--kernel=k", "--boot=d"], &["--boot", "cannot be used"]);
     misused(&["--kernel=k", "--debugcon=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--no-such-option"], &["--no-such-option"]);
-    misused(&["--kernel=k", "--memory=4G"], &["4G", "from 1M to 3G"]);
+    misused(&["--kernel=k", "--memory=64G"], &["64G", "from 1M to 32G"]);
     misused(&["--kernel=k", "--memory=much"], &["much", "512M"]);
     misused(&["--kernel=k", "--serial=tty"], &["tty", "file:PATH"]);
     misused(&["--kernel=k", "--display=window"], &["window", "none"]);

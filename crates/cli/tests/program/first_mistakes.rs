@@ -141,10 +141,10 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run -m 65536K kernel", 4, "halted"),
     ("run -m=64M kernel", 4, "halted"),
     ("run -m64 kernel", 4, "halted"),
-    ("run -m 8G kernel", 2, "from 1M to 3G"),
-    ("run --memory 8G kernel", 2, "32-bit addresses"),
+    ("run -m 64G kernel", 2, "from 1M to 32G"),
+    ("run --memory 64G kernel", 2, "to 32G of memory"),
     ("run -m 536870912 kernel", 2, "a number without a unit is in MiB"),
-    ("run -m 0 kernel", 2, "from 1M to 3G"),
+    ("run -m 0 kernel", 2, "from 1M to 32G"),
     ("run -m 1.5G kernel", 2, "512M, 2G"),
     ("run -m lots kernel", 2, "512M, 2G"),
     // Questions about the values of an option.

@@ -300,7 +300,7 @@ fn wrong_ways_to_record_the_last_seconds_are_refused() {
     };
     for (arguments, part) in [
         (&["--record-last", "soon"][..], "30s, 2m or 1h"),
-        (&["--record-last", "1s,inputs=0"], "from 1M to 3G"),
+        (&["--record-last", "1s,inputs=0"], "from 1M to 32G"),
         (&["--record-last", "1s", "--record", "r"], "cannot be used with"),
         (&["--record-last", "1s", "--replay", "r"], "cannot be used with"),
         (&["--record-last", "1s", "--verify"], "cannot be used with"),

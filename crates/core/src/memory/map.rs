@@ -3,12 +3,10 @@
 use std::array;
 use std::ops::Range;
 
-use super::{Backing, MAPPED_SPACE, PAGE_SHIFT, PAGE_SIZE, Target};
+use super::{Backing, PAGE_SHIFT, PAGE_SIZE, RamLayout, Target};
 
 /// Pages in a part of the map.
 const PART: usize = 1024;
-/// The pages that can be mapped.
-const PAGES: usize = (MAPPED_SPACE >> PAGE_SHIFT) as usize;
 
 /// The entry of a page that belongs to a device.
 const DEVICE: u32 = 0;
@@ -44,17 +42,58 @@ impl Entry {
     }
 }
 
+/// The guest-physical pages that are RAM at power-on.
+#[derive(Debug, Clone, Copy)]
+struct Ram {
+    /// The end of those from page 0 on.
+    low_end: usize,
+    /// Those above 4 GiB, if there are any.
+    high_start: usize,
+    high_end: usize,
+}
+
+impl Ram {
+    fn of(layout: RamLayout) -> Ram {
+        let [low, high] = layout.ranges().map(pages);
+        Ram { low_end: low.end, high_start: high.start, high_end: high.end }
+    }
+
+    /// Returns the entry of `page` at power-on.
+    #[inline(always)]
+    fn entry(self, page: usize) -> u32 {
+        if page < self.low_end {
+            page as u32 + FIRST
+        } else if (self.high_start..self.high_end).contains(&page) {
+            place_of(page) + FIRST
+        } else {
+            DEVICE
+        }
+    }
+}
+
+/// Returns the pages of these addresses.
+fn pages(addresses: Range<u64>) -> Range<usize> {
+    (addresses.start >> PAGE_SHIFT) as usize..(addresses.end >> PAGE_SHIFT) as usize
+}
+
+/// Returns the page of the array that is RAM at guest-physical page `page`.
+#[inline(always)]
+fn place_of(page: usize) -> u32 {
+    (RamLayout::place_of((page as u64) << PAGE_SHIFT) >> PAGE_SHIFT) as u32
+}
+
 /// The map for one direction, in parts of 4 MiB. A part that is None is as at power-on, so that the map of a large
 /// machine is neither written nor takes memory for all of its RAM.
 pub(super) struct Map {
     parts: Vec<Option<Box<[u32; PART]>>>,
-    ram_pages: usize,
+    ram: Ram,
 }
 
 impl Map {
-    /// Makes the map at power-on: RAM of so many pages at its own addresses, and devices behind it.
-    pub(super) fn new(ram_pages: usize) -> Map {
-        Map { parts: (0..PAGES / PART).map(|_| None).collect(), ram_pages }
+    /// Makes the map at power-on: RAM where it belongs, and devices elsewhere.
+    pub(super) fn new(layout: RamLayout) -> Map {
+        let parts = ((layout.end() >> PAGE_SHIFT) as usize).div_ceil(PART);
+        Map { parts: (0..parts).map(|_| None).collect(), ram: Ram::of(layout) }
     }
 
     /// Makes it as at power-on again.
@@ -63,18 +102,20 @@ impl Map {
     }
 
     /// Returns the pages that are RAM at power-on.
-    pub(super) fn ram(&self) -> Range<usize> {
-        0..self.ram_pages
+    pub(super) fn ram(&self) -> [Range<usize>; 2] {
+        let Ram { low_end, high_start, high_end } = self.ram;
+        [0..low_end, high_start..high_end]
     }
 
-    fn at_power_on(ram_pages: usize, page: usize) -> u32 {
-        if page < ram_pages { page as u32 + FIRST } else { DEVICE }
+    /// Returns what is behind `page` at power-on.
+    pub(super) fn at_power_on(&self, page: usize) -> Entry {
+        Entry::of(self.ram.entry(page))
     }
 
     #[inline(always)]
     fn entry(&self, page: usize) -> u32 {
         match self.parts.get(page / PART) {
-            Some(None) => Map::at_power_on(self.ram_pages, page),
+            Some(None) => self.ram.entry(page),
             Some(Some(part)) => part[page % PART],
             None => DEVICE,
         }
@@ -88,8 +129,8 @@ impl Map {
         if self.entry(page) == entry.number() {
             return;
         }
-        let (first, ram_pages) = (page - page % PART, self.ram_pages);
-        let made = || Box::new(array::from_fn(|index| Map::at_power_on(ram_pages, first + index)));
+        let (first, ram) = (page - page % PART, self.ram);
+        let made = || Box::new(array::from_fn(|index| ram.entry(first + index)));
         self.parts[page / PART].get_or_insert_with(made)[page % PART] = entry.number();
     }
 
@@ -100,7 +141,7 @@ impl Map {
             match backing {
                 Backing::Device => Entry::Device,
                 Backing::Nothing => Entry::Nothing,
-                Backing::Ram => Entry::Page(page as u32),
+                Backing::Ram => Entry::Page(place_of(page)),
                 Backing::Area(area, offset) => {
                     Entry::Page(area.first_page + (offset >> PAGE_SHIFT) as u32 + index as u32)
                 }
@@ -132,8 +173,10 @@ impl Map {
                     .zip(part.iter())
                     .for_each(|(page, entry)| each(page..page + 1, Entry::of(*entry)));
             } else {
-                let ram_end = self.ram_pages.clamp(pages.start, pages.end);
-                each(pages.start..ram_end, Entry::Page(pages.start as u32));
+                // RAM begins at a multiple of a part.
+                let range = &self.ram()[usize::from(pages.start >= self.ram.high_start)];
+                let ram_end = range.end.clamp(pages.start, pages.end);
+                each(pages.start..ram_end, Entry::Page(place_of(pages.start)));
                 each(ram_end..pages.end, Entry::Device);
             }
         }

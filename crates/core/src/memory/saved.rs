@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::{ByteBuf, Bytes};
 
 use super::map::{Entry, Map};
-use super::{MAPPED_SPACE, Memory, PAGE_SHIFT, PAGE_SIZE};
+use super::{Memory, PAGE_SHIFT, PAGE_SIZE, RamLayout};
 use crate::state::{RestoreError, SavedState};
 
 const STATE_NAME: &str = "memory";
@@ -75,15 +75,15 @@ impl Map {
         runs
     }
 
-    /// Makes the map that `runs` describe, for an array of `pages` pages that begins with RAM of `ram_pages`. Returns
-    /// None if that is impossible or the runs are out of order or overlap.
-    fn of_runs(runs: &[Run], pages: u64, ram_pages: usize) -> Option<Map> {
-        let mut map = Map::new(ram_pages);
+    /// Makes the map that `runs` describe, for an array of `pages` pages that begins with `ram`. Returns None if that is
+    /// impossible or the runs are out of order or overlap.
+    fn of_runs(runs: &[Run], pages: u64, ram: RamLayout) -> Option<Map> {
+        let mut map = Map::new(ram);
         let mut done = 0;
         for run in runs {
             let start = usize::try_from(run.first_page).ok()?;
             let end = start.checked_add(usize::try_from(run.pages).ok()?)?;
-            if start < done || end > (MAPPED_SPACE >> PAGE_SHIFT) as usize {
+            if start < done || end > (ram.end() >> PAGE_SHIFT) as usize {
                 return None;
             }
             if let To::Page(first) = run.to
@@ -93,8 +93,10 @@ impl Map {
             }
             map.remove_ram(done..start);
             // RAM at its own address is there already.
-            let is_ram = run.to == To::Page(run.first_page);
-            let from = if is_ram { ram_pages.clamp(start, end) } else { start };
+            let is_ram =
+                |range: &&Range<usize>| range.contains(&start) && run.is(map.at_power_on(start));
+            let ram = map.ram();
+            let from = ram.iter().find(is_ram).map_or(start, |range| range.end.min(end));
             for page in from..end {
                 let entry = match run.to_of((page - start) as u64) {
                     To::Nothing => Entry::Nothing,
@@ -104,18 +106,25 @@ impl Map {
             }
             done = end;
         }
-        map.remove_ram(done..ram_pages);
+        map.remove_ram(done..usize::MAX);
         Some(map)
     }
 
     /// Lets devices have these pages, which may have been RAM at power-on.
     fn remove_ram(&mut self, pages: Range<usize>) {
-        let end = pages.end.min(self.ram().end);
-        (pages.start..end).for_each(|page| self.put(page, Entry::Device));
+        for ram in self.ram() {
+            let common = ram.start.max(pages.start)..ram.end.min(pages.end);
+            common.for_each(|page| self.put(page, Entry::Device));
+        }
     }
 }
 
 impl Run {
+    /// Returns whether `entry` is behind its first page.
+    fn is(&self, entry: Entry) -> bool {
+        matches!((self.to, entry), (To::Page(to), Entry::Page(page)) if to == u64::from(page))
+    }
+
     /// Returns what is behind page `index` of this run.
     fn to_of(&self, index: u64) -> To {
         match self.to {
@@ -184,7 +193,7 @@ impl Memory {
 
     /// Makes the map that `runs` describe. None if it is not possible for this memory.
     fn map_of(&self, runs: &[Run]) -> Option<Map> {
-        Map::of_runs(runs, self.code.len() as u64, self.ram_size >> PAGE_SHIFT)
+        Map::of_runs(runs, self.code.len() as u64, self.ram())
     }
 
     fn save_contents(&self) -> Vec<Part<&Bytes>> {

@@ -277,13 +277,13 @@ fn written_values_are_read_until_the_next_update() {
 #[test]
 fn the_memory_is_described() {
     let mut bed = Bed::new(0);
-    bed.rtc.set_memory_size(128 << 20);
+    bed.rtc.set_memory_size(RamLayout::of(128 << 20));
     let read = |bed: &mut Bed, index| u16::from_le_bytes([bed.read(index), bed.read(index + 1)]);
     assert_eq!(read(&mut bed, 0x15), 640);
     assert_eq!(read(&mut bed, 0x17), 0xffff);
     assert_eq!(read(&mut bed, 0x30), 0xffff);
     assert_eq!(u64::from(read(&mut bed, 0x34)) << 16, 112 << 20);
-    bed.rtc.set_memory_size(8 << 20);
+    bed.rtc.set_memory_size(RamLayout::of(8 << 20));
     assert_eq!(read(&mut bed, 0x17), 7 * 1024);
     assert_eq!(read(&mut bed, 0x34), 0);
     let sum: u16 = (0x10..=0x2d).map(|index| u16::from(bed.read(index))).sum();

@@ -4,7 +4,7 @@ use ring3_core::bus::{Bus, PortConflict, PortRange};
 use ring3_core::clock::Time;
 use ring3_core::device::{Device, DeviceId};
 use ring3_core::input::DeviceInput;
-use ring3_core::memory::{Area, Memory};
+use ring3_core::memory::{Area, Memory, RamLayout};
 use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::dma8237::Dma8237;
@@ -107,7 +107,7 @@ impl Board {
         let ports = pit.ports();
         board.attach(pit, &ports)?;
         let mut rtc = Rtc::new(config.rtc_base);
-        rtc.set_memory_size(config.memory_bytes);
+        rtc.set_memory_size(RamLayout::of(config.memory_bytes));
         let diskette_kinds = config.diskettes.map(|drive| drive.map(|drive| drive.kind));
         rtc.set_cmos(cmos::DISKETTE_TYPES, floppy::cmos_drive_types(diskette_kinds));
         rtc.set_cmos(

@@ -213,7 +213,7 @@ pub(crate) struct RunArguments {
     pub(crate) no_shutdown: bool,
 
     /// The processor: 486, pentium, pentium3, pentium4, max with every feature of 32-bit processors that ring3
-    /// has, or qemu64 with long mode, which the interpreter executes
+    /// has, or qemu64 with long mode
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 

@@ -311,11 +311,15 @@ impl Translation {
                 );
             }
         }
-        if self.is_64_bit {
-            self.warn_of(
-                "qemu-system-x86_64",
-                "the processor has no 64-bit mode: only 32-bit systems run",
-            );
+        let about_64_bits = match self.cpu {
+            None => Some("the processor is qemu64: 32-bit systems are faster with -cpu max"),
+            Some(model) if !model.has_long_mode() => {
+                Some("the processor has no 64-bit mode: only 32-bit systems run; see -cpu qemu64")
+            }
+            Some(_) => None,
+        };
+        if let Some(text) = about_64_bits.filter(|_| self.is_64_bit) {
+            self.warn_of("qemu-system-x86_64", text);
         }
         if let Some(option) = self.wants_host.take_if(|_| !self.has_engine) {
             self.warn_of(

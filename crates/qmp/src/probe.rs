@@ -155,7 +155,6 @@ fn models() -> impl Iterator<Item = (&'static str, Model)> {
         ("kvm32", Model::Pentium4),
         ("pentium2", Model::Pentium3),
         ("coreduo", Model::Pentium4),
-        ("qemu64", Model::Max),
         ("host", Model::Max),
     ];
     own.chain(others)

@@ -7,7 +7,7 @@ use crate::multiboot;
 
 /// The message about kernels, and about guests, that need long mode.
 pub const FOR_64_BITS: &str = "is for 64-bit processors: use a 32-bit system, such as the kernel of Debian's package \
-     linux-image-686, or, slowly, --cpu qemu64 --engine interpreter";
+     linux-image-686, or, slowly, --cpu qemu64";
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use ring3_vm::Model;
 
 use super::{Reason, Translation, set};
 
-/// QEMU's models for which ring3 has a model of the same name or a similar one. The 64-bit models have no
-/// 64-bit mode here.
+/// QEMU's models for which ring3 has a model of the same name or a similar one. Those that are `max` have no 64-bit
+/// mode here.
 pub(super) const MODELS: &[(&str, Model)] = &[
     ("486", Model::I486),
     ("pentium", Model::Pentium),
@@ -18,8 +18,8 @@ pub(super) const MODELS: &[(&str, Model)] = &[
     ("athlon", Model::Pentium3),
     ("base", Model::Max),
     ("n270", Model::Max),
-    ("qemu64", Model::Max),
-    ("kvm64", Model::Max),
+    ("qemu64", Model::Qemu64),
+    ("kvm64", Model::Qemu64),
     ("core2duo", Model::Max),
     ("host", Model::Max),
     ("max", Model::Max),

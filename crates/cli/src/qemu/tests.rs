@@ -61,7 +61,7 @@ fn an_installation_from_a_cd() {
     assert_eq!(run.drives.cdrom.as_deref(), Some("install.iso".as_ref()));
     assert_eq!((run.drives.boot.order.as_str(), run.rtc), ("d", Some(RtcBase::LocalTime)));
     assert_eq!(run.display, "vnc::1".parse().unwrap());
-    assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Max));
+    assert_eq!((run.serial, run.cpu), (vec![SerialTarget::Null], Model::Qemu64));
     let run = self::run("-hda d -cdrom c -boot order=nc,once=d,menu=on,strict=on");
     let expected = BootOptions { order: "nc".into(), once: "d".into(), menu: true };
     assert_eq!(run.drives.boot, expected);
@@ -408,7 +408,7 @@ fn ignored_options_are_reported_once() {
         ("-global nothing.x=1", "no device here has this property"),
         ("-sandbox on", "sandbox"),
         ("-d int", "RING3_LOG"),
-        ("qemu-system-x86_64 -hda d", "no 64-bit mode"),
+        ("qemu-system-x86_64 -hda d", "-cpu max"),
     ] {
         let (_, warnings) = with_warnings(line);
         let of_it = warnings.iter().filter(|warning| warning.contains(part));

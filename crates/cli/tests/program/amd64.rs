@@ -49,7 +49,7 @@ fn debians_kernel_boots_in_64_bit_mode() {
     let directory = Directory::new();
     let [gdb, qmp] = ["gdb", "qmp"].map(|name| directory.path(name));
     let mut command = ring3();
-    command.args(["run", "--engine", "translator", "--cpu", "qemu64", "--memory", "256M"]);
+    command.args(["run", "--cpu", "qemu64", "--memory", "5G"]);
     command.args(["--serial", "stdio", "--append", CONSOLE, "--kernel"]).arg(kernel);
     command.arg("--initrd").arg(file("initramfs.cpio.gz"));
     command.arg("--gdb").arg(format!("unix:{}", gdb.display()));
@@ -67,8 +67,23 @@ fn debians_kernel_boots_in_64_bit_mode() {
     for flag in ["lm", "syscall", "nx", "pdpe1gb", "fsgsbase", "smep", "smap", "cx16", "rdtscp"] {
         assert!(flags.split(' ').any(|word| word == flag), "no {flag} in {flags}");
     }
+    // What does not fit below 3 GiB is above 4 GiB, where programs are first.
+    let ram = guest.command("grep 'System RAM' /proc/iomem");
+    assert!(ram.contains("100000000-17fffffff"), "{ram}");
+    assert_eq!(guest.command("awk '/MemTotal/ { print ($2 > 4900000) }' /proc/meminfo"), "1");
+    guest.command("seq 200000 > /tmp/numbers");
     is_debugged(&mut guest, &gdb, &mut Qmp::connect(&qmp));
     is_dumped(&mut Qmp::connect(&qmp), &directory);
+
+    let saved = directory.path("saved");
+    output(ring3().args(["snapshot", "save"]).arg(&qmp).arg(&saved));
+    drop(guest);
+    let mut command = ring3();
+    command.args(["run", "--serial", "stdio", "--restore"]).arg(saved);
+    let mut guest = Guest::of(command);
+    guest.type_line("");
+    guest.wait_for(PROMPT);
+    assert_eq!(guest.command("awk '{ s += $1 } END { print s }' /tmp/numbers"), "20000100000");
     assert_eq!(guest.power_off(), Some(0));
 }
 

@@ -45,6 +45,13 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 		--initrd $(RING3_GUESTS)/initramfs.cpio.gz \
 		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
 
+.PHONY: run64
+run64: build guests ## the same with 64-bit Linux
+	cargo run --quiet --release --bin ring3 -- run --cpu qemu64 \
+		--kernel $(RING3_GUESTS)/linux-amd64/vmlinuz \
+		--initrd $(RING3_GUESTS)/initramfs-amd64.cpio.gz \
+		--append "$(APPEND)" -m $(MEMORY) $(ARGS)
+
 # Guests come over the network while the checks compute. Two groups of test programs run at once: those on guests and servers leave a processor idle now and then, and
 # many others are one long computation. The first group tests the program `ring3` as a whole.
 .PHONY: test
@@ -181,4 +188,4 @@ clean: ## remove what was built; the fetched guests stay
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12

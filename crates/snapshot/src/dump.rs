@@ -118,8 +118,9 @@ fn write(
     let ranges: Vec<_> = runs.iter().map(|run| run.physical.clone()).collect();
     let loads = if options.paging { linear_loads(vm, &ranges) } else { physical_loads(&ranges) };
     let registers = vm.registers();
-    let notes = elf_core::notes(vm.cpu(), &registers, &vm.note().unwrap_or_default());
-    let layout = Layout::new(Class::of(&registers), &ranges, &loads, &notes);
+    let class = Class::of(&registers, &ranges);
+    let notes = elf_core::notes(class, vm.cpu(), &registers, &vm.note().unwrap_or_default());
+    let layout = Layout::new(class, &ranges, &loads, &notes);
     progress
         .total
         .store(ranges.iter().map(|range| range.end - range.start).sum(), Ordering::Relaxed);

@@ -27,26 +27,33 @@ const NT_FPREGSET: u32 = 2;
 /// Memory begins at a multiple of this in the file.
 const ALIGNMENT: u64 = 4096;
 
-/// The two forms of such files.
+/// The forms of such files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Numbers and registers of 32 bits, for machines whose code has such addresses.
     Bits32,
+    /// The same registers in a file with numbers of 64 bits, for those of them with memory above 4 GiB.
+    Wide,
     /// Numbers and registers of 64 bits, for machines in long mode.
     Bits64,
 }
 
 impl Class {
-    /// Returns the form for a machine with these registers.
-    pub(crate) fn of(registers: &Registers) -> Class {
-        if registers.efer & EFER_LMA == 0 { Class::Bits32 } else { Class::Bits64 }
+    /// Returns the form for a machine with these registers and the memory in `ranges`.
+    pub(crate) fn of(registers: &Registers, ranges: &[Range<u64>]) -> Class {
+        let is_wide = ranges.last().is_some_and(|range| range.end > 1 << 32);
+        match registers.efer & EFER_LMA {
+            0 if is_wide => Class::Wide,
+            0 => Class::Bits32,
+            _ => Class::Bits64,
+        }
     }
 
     /// Returns the sizes of the ELF header, a program header and a section header.
     fn sizes(self) -> [u16; 3] {
         match self {
             Class::Bits32 => [52, 32, 40],
-            Class::Bits64 => [64, 56, 64],
+            Class::Wide | Class::Bits64 => [64, 56, 64],
         }
     }
 
@@ -60,7 +67,7 @@ impl Class {
     fn put_segment(self, to: &mut Vec<u8>, kind: u32, flags: u32, offset: u64, load: &Load) {
         let Load { linear, physical, len } = *load;
         put32(to, &[kind]);
-        if self == Class::Bits64 {
+        if self != Class::Bits32 {
             put32(to, &[flags]);
         }
         self.put(to, &[offset, linear, physical, len, len]);
@@ -117,6 +124,7 @@ impl Layout {
         let mut start = Vec::new();
         let (number, machine) = match class {
             Class::Bits32 => (1, EM_386),
+            Class::Wide => (2, EM_386),
             Class::Bits64 => (2, EM_X86_64),
         };
         start.extend([0x7f, b'E', b'L', b'F', number, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -148,10 +156,10 @@ impl Layout {
 
 /// Makes the notes with the registers of a processor, as Linux and QEMU lay them out. The guest's own note follows, if
 /// there is one in `of_guest`.
-pub(crate) fn notes(cpu: &Cpu, registers: &Registers, of_guest: &[u8]) -> Vec<u8> {
+pub(crate) fn notes(class: Class, cpu: &Cpu, registers: &Registers, of_guest: &[u8]) -> Vec<u8> {
     let mut notes = Vec::new();
-    let (status, numeric) = match Class::of(registers) {
-        Class::Bits32 => (process_status(registers), x87(registers)),
+    let (status, numeric) = match class {
+        Class::Bits32 | Class::Wide => (process_status(registers), x87(registers)),
         Class::Bits64 => (long_process_status(registers), fxsave(registers)),
     };
     note(&mut notes, b"CORE\0", NT_PRSTATUS, &status);
@@ -316,6 +324,18 @@ mod tests {
     }
 
     #[test]
+    fn the_form_suits_code_and_memory() {
+        let mut registers = Registers::default();
+        let ranges = [0..1 << 32, 1 << 32..(1 << 32) + 1];
+        assert_eq!(Class::of(&registers, &ranges[..1]), Class::Bits32);
+        assert_eq!(Class::of(&registers, &ranges), Class::Wide);
+        registers.efer = EFER_LMA;
+        assert_eq!(Class::of(&registers, &ranges[..1]), Class::Bits64);
+        let wide = Layout::new(Class::Wide, &[], &[], &[]);
+        assert_eq!((&wide.start[4..5], &wide.start[18..20]), (&[2][..], &[3, 0][..]));
+    }
+
+    #[test]
     fn numbers_of_64_bits_are_whole() {
         let ranges = [0x10_0000..0xc000_0000, 0x1_0000_0000..0x2_0000_0000];
         let linear = 0xffff_8881_8000_0000;
@@ -345,12 +365,11 @@ mod tests {
 
     #[test]
     fn notes_have_the_lengths_that_readers_expect() {
-        let notes = notes(&Cpu::new(), &Registers::default(), &[]);
+        let notes = notes(Class::Bits32, &Cpu::new(), &Registers::default(), &[]);
         // The headers with their names take 20 bytes each.
         assert_eq!(notes.len(), 20 + 144 + 20 + 108 + 20 + 440);
         assert_eq!(dword(&notes, 4), 144);
-        let registers = Registers { efer: EFER_LMA, ..Registers::default() };
-        let notes = super::notes(&Cpu::new(), &registers, &[]);
+        let notes = super::notes(Class::Bits64, &Cpu::new(), &Registers::default(), &[]);
         assert_eq!(notes.len(), 20 + 336 + 20 + 512 + 20 + 440);
     }
 
@@ -361,7 +380,7 @@ mod tests {
         let len = memory.len();
         memory.extend([7; 100]);
         assert_eq!(vmcoreinfo(&memory), Some(&memory[..len]));
-        let all = notes(&Cpu::new(), &Registers::default(), &memory);
+        let all = notes(Class::Bits32, &Cpu::new(), &Registers::default(), &memory);
         assert!(all.ends_with(&memory[..len]));
         assert!((0..len).all(|len| vmcoreinfo(&memory[..len]).is_none()));
         for (at, byte) in [(0, 12), (4, 200), (7, 0xff), (12, b'v')] {

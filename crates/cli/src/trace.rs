@@ -31,7 +31,7 @@ const LIMIT: u64 = 10_000_000;
 /// What is traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Traced {
-    /// The system calls of Linux's programs, by INT 80h and SYSENTER.
+    /// The system calls of Linux's programs, by INT 80h, SYSENTER and SYSCALL.
     Syscalls,
 }
 

@@ -1,4 +1,5 @@
-//! The guest's system calls, a line of text for each: those of Linux on i386, by INT 80h and SYSENTER.
+//! The guest's system calls, a line of text for each: those of Linux on i386, by INT 80h and SYSENTER, and on x86-64,
+//! by SYSCALL.
 //!
 //! ```text
 //!    912345678      0.912345678 01f3a000 openat(-100, "/etc/passwd", 0x8000, 000) = 3 <0.000004012>
@@ -35,7 +36,7 @@ const SHOWN_BYTES: usize = 64;
 /// Upper bound of the calls that have not returned; the oldest is forgotten.
 const CALLS_MAX: usize = 1024;
 /// How far behind SYSENTER a program continues at most (Linux, arch/x86/entry/vdso/vdso32/system_call.S).
-const LANDING_MAX: u32 = 16;
+const LANDING_MAX: u64 = 16;
 
 /// The trace of a machine's system calls, which is being written. Its copies write to the same place.
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ impl SystemCallTrace {
             out: Box::new(out),
             left: most,
             error: None,
-            names: Names::new(),
+            names: [Names::of_i386(), Names::of_x86_64()],
             calls: BTreeMap::new(),
         })))
     }
@@ -76,19 +77,19 @@ impl Vm {
     }
 }
 
-/// What a call is known by while it has not returned: CR3, ESP, and EIP behind its instruction.
+/// What a call is known by while it has not returned: CR3, RSP, and RIP behind its instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    cr3: u32,
-    stack: u32,
-    next: u32,
+    cr3: u64,
+    stack: u64,
+    next: u64,
 }
 
 /// A call that has not returned.
 #[derive(Debug)]
 struct Call {
     gate: Gate,
-    number: u32,
+    number: u64,
     /// Name and arguments.
     text: String,
     instructions: u64,
@@ -100,13 +101,32 @@ struct Tracer {
     /// How many more lines are written.
     left: u64,
     error: Option<io::Error>,
-    names: Names,
+    /// The names for 32-bit programs, and those for 64-bit ones.
+    names: [Names; 2],
     calls: BTreeMap<Key, Call>,
 }
 
 impl Debug for Tracer {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tracer").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+/// The registers with arguments, of 32-bit and of 64-bit programs: RDI, RSI, RDX, R10, R8, R9.
+const ARGUMENTS: [u8; 6] = [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP];
+const LONG_ARGUMENTS: [u8; 6] = [reg::DI, reg::SI, reg::DX, 10, 8, 9];
+
+/// Returns what a register of `caller` holds: 32 bits in a 32-bit program.
+fn word(caller: &Caller, register: u8) -> u64 {
+    let value = caller.general[usize::from(register)];
+    if caller.gate == Gate::LongCall { value } else { value & 0xffff_ffff }
+}
+
+/// Returns a number with its sign. Those of 32 bits, such as AT_FDCWD, have zeros above them.
+fn signed(value: u64) -> i64 {
+    match u32::try_from(value) {
+        Ok(value) => value.cast_signed().into(),
+        Err(_) => value.cast_signed(),
     }
 }
 
@@ -135,7 +155,7 @@ impl Tracer {
 
     fn finish(&mut self) -> io::Result<()> {
         let mut calls: Vec<_> = std::mem::take(&mut self.calls).into_iter().collect();
-        calls.retain(|(_, call)| !names::goes_elsewhere(call.number));
+        calls.retain(|(_, call)| !self.names(call.gate).goes_elsewhere(call.number));
         calls.sort_by_key(|(_, call)| call.instructions);
         for (Key { cr3, .. }, call) in calls {
             let line = format!("{cr3:08x} {} has not returned", call.text);
@@ -147,18 +167,26 @@ impl Tracer {
         }
     }
 
+    /// Returns the names of the system that is called in this way.
+    fn names(&self, gate: Gate) -> &Names {
+        &self.names[usize::from(gate == Gate::LongCall)]
+    }
+
     /// Describes a call by its name and its arguments.
     fn describe(&self, cpu: &Cpu, memory: &Memory, caller: &Caller) -> String {
-        let number = caller.general[usize::from(reg::AX)];
-        let Some(call) = self.names.call(number) else {
-            return format!("call_{number}({:#x})", caller.general[usize::from(reg::BX)]);
+        let registers = match caller.gate {
+            Gate::LongCall => LONG_ARGUMENTS,
+            Gate::Interrupt | Gate::FastCall => ARGUMENTS,
         };
-        let registers = [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP];
-        let mut values = registers.map(|register| caller.general[usize::from(register)]);
+        let mut values = registers.map(|register| word(caller, register));
+        let number = word(caller, reg::AX);
+        let Some(call) = self.names(caller.gate).call(number) else {
+            return format!("call_{number}({:#x})", values[0]);
+        };
         if caller.gate == Gate::FastCall {
             // EBP is needed for the stack, where its own value is.
             let bytes = read(cpu, memory, caller.stack(), 4);
-            values[5] = bytes.try_into().map_or(0, u32::from_le_bytes);
+            values[5] = bytes.try_into().map_or(0, u32::from_le_bytes).into();
         }
         let mut text = format!("{}(", call.name);
         for (place, (kind, value)) in call.arguments.iter().zip(values).enumerate() {
@@ -167,7 +195,7 @@ impl Tracer {
             }
             // Writing to a string cannot fail.
             let _ = match kind {
-                Argument::Number => write!(text, "{}", value.cast_signed()),
+                Argument::Number => write!(text, "{}", signed(value)),
                 Argument::Word => write!(text, "{value:#x}"),
                 Argument::Permissions => write!(text, "{value:03o}"),
                 Argument::String => write!(text, "{}", string(cpu, memory, value)),
@@ -183,14 +211,16 @@ impl Tracer {
 
     /// Takes the call that returns to where the program is now, if it is one.
     fn take_returned(&mut self, cpu: &Cpu, memory: &Memory) -> Option<(Key, Call)> {
-        let (cr3, stack) = (cpu.cr3() as u32, cpu.gpr(reg::SP) as u32);
-        let ip = cpu.ip as u32;
-        let all = Key { cr3, stack, next: 0 }..=Key { cr3, stack, next: u32::MAX };
+        let (cr3, stack, ip) = (cpu.cr3(), cpu.gpr(reg::SP), cpu.ip);
+        let all = Key { cr3, stack, next: 0 }..=Key { cr3, stack, next: u64::MAX };
         let (key, is_started_again) = self.calls.range(all).find_map(|(key, call)| {
             match call.gate {
-                Gate::Interrupt if ip == key.next => Some((*key, false)),
-                Gate::Interrupt if ip == key.next.wrapping_sub(2) => Some((*key, true)),
-                Gate::Interrupt => None,
+                Gate::Interrupt | Gate::LongCall if ip == key.next => Some((*key, false)),
+                // Both instructions have two bytes.
+                Gate::Interrupt | Gate::LongCall if ip == key.next.wrapping_sub(2) => {
+                    Some((*key, true))
+                }
+                Gate::Interrupt | Gate::LongCall => None,
                 // Behind SYSENTER is INT 80h, or (in old kernels) a jump to the beginning: there a call
                 // continues that is made again.
                 Gate::FastCall => match ip.wrapping_sub(key.next) {
@@ -213,13 +243,13 @@ impl Listener for Tracer {
             return;
         }
         let Caller { gate, next, cr3, instructions, .. } = *caller;
-        let number = caller.general[usize::from(reg::AX)];
+        let number = word(caller, reg::AX);
         let text = self.describe(cpu, memory, caller);
         let time = time(cpu, instructions);
-        if names::goes_elsewhere(number) {
+        if self.names(gate).goes_elsewhere(number) {
             self.tell(instructions, time, format_args!("{cr3:08x} {text}"));
         }
-        if names::never_returns(number) {
+        if self.names(gate).never_returns(number) {
             return;
         }
         if self.calls.len() >= CALLS_MAX {
@@ -234,31 +264,35 @@ impl Listener for Tracer {
 
     fn returned(&mut self, cpu: &Cpu, memory: &Memory) {
         let Some((key, call)) = self.take_returned(cpu, memory) else { return };
-        let result = (cpu.gpr(reg::AX) as u32).cast_signed();
+        let result = match call.gate {
+            Gate::LongCall => cpu.gpr(reg::AX).cast_signed(),
+            Gate::Interrupt | Gate::FastCall => cpu.get::<u32>(reg::AX).cast_signed().into(),
+        };
         let (instructions, now) = (cpu.instructions, time(cpu, cpu.instructions));
         let text = format!(
             "{:08x} {} = {} <{}>",
             key.cr3,
             call.text,
-            self.names.result(call.number, result),
+            self.names(call.gate).result(call.number, result),
             Seconds(Time::from_nanos(now.nanos_since(call.time))),
         );
         self.tell(instructions, now, text);
         // The child may return first, on the stack of its parent.
-        if result == 0 && names::makes_processes(call.number) {
+        if result == 0 && self.names(call.gate).makes_processes(call.number) {
             self.calls.insert(key, call);
         }
     }
 }
 
 /// Reads up to `len` bytes of the program's memory, as far as it is there.
-fn read(cpu: &Cpu, memory: &Memory, linear: u32, len: usize) -> Vec<u8> {
+fn read(cpu: &Cpu, memory: &Memory, linear: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut done = 0;
     while done < len {
-        let at = u64::from(linear) + done as u64;
+        let at = linear.wrapping_add(done as u64);
+        let exists = cpu.is_in_long_mode() || at >> 32 == 0;
         let count = (len - done).min(0x1000 - (at & 0xfff) as usize);
-        let place = u32::try_from(at).ok().and_then(|_| cpu.probe(memory, at));
+        let place = if exists { cpu.probe(memory, at) } else { None };
         let Some(physical) = place else { break };
         memory.read(physical, &mut bytes[done..done + count]);
         done += count;
@@ -268,7 +302,7 @@ fn read(cpu: &Cpu, memory: &Memory, linear: u32, len: usize) -> Vec<u8> {
 }
 
 /// Shows the string at `linear`, or its address if it is not there.
-fn string(cpu: &Cpu, memory: &Memory, linear: u32) -> String {
+fn string(cpu: &Cpu, memory: &Memory, linear: u64) -> String {
     let bytes = read(cpu, memory, linear, SHOWN_BYTES + 1);
     match bytes.iter().position(|byte| *byte == 0) {
         Some(end) => format!("\"{}\"", bytes[..end].escape_ascii()),
@@ -280,13 +314,13 @@ fn string(cpu: &Cpu, memory: &Memory, linear: u32) -> String {
 }
 
 /// Shows the `len` bytes at `linear`, or the address if they are not there.
-fn bytes(cpu: &Cpu, memory: &Memory, linear: u32, len: u32) -> String {
-    let shown = SHOWN_BYTES.min(len as usize);
+fn bytes(cpu: &Cpu, memory: &Memory, linear: u64, len: u64) -> String {
+    let shown = len.min(SHOWN_BYTES as u64) as usize;
     let bytes = read(cpu, memory, linear, shown);
     if bytes.len() < shown {
         return format!("{linear:#x}");
     }
-    let more = if len as usize > shown { "..." } else { "" };
+    let more = if len > shown as u64 { "..." } else { "" };
     format!("\"{}\"{more}", bytes.escape_ascii())
 }
 

@@ -1,7 +1,7 @@
 //! System calls of user programs, as somebody outside the guest sees them.
 //!
-//! A [`Listener`] is told of each INT 80h and SYSENTER at privilege 3, and of each return to privilege 3 by
-//! IRET and SYSEXIT. It cannot change the processor, so the guest does not notice it. Without a listener this
+//! A [`Listener`] is told of each INT 80h, SYSENTER and SYSCALL at privilege 3, and of each return to privilege 3
+//! by IRET, SYSEXIT and SYSRET. It cannot change the processor, so the guest does not notice it. Without a listener this
 //! costs nothing. With one, the engines execute these instructions alone, so that the count of instructions
 //! before them is known; translated code leaves them to the interpreter.
 
@@ -23,6 +23,8 @@ pub enum Gate {
     Interrupt,
     /// SYSENTER.
     FastCall,
+    /// SYSCALL.
+    LongCall,
 }
 
 /// A program that calls the system, before the instruction has an effect.
@@ -31,11 +33,11 @@ pub struct Caller {
     /// The instruction.
     pub gate: Gate,
     /// The general registers, by their numbers.
-    pub general: [u32; 8],
-    /// EIP after the instruction.
-    pub next: u32,
+    pub general: [u64; 16],
+    /// RIP after the instruction.
+    pub next: u64,
     /// CR3, by which processes are told from each other.
-    pub cr3: u32,
+    pub cr3: u64,
     /// The number of instructions executed before this one.
     pub instructions: u64,
 }
@@ -45,15 +47,16 @@ impl Caller {
     pub fn of(cpu: &Cpu, gate: Gate) -> Caller {
         Caller {
             gate,
-            general: [0, 1, 2, 3, 4, 5, 6, 7].map(|number| cpu.gpr(number) as u32),
-            next: cpu.ip as u32,
-            cr3: cpu.cr3() as u32,
+            general: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+                .map(|number| cpu.gpr(number)),
+            next: cpu.ip,
+            cr3: cpu.cr3(),
             instructions: cpu.instructions,
         }
     }
 
-    /// Returns ESP.
-    pub fn stack(&self) -> u32 {
+    /// Returns RSP.
+    pub fn stack(&self) -> u64 {
         self.general[usize::from(reg::SP)]
     }
 }

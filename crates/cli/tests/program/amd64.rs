@@ -1,5 +1,6 @@
 //! Debian's 64-bit kernel in 64-bit mode, and what shows a machine from outside: gdb, the monitor, and dumps.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::json;
@@ -80,11 +81,19 @@ fn debians_kernel_boots_in_64_bit_mode() {
     drop(guest);
     let mut command = ring3();
     command.args(["run", "--serial", "stdio", "--restore"]).arg(saved);
+    let calls = directory.path("calls");
+    command.args(["--trace", "syscalls", "--trace-file"]).arg(&calls);
     let mut guest = Guest::of(command);
     guest.type_line("");
     guest.wait_for(PROMPT);
     assert_eq!(guest.command("awk '{ s += $1 } END { print s }' /tmp/numbers"), "20000100000");
+    guest.command("/tmp/program");
     assert_eq!(guest.power_off(), Some(0));
+    let calls = fs::read_to_string(calls).unwrap();
+    // The 32-bit shell starts the 64-bit program.
+    let expected =
+        ["execve(\"/tmp/program\"", " write(1, \"64 bits\\n\", 8) = 8 <", " exit(0)", " reboot("];
+    contains_in_order(&calls, &expected);
 }
 
 /// Calls gdb with these commands, and returns what it says.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// The table; its beginning explains its form.
-const TABLE: &str = include_str!("linux_i386.txt");
+/// The tables; the beginning of the first one explains their form.
+const I386: &str = include_str!("linux_i386.txt");
+const X86_64: &str = include_str!("linux_x86_64.txt");
 
 /// How an argument is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,20 +29,33 @@ pub(super) struct NamedCall {
     returns_address: bool,
 }
 
-/// All names.
+/// All names of a system.
 #[derive(Debug)]
 pub(super) struct Names {
-    calls: BTreeMap<u32, NamedCall>,
-    errors: BTreeMap<i32, &'static str>,
+    calls: BTreeMap<u64, NamedCall>,
+    errors: BTreeMap<i64, &'static str>,
 }
 
 impl Names {
-    pub(super) fn new() -> Names {
+    /// Returns those of Linux on i386.
+    pub(super) fn of_i386() -> Names {
         let mut names = Names { calls: BTreeMap::new(), errors: BTreeMap::new() };
-        for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+        names.add(I386);
+        names
+    }
+
+    /// Returns those of Linux on x86-64.
+    pub(super) fn of_x86_64() -> Names {
+        let mut names = Names { calls: BTreeMap::new(), ..Names::of_i386() };
+        names.add(X86_64);
+        names
+    }
+
+    fn add(&mut self, table: &'static str) {
+        for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split(' ');
             let Some((number, name)) = words.next().zip(words.next()) else { continue };
-            if let Ok(number) = number.parse::<u32>() {
+            if let Ok(number) = number.parse::<u64>() {
                 let letters = words.next().unwrap_or_default();
                 let arguments = letters.chars().map(|letter| match letter {
                     'd' => Argument::Number,
@@ -52,21 +66,20 @@ impl Names {
                 });
                 let arguments = arguments.collect();
                 let returns_address = words.next().is_some();
-                names.calls.insert(number, NamedCall { name, arguments, returns_address });
+                self.calls.insert(number, NamedCall { name, arguments, returns_address });
             } else if let Ok(number) = number.parse() {
-                names.errors.insert(number, name);
+                self.errors.insert(number, name);
             }
         }
-        names
     }
 
     /// Returns the call with this number.
-    pub(super) fn call(&self, number: u32) -> Option<&NamedCall> {
+    pub(super) fn call(&self, number: u64) -> Option<&NamedCall> {
         self.calls.get(&number)
     }
 
     /// Describes the result of a call.
-    pub(super) fn result(&self, number: u32, result: i32) -> String {
+    pub(super) fn result(&self, number: u64, result: i64) -> String {
         match self.errors.get(&result) {
             Some(name) => format!("{result} {name}"),
             None if self.call(number).is_some_and(|call| call.returns_address) => {
@@ -75,23 +88,25 @@ impl Names {
             None => result.to_string(),
         }
     }
-}
 
-/// Returns whether a call does not return to where it was made: exit, execve, sigreturn, rt_sigreturn,
-/// exit_group, execveat.
-pub(super) fn goes_elsewhere(number: u32) -> bool {
-    never_returns(number) || matches!(number, 11 | 358)
-}
+    fn is_one_of(&self, number: u64, names: &[&str]) -> bool {
+        self.call(number).is_some_and(|call| names.contains(&call.name))
+    }
 
-/// Returns whether a call does not return to where it was made even if it fails: those without execve and
-/// execveat.
-pub(super) fn never_returns(number: u32) -> bool {
-    matches!(number, 1 | 119 | 173 | 252)
-}
+    /// Returns whether a call does not return to where it was made, unless it fails.
+    pub(super) fn goes_elsewhere(&self, number: u64) -> bool {
+        self.never_returns(number) || self.is_one_of(number, &["execve", "execveat"])
+    }
 
-/// Returns whether a call makes a process: fork, clone, vfork, clone3.
-pub(super) fn makes_processes(number: u32) -> bool {
-    matches!(number, 2 | 120 | 190 | 435)
+    /// Returns whether a call does not return to where it was made even if it fails.
+    pub(super) fn never_returns(&self, number: u64) -> bool {
+        self.is_one_of(number, &["exit", "exit_group", "sigreturn", "rt_sigreturn"])
+    }
+
+    /// Returns whether a call makes a process.
+    pub(super) fn makes_processes(&self, number: u64) -> bool {
+        self.is_one_of(number, &["fork", "vfork", "clone", "clone3"])
+    }
 }
 
 #[cfg(test)]
@@ -99,36 +114,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_whole() {
-        let names = Names::new();
-        assert_eq!((names.calls.len(), names.errors.len()), (440, 130));
-        let of = |number| names.call(number).map(|call| call.name);
-        assert_eq!(
-            [1, 119, 173, 252].map(of),
-            [Some("exit"), Some("sigreturn"), Some("rt_sigreturn"), Some("exit_group")]
-        );
-        assert_eq!(
-            [2, 120, 190, 435, 11, 358].map(of),
-            [
-                Some("fork"),
-                Some("clone"),
-                Some("vfork"),
-                Some("clone3"),
-                Some("execve"),
-                Some("execveat")
-            ]
-        );
-        assert!(names.calls.values().all(|call| call.arguments.len() <= 6));
-        let bytes = |call: &NamedCall| call.arguments.last() == Some(&Argument::Bytes);
-        assert!(!names.calls.values().any(bytes), "the number of bytes is missing");
+    fn the_tables_are_whole() {
+        let (i386, x86_64) = (Names::of_i386(), Names::of_x86_64());
+        assert_eq!((i386.calls.len(), i386.errors.len()), (440, 130));
+        assert_eq!((x86_64.calls.len(), x86_64.errors.len()), (362, 130));
+        let of = |names: &Names, number| names.call(number).map(|call| call.name);
+        assert_eq!([11, 1].map(|number| of(&i386, number)), [Some("execve"), Some("exit")]);
+        assert_eq!([59, 60].map(|number| of(&x86_64, number)), [Some("execve"), Some("exit")]);
+        for names in [i386, x86_64] {
+            let all = |is: fn(&Names, u64) -> bool| {
+                names.calls.keys().filter(|number| is(&names, **number)).count()
+            };
+            let (counts, processes) = (
+                [all(Names::goes_elsewhere), all(Names::never_returns)],
+                all(Names::makes_processes),
+            );
+            let has_old_signals = names.calls.values().any(|call| call.name == "sigreturn");
+            let old = usize::from(has_old_signals);
+            assert_eq!((counts, processes), ([5 + old, 3 + old], 4));
+            assert!(names.calls.values().all(|call| call.arguments.len() <= 6));
+            let bytes = |call: &NamedCall| call.arguments.last() == Some(&Argument::Bytes);
+            assert!(!names.calls.values().any(bytes), "the number of bytes is missing");
+        }
     }
 
     #[test]
     fn results_are_numbers_addresses_and_errors() {
-        let names = Names::new();
+        let names = Names::of_i386();
         assert_eq!(names.result(5, 3), "3");
         assert_eq!(names.result(5, -2), "-2 ENOENT");
-        assert_eq!(names.result(192, 0xb7f0_0000_u32.cast_signed()), "0xb7f00000");
+        assert_eq!(names.result(192, 0xb7f0_0000), "0xb7f00000");
         assert_eq!(names.result(5, -600), "-600");
     }
 }

@@ -37,13 +37,14 @@ impl Program {
 
     /// Calls the system with these values of EAX, EBX, ECX and EDX.
     fn call(&mut self, gate: Gate, [ax, bx, cx, dx]: [u32; 4], next: u32, stack: u32) {
-        let mut general = [0; 8];
+        let mut general = [0; 16];
         for (register, value) in
             [(reg::AX, ax), (reg::BX, bx), (reg::CX, cx), (reg::DX, dx), (reg::SP, stack)]
         {
-            general[usize::from(register)] = value;
+            general[usize::from(register)] = value.into();
         }
-        let caller = Caller { gate, general, next, cr3: 0, instructions: self.cpu.instructions };
+        let (next, instructions) = (next.into(), self.cpu.instructions);
+        let caller = Caller { gate, general, next, cr3: 0, instructions };
         self.trace.tracer().called(&self.cpu, &self.memory, &caller);
         self.cpu.instructions += 10;
     }
@@ -91,6 +92,37 @@ fn a_call_is_a_line() {
             "00000000 call_9999(0x7) = -38 ENOSYS <0.000000000>",
             "00000000 open(0xfffffff0, 0x0, 000) has not returned",
         ]
+    );
+}
+
+/// The same on x86-64, in other registers and with other numbers.
+#[test]
+fn a_64_bit_call_is_a_line() {
+    let mut program = Program::new(10);
+    let mut general = [0; 16];
+    // openat(AT_FDCWD, NAME, O_LARGEFILE, 0644) at the top of the address space of programs.
+    let high = 0x7fff_ffff_0000;
+    for (register, value) in [
+        (reg::AX, 257),
+        (reg::DI, 0xffff_ff9c),
+        (reg::SI, NAME.into()),
+        (reg::DX, 0x8000),
+        (10, 0o644),
+        (reg::SP, high),
+    ] {
+        general[usize::from(register)] = value;
+    }
+    let caller =
+        Caller { gate: Gate::LongCall, general, next: high + 2, cr3: 1 << 32, instructions: 0 };
+    program.trace.tracer().called(&program.cpu, &program.memory, &caller);
+    program.cpu.set_gpr(reg::SP, high);
+    program.cpu.set_gpr(reg::AX, (-2_i64).cast_unsigned());
+    program.cpu.ip = high + 2;
+    // In another process.
+    program.trace.tracer().returned(&program.cpu, &program.memory);
+    assert_eq!(
+        program.lines(),
+        ["100000000 openat(-100, \"/bin/\\x01sh\", 0x8000, 644) has not returned"]
     );
 }
 

@@ -8,6 +8,7 @@ use crate::exec::Done;
 use crate::flags::{ALWAYS_ONE, Eflags};
 use crate::long_mode::{FlatCode, flat_stack};
 use crate::segment::sreg;
+use crate::system_calls::Gate;
 use crate::table::{Rows, branches, last, plain};
 use crate::word::Word;
 
@@ -39,8 +40,9 @@ fn require_system_calls(cpu: &mut Cpu) -> Done {
     if exist { Ok(()) } else { Err(cpu.undefined_opcode()) }
 }
 
-fn syscall(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+fn syscall(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     require_system_calls(cpu)?;
+    let caller = cpu.begin_system_call(Gate::LongCall)?;
     let before = cpu.attention;
     let long = cpu.msrs.long;
     cpu.set_gpr(reg::CX, cpu.ip);
@@ -55,13 +57,15 @@ fn syscall(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.set_code_segment(FlatCode::Bits64.segment(selector, 0), 0);
     cpu.set_segment(sreg::SS, flat_stack(selector.wrapping_add(8), 0));
     cpu.ip = long.lstar;
+    cpu.end_system_call(memory, caller);
     Ok(())
 }
 
 /// Performs SYSRET to 64-bit code, or with operand size 32 to compatibility mode.
-fn sysret<W: Word>(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
+fn sysret<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     require_system_calls(cpu)?;
     cpu.require_cpl0()?;
+    let is_awaited = cpu.begin_system_return()?;
     let target = cpu.get::<W>(reg::CX).zero_extend();
     cpu.require_canonical(target)?;
     let first = (cpu.msrs.long.star >> 48) as u16;
@@ -75,6 +79,7 @@ fn sysret<W: Word>(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.set_segment(sreg::SS, flat_stack(first.wrapping_add(8) | 3, 3));
     cpu.set_eflags(Eflags::from_bits_truncate(flags));
     cpu.ip = target;
+    cpu.end_system_return(memory, is_awaited);
     Ok(())
 }
 

@@ -30,9 +30,10 @@ struct Log(Vec<Told>);
 
 impl Listener for Log {
     fn called(&mut self, cpu: &Cpu, _: &Memory, caller: &Caller) {
-        assert_eq!((cpu.cpl(), caller.stack()), (0, USER_STACK));
+        assert_eq!((cpu.cpl(), caller.stack()), (0, u64::from(USER_STACK)));
         let Caller { gate, general, next, instructions, .. } = *caller;
-        self.0.push(Told::Called(gate, general[usize::from(reg::BX)], next, instructions));
+        let number = general[usize::from(reg::BX)] as u32;
+        self.0.push(Told::Called(gate, number, next as u32, instructions));
     }
 
     fn returned(&mut self, cpu: &Cpu, _: &Memory) {

@@ -61,7 +61,7 @@ pub(crate) mod reason {
     pub(crate) const LOOK_UP: u32 = 1;
     /// The interpreter must execute the instruction at `eip`.
     pub(crate) const STEP: u32 = 2;
-    /// A signal came; [`Context::fault`] describes it.
+    /// A signal came; [`Context::fault`](super::Context::fault) describes it.
     pub(crate) const SIGNAL: u32 = 3;
     /// A numeric instruction, whose host code ends at `fault.rip`, needs the numeric registers, and they are
     /// not in the image.

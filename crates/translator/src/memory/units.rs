@@ -8,7 +8,7 @@
 //! gets its memory from the same host, is in it or will be.
 //!
 //! An access that begins in a unit that is owned, at a distance of less than a unit from an address that was
-//! [checked](crate::long::checks), so reaches pages of this address space or none. All other linear addresses
+//! [checked](crate::long::low), so reaches pages of this address space or none. All other linear addresses
 //! reach host addresses that are anybody's, so they must be refused before.
 
 use std::collections::BTreeMap;

@@ -224,7 +224,7 @@ mod tests {
         let reads = |text| read(text).map(|last| last.read_bytes);
         assert_eq!(reads("1s,reads=64G"), Ok(64 << 30));
         for wrong in
-            ["1s,file=", "1s,inputs=0", "1s,inputs=4G", "1s,reads=1k", "1s,reads=2T", "1s,size=3"]
+            ["1s,file=", "1s,inputs=0", "1s,inputs=33G", "1s,reads=1k", "1s,reads=2T", "1s,size=3"]
         {
             assert!(read(wrong).is_err(), "{wrong}");
         }

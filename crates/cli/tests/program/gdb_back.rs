@@ -129,6 +129,9 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.starts_with(&format!("after {middle} instructions:\n")), "{shown}");
 
+    // The first word on the stack that is not 0 was written since the start.
+    let search = b"set $word = (unsigned *)((unsigned)$esp & ~3)\nwhile *$word == 0\nset $word = $word + 1\nend\n";
+    let search = format!("source {}", directory.file("search", search).display());
     let replay = replay(&directory, "auto", &["--to", &to]);
     let said = gdb(
         &directory,
@@ -141,7 +144,7 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
             "stepi",
             "p/x $eip",
             "p/x $esp",
-            "set $word = (unsigned *)((unsigned)$esp & ~3)",
+            &search,
             "p/x *$word",
             "watch -l *$word",
             "reverse-continue",

@@ -118,7 +118,8 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
     let recorded = record.args(["--stats"]).output().unwrap();
     let stats = String::from_utf8_lossy(&recorded.stderr);
     assert_eq!(recorded.status.code(), Some(0), "{stats}");
-    let middle = counter(&stats, " instructions") / 2;
+    // Late in the boot: its first half is mostly a loop that waits, and no word on the stack has been written for long.
+    let middle = counter(&stats, " instructions") / 32 * 31;
 
     let to = middle.to_string();
     let shown = ring3()
@@ -129,9 +130,6 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.starts_with(&format!("after {middle} instructions:\n")), "{shown}");
 
-    // The first word on the stack that is not 0 was written since the start.
-    let search = b"set $word = (unsigned *)((unsigned)$esp & ~3)\nwhile *$word == 0\nset $word = $word + 1\nend\n";
-    let search = format!("source {}", directory.file("search", search).display());
     let replay = replay(&directory, "auto", &["--to", &to]);
     let said = gdb(
         &directory,
@@ -144,7 +142,7 @@ fn a_debugger_goes_back_in_the_middle_of_a_boot() {
             "stepi",
             "p/x $eip",
             "p/x $esp",
-            &search,
+            "set $word = (unsigned *)((unsigned)$esp & ~3)",
             "p/x *$word",
             "watch -l *$word",
             "reverse-continue",

@@ -58,7 +58,6 @@ fn drives_and_cards_have_counts_of_their_own() {
     let machine = &all[0];
     let activities: u64 = machine["stats"].as_array().unwrap().iter().filter_map(activity).sum();
     assert!(activities >= counter(machine, "host-time"), "{all}");
-    assert!(counter(machine, "activity-the-guests-code") > 0, "{all}");
     assert_eq!(guest.power_off(), Some(0));
     let text = fs::read_to_string(&stats).unwrap();
     assert!(line(&text, "reads by ") >= 8, "{text}");

@@ -34,19 +34,26 @@ pub(super) struct NamedCall {
 pub(super) struct Names {
     calls: BTreeMap<u64, NamedCall>,
     errors: BTreeMap<i64, &'static str>,
+    /// The highest address of a program.
+    last_address: u64,
 }
 
 impl Names {
     /// Returns those of Linux on i386.
     pub(super) fn of_i386() -> Names {
-        let mut names = Names { calls: BTreeMap::new(), errors: BTreeMap::new() };
+        let mut names = Names {
+            calls: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            last_address: u32::MAX.into(),
+        };
         names.add(I386);
         names
     }
 
     /// Returns those of Linux on x86-64.
     pub(super) fn of_x86_64() -> Names {
-        let mut names = Names { calls: BTreeMap::new(), ..Names::of_i386() };
+        let mut names =
+            Names { calls: BTreeMap::new(), last_address: u64::MAX, ..Names::of_i386() };
         names.add(X86_64);
         names
     }
@@ -83,7 +90,7 @@ impl Names {
         match self.errors.get(&result) {
             Some(name) => format!("{result} {name}"),
             None if self.call(number).is_some_and(|call| call.returns_address) => {
-                format!("{result:#x}")
+                format!("{:#x}", result.cast_unsigned() & self.last_address)
             }
             None => result.to_string(),
         }
@@ -143,7 +150,8 @@ mod tests {
         let names = Names::of_i386();
         assert_eq!(names.result(5, 3), "3");
         assert_eq!(names.result(5, -2), "-2 ENOENT");
-        assert_eq!(names.result(192, 0xb7f0_0000), "0xb7f00000");
+        assert_eq!(names.result(192, 0xb7f0_0000_u32.cast_signed().into()), "0xb7f00000");
+        assert_eq!(Names::of_x86_64().result(9, 0x7f00_b7f0_0000), "0x7f00b7f00000");
         assert_eq!(names.result(5, -600), "-600");
     }
 }

@@ -69,6 +69,7 @@ impl Program {
 const WRITE: u32 = 4;
 const OPEN: u32 = 5;
 const EXECVE: u32 = 11;
+const MMAP2: u32 = 192;
 const NANOSLEEP: u32 = 162;
 const SIGRETURN: u32 = 173;
 const VFORK: u32 = 190;
@@ -82,6 +83,8 @@ fn a_call_is_a_line() {
     program.return_to(5, CODE + 2, STACK);
     program.call(Gate::Interrupt, [9999, 7, 0, 0], CODE, STACK);
     program.return_to(-38, CODE, STACK);
+    program.call(Gate::Interrupt, [MMAP2, 0, 0x1000, 3], CODE, STACK);
+    program.return_to(0xb7f0_0000_u32.cast_signed(), CODE, STACK);
     // Memory that does not exist.
     program.call(Gate::Interrupt, [OPEN, 0xffff_fff0, 0, 0], CODE, STACK);
     assert_eq!(
@@ -90,6 +93,7 @@ fn a_call_is_a_line() {
             "00000000 open(\"/bin/\\x01sh\", 0x8000, 644) = -2 ENOENT <0.000000000>",
             "00000000 write(1, \"/bin/\", 5) = 5 <0.000000000>",
             "00000000 call_9999(0x7) = -38 ENOSYS <0.000000000>",
+            "00000000 mmap2(0x0, 0x1000, 0x3, 0x0, 0, 0x0) = 0xb7f00000 <0.000000000>",
             "00000000 open(0xfffffff0, 0x0, 000) has not returned",
         ]
     );

@@ -49,7 +49,7 @@
 //!   interpreter;
 //! * [`system`] executes system instructions without leaving translated code;
 //! * [`access`] recognizes instructions that access devices, so that they need no interpreter;
-//! * [`signals`] catches faults;
+//! * [`signals`] catches faults; [`patience`] bounds how often an instruction raises one;
 //! * [`returns`] is the host's stack while translated code runs;
 //! * [`budget`] stops translated code after an exact number of instructions.
 //!
@@ -108,6 +108,7 @@ mod map;
 mod memory;
 mod mode;
 mod numeric;
+mod patience;
 mod returns;
 mod routines;
 mod segmented;

@@ -48,8 +48,9 @@ use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE, Range};
 use crate::memory::spaces::Spaces;
 use crate::mode::{Mode, Modes};
 use crate::numeric::{self, Numeric};
+use crate::patience::Signals;
 use crate::segmented::limits::Limits;
-use barred::{Patience, Signals};
+use barred::Barred;
 use changes::Paging;
 use device_access::MissedPeeks;
 pub(crate) use device_access::execute_access;
@@ -138,7 +139,7 @@ pub struct Translator {
     /// execute them again and again.
     barred: Set<u32>,
     /// How long each of them stays with the interpreter.
-    patience: Map<u32, Patience>,
+    patience: Map<u32, Barred>,
     /// The debugger's breakpoints in the translated code, in order.
     breakpoints: Vec<u32>,
     /// The debugger's watchpoints for which windows were made.

@@ -1,32 +1,8 @@
-//! Instructions of 64-bit code that raise signals again and again, and are left to the interpreter. See the file
-//! of the same name in [`crate::translator`].
+//! Instructions of 64-bit code that raise signals again and again, and are left to the interpreter for a while
+//! ([`patience`](crate::patience)).
 
 use crate::map::{Map, Set};
-
-/// After this many signals that made the interpreter execute one instruction, the instruction is left to it.
-const LEAVINGS: u8 = 3;
-/// It is also left to it after this many signals of any kind, each [soon](SOON) after the one before.
-const SIGNALS: u8 = 8;
-/// A signal is soon after another one if fewer instructions than this lie between them.
-const SOON: u64 = 1000;
-/// Executions by the interpreter after which an instruction is translated again the first time. The number
-/// doubles each time.
-const FIRST_PATIENCE: u32 = 256;
-
-/// The signals of one instruction.
-#[derive(Debug, Clone, Copy, Default)]
-struct Signals {
-    leavings: u8,
-    soon: u8,
-    last: u64,
-}
-
-/// How often the interpreter executes an instruction before it is translated again.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    executed: u32,
-    most: u32,
-}
+use crate::patience::{Patience, SIGNALS, Signals};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -45,24 +21,19 @@ impl Barred {
     /// Notes a signal for the instruction at `linear`, after so many `instructions`. Returns whether it is
     /// barred now, and must be translated anew.
     pub(crate) fn note_signal(&mut self, linear: u64, instructions: u64) -> bool {
-        let signals = self.signals.entry(linear).or_default();
-        let is_soon = instructions.wrapping_sub(signals.last) < SOON;
-        signals.soon = if is_soon { signals.soon + 1 } else { 1 };
-        signals.last = instructions;
-        signals.soon >= SIGNALS && self.bar(linear)
+        let soon = self.signals.entry(linear).or_default().note(instructions);
+        soon >= SIGNALS && self.bar(linear)
     }
 
     /// Notes that the interpreter executes the instruction at `linear` after a signal. Returns as
     /// [`Barred::note_signal`] does.
     pub(crate) fn note_leaving(&mut self, linear: u64) -> bool {
-        let signals = self.signals.entry(linear).or_default();
-        signals.leavings += 1;
-        signals.leavings >= LEAVINGS && self.bar(linear)
+        self.signals.entry(linear).or_default().note_leaving() && self.bar(linear)
     }
 
     fn bar(&mut self, linear: u64) -> bool {
         self.signals.remove(&linear);
-        self.patience.entry(linear).or_insert(Patience { executed: 0, most: FIRST_PATIENCE });
+        self.patience.entry(linear).or_default();
         self.now.insert(linear)
     }
 
@@ -72,13 +43,8 @@ impl Barred {
         if !self.now.contains(&linear) {
             return false;
         }
-        let Some(patience) = self.patience.get_mut(&linear) else { return false };
-        patience.executed += 1;
-        if patience.executed < patience.most {
-            return false;
-        }
-        *patience = Patience { executed: 0, most: patience.most.saturating_mul(2) };
-        self.now.remove(&linear)
+        let is_over = self.patience.get_mut(&linear).is_some_and(Patience::count);
+        is_over && self.now.remove(&linear)
     }
 
     /// Forgets all instructions.

@@ -1,48 +1,19 @@
-//! Barred instructions: those that fault again and again.
-//!
-//! A signal takes longer than a thousand instructions, so no instruction may raise signals for ever. Whatever
-//! the reason is, in time the instruction is barred from translation and left to the interpreter. It stays
-//! there for so long that the signals of another attempt do not matter.
+//! Barred instructions: those that fault again and again, and are left to the interpreter for a while
+//! ([`patience`](crate::patience)).
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
 
 use super::Translator;
+use crate::patience::{Patience, SIGNALS};
 
-/// After this many signals that made the interpreter execute one instruction, the instruction is left to the
-/// interpreter.
-const LEAVINGS: u8 = 3;
-/// It is also left to the interpreter after this many signals of any kind, if each comes [soon](SOON) after
-/// the one before.
-const SIGNALS: u8 = 8;
 /// The number that takes the place of [`SIGNALS`] for an instruction that was left to the interpreter before.
 const SIGNALS_AGAIN: u8 = 2;
-/// A signal is soon after another one if fewer instructions than this lie between them.
-const SOON: u64 = 1000;
-/// Executions by the interpreter after which the instruction is translated again the first time. The number
-/// doubles each time.
-const FIRST_PATIENCE: u32 = 256;
-
-/// The signals of one instruction.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Signals {
-    /// Number of signals after which the interpreter had to execute it.
-    leavings: u8,
-    /// Number of signals of any kind, each soon after the one before.
-    soon: u8,
-    /// The count of instructions at the last signal.
-    last: u64,
-}
-
-/// How long an instruction is left to the interpreter after the interpreter has had to execute it again and
-/// again. The instruction may always write to devices or to a page with code, or may have met a few such
+/// A barred instruction. It may always write to devices or to a page with code, or may have met a few such
 /// pages among others.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// How often the interpreter has executed it.
-    executed: u32,
-    /// How often the interpreter executes it before it is translated again.
-    most: u32,
+pub(super) struct Barred {
+    patience: Patience,
     /// Whether only the interpreter could execute it. In segmented code such an instruction mostly writes to
     /// data beside code, and more such instructions follow.
     is_needed: bool,
@@ -59,11 +30,7 @@ impl Translator {
     pub(super) fn note_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let instruction = self.linear_of_instruction();
         let most = if self.patience.contains_key(&instruction) { SIGNALS_AGAIN } else { SIGNALS };
-        let signals = self.signals.entry(instruction).or_default();
-        let is_soon = cpu.instructions.wrapping_sub(signals.last) < SOON;
-        signals.soon = if is_soon { signals.soon + 1 } else { 1 };
-        signals.last = cpu.instructions;
-        if signals.soon < most {
+        if self.signals.entry(instruction).or_default().note(cpu.instructions) < most {
             return false;
         }
         self.bar(cpu, memory, false);
@@ -73,13 +40,7 @@ impl Translator {
     /// Notes that the interpreter executes the instruction at EIP after a signal. Returns true if this has
     /// happened so often that one signal for each execution is too much.
     fn note_leaving(&mut self) -> bool {
-        let signals = self.signals.entry(self.linear_of_instruction()).or_default();
-        signals.leavings += 1;
-        let is_often = signals.leavings >= LEAVINGS;
-        if is_often {
-            signals.leavings = 0;
-        }
-        is_often
+        self.signals.entry(self.linear_of_instruction()).or_default().note_leaving()
     }
 
     /// Notes a signal for a numeric error of the instruction at EIP. Returns true if there were several, and
@@ -141,7 +102,7 @@ impl Translator {
         let instruction = self.linear_of_instruction();
         self.signals.remove(&instruction);
         self.barred.insert(instruction);
-        let first = Patience { executed: 0, most: FIRST_PATIENCE, is_needed };
+        let first = Barred { patience: Patience::default(), is_needed };
         self.patience.entry(instruction).or_insert(first).is_needed = is_needed;
         self.drop_block(cpu, memory)
     }
@@ -151,12 +112,9 @@ impl Translator {
     /// elsewhere by then. Returns true if only the interpreter could execute the instruction.
     pub(super) fn count_barred(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> bool {
         let instruction = self.linear_of_instruction();
-        let Some(patience) = self.patience.get_mut(&instruction) else { return true };
-        let is_needed = patience.is_needed;
-        patience.executed += 1;
-        if patience.executed >= patience.most {
-            let most = patience.most.saturating_mul(2);
-            *patience = Patience { executed: 0, most, is_needed };
+        let Some(barred) = self.patience.get_mut(&instruction) else { return true };
+        let is_needed = barred.is_needed;
+        if barred.patience.count() {
             self.barred.remove(&instruction);
             self.drop_block(cpu, memory);
         }

@@ -43,7 +43,7 @@ use crate::segmented::limits::Limits;
 use crate::system::TAKING_RESULT;
 pub(crate) use devices::{DEVICE_READ_BITS, DEVICE_READS, DeviceRead, PORT_READ_BITS};
 pub(crate) use entry::{
-    enter, leave, leave_signal, load_registers, return_to_engine, store_registers,
+    enter, keep_registers, leave, leave_signal, load_registers, return_to_engine, store_registers,
 };
 pub(crate) use far::{FAR_BITS, FAR_MODES, FarMode};
 pub(crate) use image::{IMAGE, Image};
@@ -88,7 +88,7 @@ pub(crate) const STATUS_AND_DIRECTION: u32 = Eflags::STATUS.union(Eflags::DF).bi
 pub(crate) const HOST_FLAGS: u32 = ALWAYS_ONE | Eflags::IF.bits();
 
 /// The value of MXCSR that host code expects: all exceptions masked, round to nearest.
-const MXCSR: u32 = 0x1f80;
+pub(crate) const MXCSR: u32 = 0x1f80;
 
 /// Bits of [`Context::info`] when translated code was left for [`reason::STEP`].
 pub(crate) mod info {

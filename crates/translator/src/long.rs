@@ -28,8 +28,8 @@ mod writer;
 use std::io;
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
+use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
-use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::decode::{MAX_LENGTH, Op};
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::sreg;
@@ -48,6 +48,7 @@ use crate::long::writer::Writer;
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
+use crate::numeric::Numeric;
 
 /// Upper bound of the bytes that a block's code needs.
 const LARGEST_BLOCK: usize = 16 << 10;
@@ -187,11 +188,12 @@ impl Long {
             self.low.show(space.units.owned(), is_user)?;
             let (distance, table) = (space.units.distance(), space.table.address());
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
+            let has_sse = Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
             let context = self.low.context();
             (context.distance, context.table) = (distance, table);
             context.target = at.target.into();
             context.budget = budget.of(allowed) - u64::from(at.counted);
-            context.set_vectors(is_sse_enabled(cpu), at.counted > 0);
+            context.set_vectors(has_sse, at.counted > 0);
             self.counters.entries += 1;
             // SAFETY: the target is the entry of a block or of an instruction in one, the tables show only units
             // of this space, at whose distance it is entered, nobody refers to the context, and the handler is
@@ -219,7 +221,7 @@ impl Long {
         let exit = self.low.context().exit;
         let (rip, link) = match exit {
             reason::SIGNAL => {
-                return self.signalled(cpu, memory, file, budget, allowed, deadline);
+                return self.signalled(cpu, memory, file, budget, executed, deadline);
             }
             reason::CALLED => {
                 let call = self.low.context().fault.rip - 1;
@@ -293,18 +295,18 @@ impl Long {
         Ok(())
     }
 
-    /// Handles the signal for which translated code was left.
+    /// Handles the signal for which translated code was left, when `executed` instructions had been subtracted
+    /// from the budget.
     fn signalled(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         file: &GuestFile,
         budget: &Budget,
-        allowed: u64,
+        executed: u64,
         deadline: u64,
     ) -> io::Result<Outcome> {
         self.counters.signals += 1;
-        let executed = (allowed as i64 - budget.remaining(self.low.context().budget)) as u64;
         let fault = self.low.context().fault;
         let (rest, has_begun) = self.return_to_site(cpu, fault.rip as u32, executed);
         let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
@@ -532,9 +534,4 @@ fn go_on((at, rest): (Resumed, u16), cpu: &Cpu, deadline: u64) -> Outcome {
     } else {
         Outcome::Again(at)
     }
-}
-
-/// Returns whether the guest's system has enabled SSE instructions.
-fn is_sse_enabled(cpu: &Cpu) -> bool {
-    !cpu.cr0().intersects(Cr0::EM | Cr0::TS) && cpu.cr4().contains(Cr4::OSFXSR)
 }

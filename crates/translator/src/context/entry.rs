@@ -35,7 +35,20 @@ macro_rules! store_registers {
     };
 }
 
-pub(crate) use {load_registers, store_registers};
+/// Pushes the registers of the engine that [`return_to_engine`] pops. Then RSP is a multiple of 16.
+macro_rules! keep_registers {
+    () => {
+        "push rbx
+        push rbp
+        push r12
+        push r13
+        push r14
+        push r15
+        sub rsp, 8"
+    };
+}
+
+pub(crate) use {keep_registers, load_registers, store_registers};
 
 /// Executes translated code from `target` on until it is left.
 ///
@@ -46,13 +59,7 @@ pub(crate) use {load_registers, store_registers};
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context) {
     naked_asm!(
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
+        keep_registers!(),
         "mov r14, rdi",
         "mov [r14 + {host_stack}], rsp",
         "mov rax, [r14 + {window}]",

@@ -22,16 +22,13 @@ use std::mem::offset_of;
 use iced_x86::Register;
 use libc::{c_int, greg_t};
 
-use crate::context::{HostFault, IMAGE, return_to_engine};
+use crate::context::{HostFault, IMAGE, MXCSR, keep_registers, return_to_engine};
 
 /// The number of XMM registers.
 const VECTORS: usize = 16;
 /// The offset in the image that FXSAVE writes of MXCSR, and of XMM0 (SDM vol. 1, table 10-3).
 const IMAGE_MXCSR: usize = 24;
 const IMAGE_VECTORS: usize = 160;
-/// The value of MXCSR that host code expects: all exceptions masked, round to nearest.
-const MXCSR: u32 = 0x1f80;
-
 /// The reasons why translated code was left ([`LongContext::exit`]). Larger numbers are those of [exits].
 ///
 /// [exits]: crate::long::block::Exit
@@ -203,13 +200,7 @@ macro_rules! vectors {
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
     naked_asm!(
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
+        keep_registers!(),
         "mov r10, rdi",
         "cmp dword ptr [r10 + {is_live}], 0",
         "je 2f",

@@ -99,15 +99,20 @@ struct Address {
     free: Free,
 }
 
+/// Returns whether the address of `instruction`'s memory operand is computed in 32 bits.
+fn has_32_bit_address(instruction: &Instruction) -> bool {
+    let is_short = |register: Register| register.size() == 4 && register.is_gpr();
+    let base = instruction.memory_base();
+    base == Register::EIP || is_short(base) || is_short(instruction.memory_index())
+}
+
 /// Writes the computation and the check of the address of `instruction`'s memory operand. Returns None if it is
 /// not translated; the caller then throws away what was written.
 fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
-    let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    let has_32_bits =
-        [base, index].iter().any(|register| register.size() == 4 && register.is_gpr());
-    if has_32_bits || base == Register::EIP {
+    if has_32_bit_address(instruction) {
         return None;
     }
+    let (base, index) = (instruction.memory_base(), instruction.memory_index());
     let displacement = instruction.memory_displacement64();
     let segment = match instruction.memory_segment() {
         Register::FS => Some(0),
@@ -146,9 +151,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
                 near = displacement as i64;
             } else {
                 writer.load_number(Register::R10, displacement);
-                let sum = MemoryOperand::with_base_index(Register::R11, Register::R10);
-                let sum = Instruction::with2(Code::Lea_r64_m, Register::R11, sum);
-                writer.emitter.instruction(sum);
+                writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
             writer.check(Register::R11, Register::R10);
             Some(Address { operand: in_window(Register::R11, near), free: Free::R10 })
@@ -168,9 +171,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
             load_sum(writer, instruction, Register::R11);
             if let Some(number) = segment {
                 load_base(writer, Register::R10, number);
-                let sum = MemoryOperand::with_base_index(Register::R11, Register::R10);
-                let sum = Instruction::with2(Code::Lea_r64_m, Register::R11, sum);
-                writer.emitter.instruction(sum);
+                writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
             writer.check(Register::R11, Register::R10);
             Some(Address { operand: in_window(Register::R11, 0), free: Free::R10 })
@@ -462,12 +463,11 @@ fn bit_test(writer: &mut Writer, instruction: &Instruction) -> bool {
 /// Loads R11 with the address of `instruction`'s memory operand, without a check. Returns false if it is not
 /// translated.
 fn load_unchecked(writer: &mut Writer, instruction: &Instruction) -> bool {
-    let registers = [instruction.memory_base(), instruction.memory_index()];
-    let has_32_bits = registers.iter().any(|register| register.size() == 4 && register.is_gpr());
     let has_base = matches!(instruction.memory_segment(), Register::FS | Register::GS);
-    if has_32_bits || has_base || registers[0] == Register::EIP {
+    if has_base || has_32_bit_address(instruction) {
         return false;
     }
+    let registers = [instruction.memory_base(), instruction.memory_index()];
     if registers[0] == Register::RIP || registers == [Register::None; 2] {
         writer.load_number(Register::R11, instruction.memory_displacement64());
     } else {

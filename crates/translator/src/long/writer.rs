@@ -87,7 +87,7 @@ impl Writer {
     /// Loads `to`, of 64 bits, with `number`.
     pub(crate) fn load_number(&mut self, to: Register, number: u64) {
         let instruction = if u32::try_from(number).is_ok() {
-            let low = of_32_bits(to);
+            let low = to.full_register32();
             Instruction::with2(Code::Mov_r32_imm32, low, number as u32)
         } else if let Some(number) = as_signed(number) {
             Instruction::with2(Code::Mov_rm64_imm32, to, number)
@@ -103,6 +103,12 @@ impl Writer {
         self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
     }
 
+    /// `lea to, [a + b]`.
+    pub(crate) fn add_registers(&mut self, to: Register, a: Register, b: Register) {
+        let sum = MemoryOperand::with_base_index(a, b);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+    }
+
     /// Checks the linear address in `address`: faults unless its unit is shown. Uses `scratch`, R10 or R11.
     pub(crate) fn check(&mut self, address: Register, scratch: Register) {
         self.emitter.instruction(Instruction::with3(
@@ -111,7 +117,7 @@ impl Writer {
             address,
             CHECK_SHIFT,
         ));
-        let low = of_32_bits(scratch);
+        let low = scratch.full_register32();
         let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
         let byte = MemoryOperand::with_base_displ_size(low, table, 4);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
@@ -186,8 +192,7 @@ impl Writer {
             Register::R10,
             INDEX_ROTATION,
         ));
-        let sum = MemoryOperand::with_base_index(Register::R11, Register::R10);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, sum));
+        self.add_registers(Register::R11, Register::R11, Register::R10);
         let index = Instruction::with2(Code::Movzx_r32_rm16, Register::R11D, Register::R11W);
         self.emitter.instruction(index);
         let entry = |offset: u32| {
@@ -201,8 +206,7 @@ impl Writer {
         };
         self.load(Register::RCX, self.field(at::TABLE));
         self.load(Register::RCX, entry(0));
-        let sum = MemoryOperand::with_base_index(Register::RCX, Register::R10);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::RCX, sum));
+        self.add_registers(Register::RCX, Register::RCX, Register::R10);
         self.emitter.bytes(&[JRCXZ, JUMP]);
         let missed = self.emitter.unaligned_jump();
         self.load(Register::RCX, self.field(at::TABLE));
@@ -250,9 +254,4 @@ impl Writer {
 /// Returns `number` as one of 32 bits with a sign, if it is one.
 pub(crate) fn as_signed(number: u64) -> Option<i32> {
     i32::try_from(number as i64).ok()
-}
-
-/// Returns the lower half of the 64-bit register `whole`.
-fn of_32_bits(whole: Register) -> Register {
-    Register::EAX + whole.number() as u32
 }

@@ -7,6 +7,7 @@ mod counting;
 mod device_access;
 mod far;
 mod faults;
+mod interrupts;
 mod leaving;
 mod long;
 mod privileges;

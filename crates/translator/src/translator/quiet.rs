@@ -4,14 +4,35 @@
 
 use ring3_core::device::Width;
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpu::{Cpu, Cr0, Cr4, reg};
 use ring3_x86::engine::{Devices, Exit};
 
 use super::leaving::{Middle, Next};
+use super::system::known_msrs;
 use super::times::Work;
 use super::{INTERPRETED_BESIDE_DATA, Translator};
 use crate::access::To;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
+
+/// The state on which translated code depends, besides general registers, flags, and what
+/// [`Translator::is_quiet`] asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Surroundings {
+    segment_loads: u64,
+    control: (Cr0, u64, Cr4),
+    msrs: (u32, u64, u64, u64, u32),
+}
+
+impl Surroundings {
+    #[inline]
+    pub(super) fn of(cpu: &Cpu) -> Surroundings {
+        Surroundings {
+            segment_loads: cpu.segment_loads(),
+            control: (cpu.cr0(), cpu.cr3(), cpu.cr4()),
+            msrs: known_msrs(&cpu.msrs),
+        }
+    }
+}
 
 /// An instruction that the interpreter executes while translated code waits.
 struct QuietOp {
@@ -72,6 +93,31 @@ impl Translator {
             && !cpu.has_invalidations()
             && self.layout == Some(memory.layout_generation())
             && self.a20 == cpu.a20()
+    }
+
+    /// Lets translated code continue where the interpreter has led, if nothing else has changed since `before`.
+    pub(super) fn go_on_in(
+        &mut self,
+        before: &Surroundings,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        was_asked: bool,
+        deadline: u64,
+    ) -> Next {
+        let flags = self.context.flags_without_if;
+        self.context.set_system_flags(cpu);
+        let goes_on = cpu.instructions < deadline
+            && self.is_quiet(cpu, memory, was_asked)
+            && self.context.flags_without_if == flags
+            && Surroundings::of(cpu) == *before
+            && self.descriptors.are_those_of(cpu);
+        if !goes_on {
+            return Next::Done;
+        }
+        self.load_system(cpu);
+        self.context.forget_device_reads();
+        self.load_after_quiet(cpu);
+        Next::Again(Middle::default())
     }
 
     /// Executes the instruction at CS:EIP by the interpreter, and the access to a device that it demands by

@@ -4,33 +4,12 @@
 //! the supervisor that set TF, and translated code continues there as after a [quiet](super::quiet) instruction.
 
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::{Cpu, Cr0, Cr4};
-use ring3_x86::engine::{Devices, Exit};
+use ring3_x86::cpu::Cpu;
 
 use super::Translator;
-use super::leaving::{Middle, Next};
-use super::system::known_msrs;
+use super::leaving::Next;
+use super::quiet::Surroundings;
 use crate::context::{info, reason};
-
-/// The state on which translated code depends, besides general registers, flags, and what
-/// [`Translator::is_quiet`] asks for.
-#[derive(Debug, PartialEq, Eq)]
-struct Surroundings {
-    segment_loads: u64,
-    control: (Cr0, u64, Cr4),
-    msrs: (u32, u64, u64, u64, u32),
-}
-
-impl Surroundings {
-    #[inline]
-    fn of(cpu: &Cpu) -> Surroundings {
-        Surroundings {
-            segment_loads: cpu.segment_loads(),
-            control: (cpu.cr0(), cpu.cr3(), cpu.cr4()),
-            msrs: known_msrs(&cpu.msrs),
-        }
-    }
-}
 
 impl Translator {
     /// Returns whether the instruction with index `number`, at which translated code was left, may set TF.
@@ -95,57 +74,5 @@ impl Translator {
             return Next::Exit(exit);
         }
         self.go_on_in(before, cpu, memory, was_asked, deadline)
-    }
-
-    /// Delivers the interrupt that the processor takes after an access to a device in translated code. Returns how
-    /// execution continues.
-    pub(super) fn deliver_interrupt(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        deadline: &mut u64,
-        devices: &mut dyn Devices,
-    ) -> Next {
-        self.store(cpu);
-        let has_changed = memory.has_stale_code() || cpu.has_invalidations();
-        if has_changed || !cpu.takes_interrupt() {
-            return Next::Done;
-        }
-        let before = Surroundings::of(cpu);
-        let Some(room) = devices.acknowledge_interrupt(cpu) else {
-            return Next::Exit(Exit::Deadline);
-        };
-        *deadline = cpu.instructions.saturating_add(room);
-        self.context.forget_device_reads();
-        if let Some(exit) = self.interpreter.deliver_interrupt(cpu, memory) {
-            return Next::Exit(exit);
-        }
-        let was_asked = self.context.interrupt_pin != 0;
-        self.go_on_in(&before, cpu, memory, was_asked, *deadline)
-    }
-
-    /// Lets translated code continue where the interpreter has led, if nothing else has changed since `before`.
-    fn go_on_in(
-        &mut self,
-        before: &Surroundings,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        was_asked: bool,
-        deadline: u64,
-    ) -> Next {
-        let flags = self.context.flags_without_if;
-        self.context.set_system_flags(cpu);
-        let goes_on = cpu.instructions < deadline
-            && self.is_quiet(cpu, memory, was_asked)
-            && self.context.flags_without_if == flags
-            && Surroundings::of(cpu) == *before
-            && self.descriptors.are_those_of(cpu);
-        if !goes_on {
-            return Next::Done;
-        }
-        self.load_system(cpu);
-        self.context.forget_device_reads();
-        self.load_after_quiet(cpu);
-        Next::Again(Middle::default())
     }
 }

@@ -42,10 +42,12 @@ impl Class {
     /// Returns the form for a machine with these registers and the memory in `ranges`.
     pub(crate) fn of(registers: &Registers, ranges: &[Range<u64>]) -> Class {
         let is_wide = ranges.last().is_some_and(|range| range.end > 1 << 32);
-        match registers.efer & EFER_LMA {
-            0 if is_wide => Class::Wide,
-            0 => Class::Bits32,
-            _ => Class::Bits64,
+        if registers.is_in_long_mode() {
+            Class::Bits64
+        } else if is_wide {
+            Class::Wide
+        } else {
+            Class::Bits32
         }
     }
 
@@ -77,9 +79,6 @@ impl Class {
         self.put(to, &[0]);
     }
 }
-
-/// IA32_EFER.LMA.
-const EFER_LMA: u64 = 1 << 10;
 
 /// A segment of the file: memory at consecutive addresses of both kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,7 +328,7 @@ mod tests {
         let ranges = [0..1 << 32, 1 << 32..(1 << 32) + 1];
         assert_eq!(Class::of(&registers, &ranges[..1]), Class::Bits32);
         assert_eq!(Class::of(&registers, &ranges), Class::Wide);
-        registers.efer = EFER_LMA;
+        registers.efer = 1 << 10;
         assert_eq!(Class::of(&registers, &ranges[..1]), Class::Bits64);
         let wide = Layout::new(Class::Wide, &[], &[], &[]);
         assert_eq!((&wide.start[4..5], &wide.start[18..20]), (&[2][..], &[3, 0][..]));

@@ -54,6 +54,11 @@ pub struct Registers {
 }
 
 impl Registers {
+    /// Returns whether long mode is active (IA32_EFER.LMA, SDM vol. 3, 2.2.1).
+    pub fn is_in_long_mode(&self) -> bool {
+        self.efer & 1 << 10 != 0
+    }
+
     fn of(cpu: &Cpu) -> Registers {
         let numbers = [0, 1, 2, 3, 4, 5, 6, 7];
         let all = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];

@@ -16,7 +16,6 @@ const TABLES_MAX: usize = 20_000;
 const CR0_PG: u64 = 1 << 31;
 const CR4_PSE: u64 = 1 << 4;
 const CR4_PAE: u64 = 1 << 5;
-const EFER_LMA: u64 = 1 << 10;
 
 /// Bits of an entry, with the letters by which QEMU shows them.
 const LETTERS: [(u64, char); 9] = [
@@ -50,7 +49,7 @@ pub(super) fn pages(machine: &Machine) -> Result<String, Failure> {
         tables.show(cr3 & 0xffff_f000, 0, &[22, 12], &mut shown)?;
     } else {
         let tables = Tables { machine, bytes: 8, large: LARGE };
-        if registers.efer & EFER_LMA != 0 {
+        if registers.is_in_long_mode() {
             tables.show(cr3 & ADDRESS, 0, &[39, 30, 21, 12], &mut shown)?;
         } else {
             let pointers = tables.entries(cr3 & 0xffff_ffe0, 4)?;

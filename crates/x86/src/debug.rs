@@ -128,7 +128,7 @@ impl Cpu {
 
     /// Returns whether the guest has a breakpoint on data in the page of `linear`, or the debugger a watchpoint.
     pub(crate) fn watches_page(&self, linear: u64) -> bool {
-        self.debugger.watches_page(linear)
+        self.debugger.watches(linear & !0xfff, 0x1000)
             || self.attention.contains(Attention::BREAKPOINTS)
                 && self.breakpoints(kind::WRITE | kind::READ_OR_WRITE, linear & !0xfff, 0x1000) != 0
     }

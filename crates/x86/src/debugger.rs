@@ -117,9 +117,9 @@ impl Debugger {
         self.breakpoints.iter().any(|linear| (linear & 0xfff) as usize == offset)
     }
 
-    /// Returns whether the page of `linear` has watched memory.
-    pub(crate) fn watches_page(&self, linear: u64) -> bool {
-        self.watchpoints.iter().any(|point| point.covers(linear & !0xfff, 0x1000))
+    /// Returns whether any of the `size` bytes at `linear` is watched.
+    pub fn watches(&self, linear: u64, size: u64) -> bool {
+        self.watchpoints.iter().any(|point| point.covers(linear, size))
     }
 
     /// Returns the watchpoint for an access to `size` bytes at `linear`.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use ring3_core::memory::PAGE_SIZE;
 use ring3_x86::cpu::{Cr4, reg};
+use ring3_x86::debugger::{Hit, Watched, Watchpoint};
 use ring3_x86::engine::Exit;
 
 use crate::common::random::Random;
@@ -209,3 +210,37 @@ const TOUCHED: [u32; 9] = [
     ALIAS_TABLE >> 12,
     STACK >> 12,
 ];
+
+/// A large page is not mapped as a whole while a part of it is watched, so no write there is missed, whatever was
+/// accessed beside it before.
+#[test]
+fn a_debugger_watches_parts_of_large_pages() {
+    const ROUNDS: u32 = 5;
+    let Some(mut pair) = Pair::new() else { return };
+    pair.each(set_up);
+    let page = |number: u32| LARGE + FRAMES + number * 0x1000;
+    let watched = page(5) + 0x10;
+    let mut code = vec![0xbd, ROUNDS as u8, 0, 0, 0]; // MOV EBP, ROUNDS
+    let again = code.len();
+    for to in [page(1), page(5) - 4, watched, page(6)] {
+        code.extend([0x89, 0x2d]); // MOV [to], EBP
+        code.extend(to.to_le_bytes());
+    }
+    code.extend([0xbc]); // MOV ESP, the end of the watched bytes
+    code.extend((watched + 4).to_le_bytes());
+    code.extend([0x55, 0x5b, 0x4d, 0x75]); // PUSH EBP; POP EBX; DEC EBP; JNZ
+    code.push((again as i32 - (code.len() as i32 + 1)) as u8);
+    code.push(0xf4); // HLT
+    let point = Watchpoint { linear: watched.into(), len: 4, watched: Watched::Writes };
+    pair.each(|machine| {
+        machine.put(CODE, &code);
+        machine.cpu.set_debugger_points(Vec::new(), vec![point]);
+    });
+    pair.enter(CODE, false, &[]);
+    for hit in 0..2 * ROUNDS {
+        assert_eq!(pair.run_for(1000), Exit::Debugger, "hit {hit}: {}", pair.reports());
+        let found = pair.each(|machine| machine.cpu.take_debugger_hit());
+        assert_eq!(found, Some(Hit::Watchpoint(point)));
+    }
+    assert_eq!(pair.run_for(1000), Exit::Halt, "{}", pair.reports());
+}

@@ -128,6 +128,7 @@ impl Space {
         let start = linear & !(mapping.size - 1);
         if mapping.size > PAGE_SIZE as u32
             && !memory.is_watching()
+            && !cpu.debugger().watches(start.into(), mapping.size.into())
             && !self.has_large(start, mapping.writable)
         {
             let address = mapping.address - u64::from(page - start);

@@ -45,7 +45,7 @@ const WORK: [(&str, &str); 4] = [
     ("processes", "j=0; while [ $j -lt 1500 ]; do j=$((j+1)); cat < /dev/null; done"),
     (
         "disk",
-        "j=0; while [ $j -lt 12 ]; do j=$((j+1)); echo 3 > /proc/sys/vm/drop_caches; \
+        "j=0; while [ $j -lt 40 ]; do j=$((j+1)); echo 3 > /proc/sys/vm/drop_caches; \
          dd if=/dev/vda of=/dev/null bs=64k 2> /dev/null; done",
     ),
 ];

@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,disk exits fetch init initramfs install-needs iso suite tern-source unpack)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,archive disk exits fetch fetch-debug init initramfs install-needs iso suite tern-source unpack)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -77,7 +77,7 @@ test-parts:
 	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs test-lib test-net
 
 .PHONY: test-long
-test-long: guests ## the tests that take many minutes: all cases of random tests, and long runs of guests
+test-long: guests guests-debug ## the tests that take many minutes: all cases of random tests, and long runs of guests
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test allocations
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test whole malformed
 	RING3_POWER_CUTS=1000 RING3_FUZZ_TIMES=10 cargo test --workspace --profile gate --test whole -- \
@@ -177,6 +177,10 @@ guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/iso
 	@tests/guests/disk
 	@tests/guests/tern-source
+
+.PHONY: guests-debug
+guests-debug: guests ## fetch the names and lines of the guests' kernels for debuggers, 1.5 GB
+	@tests/guests/fetch-debug
 
 .PHONY: needs
 needs: ## install missing Debian packages

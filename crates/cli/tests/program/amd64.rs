@@ -97,7 +97,7 @@ fn debians_kernel_boots_in_64_bit_mode() {
 }
 
 /// Calls gdb with these commands, and returns what it says.
-fn gdb(commands: &[&str]) -> String {
+pub(crate) fn gdb(commands: &[&str]) -> String {
     let mut gdb = system_program("gdb");
     gdb.args(["-nx", "-batch", "-ex", "set pagination off"]);
     for command in commands {

@@ -30,6 +30,7 @@ mod img_interrupted;
 mod img_lines;
 mod img_room;
 mod installer;
+mod kernel_names;
 mod kernels;
 mod libvirt;
 mod limits;

@@ -16,7 +16,8 @@ use super::{PATIENCE, ring3, wait_until};
 /// The prompt of the guest's shell (tests/guests/init).
 pub(crate) const PROMPT: &str = "ring3:~# ";
 
-fn path(name: &str) -> PathBuf {
+/// Returns where a guest's file is, if it is there.
+pub(crate) fn path(name: &str) -> PathBuf {
     let tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests");
     env::var_os("RING3_GUESTS").map_or_else(tree, PathBuf::from).join(name)
 }

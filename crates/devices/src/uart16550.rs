@@ -66,9 +66,10 @@ pub enum Speed {
 /// Bytes from outside that wait for their turn on the line; more are dropped.
 pub const INBOX_CAPACITY: usize = 64 << 10;
 
-/// How long nothing is received after the guest has cleared the receiver, with [`Speed::Unlimited`]:
-/// longer than a driver takes to start, in nanoseconds.
-const PAUSE_NANOS: u64 = 10_000_000;
+/// How long nothing is received after the guest has cleared the receiver, with [`Speed::Unlimited`]: longer than a
+/// driver takes to start, even if the host lets it stand still meanwhile, in nanoseconds. A driver that enables the
+/// interrupt of the receiver has started.
+const PAUSE_NANOS: u64 = 250_000_000;
 
 /// Bits in a second with divisor 1: the crystal of 1.8432 MHz by 16 (8.3).
 const BAUD_BASE: u64 = 115_200;
@@ -329,7 +330,7 @@ impl Uart16550 {
             1 if divisor_latch => {
                 self.state.divisor = self.state.divisor & 0x00ff | u16::from(value) << 8;
             }
-            1 => self.write_interrupt_enable(value),
+            1 => self.write_interrupt_enable(context, value),
             2 => self.write_fifo_control(context, value),
             3 => self.state.line_control = value,
             4 => self.write_modem_control(context, value),
@@ -358,9 +359,14 @@ impl Uart16550 {
     }
 
     /// Enabling the transmitter's interrupt while there is nothing to send raises it.
-    fn write_interrupt_enable(&mut self, value: u8) {
+    fn write_interrupt_enable(&mut self, context: &mut Context<'_>, value: u8) {
         let newly_enabled = value & !self.state.interrupt_enable;
         self.state.interrupt_enable = value & IER_BITS;
+        if newly_enabled & IER_RECEIVED != 0 && self.speed == Speed::Unlimited {
+            context.cancel_timer(RECEIVED);
+            self.state.receiving = false;
+            self.feed(context);
+        }
         if newly_enabled & IER_TRANSMITTER_EMPTY != 0 && self.state.holding.is_empty() {
             self.state.holding_emptied = true;
         }

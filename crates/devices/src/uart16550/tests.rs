@@ -184,6 +184,19 @@ fn early_input_survives_the_start_of_a_driver() {
 }
 
 #[test]
+fn early_input_comes_as_soon_as_a_driver_enables_its_interrupt() {
+    let (mut bench, mut uart) = port(Speed::Unlimited);
+    send_in(&mut bench, &mut uart, b"ls");
+    bench.write(&mut uart, IIR, FCR_ENABLE | FCR_CLEAR_RECEIVER);
+    bench.write(&mut uart, IER, IER_LINE_STATUS);
+    assert_eq!(bench.read(&mut uart, DATA), 0, "the driver starts");
+    bench.write(&mut uart, IER, IER_LINE_STATUS | IER_RECEIVED);
+    assert!(bench.irq.is_high(IRQ));
+    let read: Vec<u8> = (0..2).map(|_| bench.read(&mut uart, DATA)).collect();
+    assert_eq!(read, b"ls");
+}
+
+#[test]
 fn line_input_overruns_the_single_register() {
     let (mut bench, mut uart) = port(Speed::Line);
     bench.write(&mut uart, IER, IER_LINE_STATUS);

@@ -1,8 +1,8 @@
 //! Translates guest code to host code, a block at a time.
 //!
 //! A block ends where control goes elsewhere, before an instruction that the interpreter must execute, and at
-//! the end of its page. Conditional branches forward may leave it before its end. It continues after calls,
-//! and contains a short loop several times. Each instruction is one *site*: where its host code begins, the
+//! the end of its page. Branches forward may leave it before its end, or [join](joins) it further on. It
+//! continues after calls, and contains a short loop several times; after a longer one it continues. Each instruction is one *site*: where its host code begins, the
 //! guest's state is exactly that before the instruction. Nothing of that state changes before the last host
 //! instruction of a site that can fault, so an instruction that faults can always be executed again.
 
@@ -14,6 +14,7 @@ mod far;
 mod far_flat;
 #[cfg(test)]
 pub(crate) mod golden;
+mod joins;
 mod links;
 mod numeric_errors;
 mod quiet;
@@ -33,7 +34,7 @@ use crate::code::branch_slots::BranchSlots;
 use crate::code::changing::{self, Contents};
 use crate::code::copy::{self, address, plain_address};
 use crate::code::counters::Counted;
-use crate::code::emitter::{Branch, Count, Emitter};
+use crate::code::emitter::{Branch, Emitter};
 use crate::code::flags;
 use crate::code::frames;
 use crate::code::segments;
@@ -43,7 +44,8 @@ use crate::mode::{Loading, Mode, ModeNumber, Segmented};
 use crate::numeric::{self, Checked};
 use crate::segmented;
 use crate::system::{self, System};
-use counts::Counting;
+use counts::Part;
+use joins::Forward;
 use links::Later;
 pub(crate) use site::Site;
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
@@ -82,8 +84,7 @@ pub(crate) struct Block {
     /// The bytes that it was made from, if its page keeps changing: it compares them with memory whenever it
     /// is entered.
     pub(crate) contents: Option<Contents>,
-    /// How many instructions it has. Its entry checks that the budget is sufficient for them. There it
-    /// subtracts those up to the next branch, and after each branch that is not taken it subtracts more.
+    /// How many instructions it has. Its entry checks that the budget is sufficient for them.
     pub(crate) instructions: u16,
     /// The sites of its instructions, in order.
     pub(crate) sites: Vec<Site>,
@@ -116,9 +117,10 @@ pub(crate) fn translate(
         instructions: 0,
         second: source.crossing,
         variable: Vec::new(),
-        count: None,
-        check: None,
+        parts: Vec::new(),
+        forward: Vec::new(),
         is_landing: false,
+        is_join: false,
         leaving: Vec::new(),
         round: None,
         deferred: Vec::new(),
@@ -181,8 +183,7 @@ pub(crate) fn translate(
             instruction.ip32()
         }
     };
-    builder.end_count();
-    builder.end_check();
+    builder.set_counts();
     builder.finish_later(&entry_of);
     let bytes = end.wrapping_sub(source.eip) as u16;
     let contents = source.changing.map(|code| {
@@ -258,13 +259,14 @@ struct BlockBuilder<'a> {
     second: Option<Second>,
     /// Offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     variable: Vec<usize>,
-    /// The count that is not set yet.
-    count: Option<Counting>,
-    /// The count that will be set to the instructions translated since, and the number of instructions before
-    /// it. The count is compared with the budget.
-    check: Option<(Count, u16)>,
+    /// The parts so far.
+    parts: Vec<Part>,
+    /// Branches forward, in the order of their code.
+    forward: Vec<Forward>,
     /// Whether the next instruction is one to which a call returns.
     is_landing: bool,
+    /// Whether branches of the block lead to the next instruction.
+    is_join: bool,
     /// Branches out of the loop that the block is: each with its target and the index of its site. The
     /// instructions after the branch, which were subtracted from the budget, are given back when it is taken.
     leaving: Vec<(Branch, u32, usize)>,
@@ -464,7 +466,6 @@ impl BlockBuilder<'_> {
         self.settle_for_branch(call);
         self.begin_site(call);
         self.end_count();
-        self.end_check();
         self.make_call(call, entry_of);
         // The function may have executed any number of instructions, and the numeric registers may have been
         // saved.
@@ -513,41 +514,6 @@ impl BlockBuilder<'_> {
             None => far_flat::is_translated(instruction),
             Some(segmented) => far::is_translated(instruction, &self.mode, segmented),
         }
-    }
-
-    /// Begins the site of `instruction`.
-    fn begin_site(&mut self, instruction: &Instruction) {
-        let is_landing = std::mem::take(&mut self.is_landing);
-        if is_landing {
-            self.begin_count();
-        }
-        let is_numeric = numeric::is_numeric(instruction);
-        self.sites.push(Site {
-            host: self.emitter.here(),
-            offset: instruction.ip32().wrapping_sub(self.eip) as u16,
-            before: self.instructions,
-            counted: 0,
-            stack_offset: self.emitter.stack_offset(),
-            repeats: repeats(instruction),
-            compares: strings::compares(instruction),
-            counts_by_cx: decode::has_16_bit_addresses(instruction),
-            modifies: copy::exchanges_with_memory(instruction),
-            is_numeric,
-            operand: (is_numeric && self.mode.segmented.is_some())
-                .then(|| instruction.memory_segment().number() as u8),
-            deferred: None,
-            accesses_device: false,
-            reads_device: false,
-            transfer: None,
-        });
-        if is_landing {
-            // The check is inside of the site: the site is no entry of the block, and all instructions before
-            // it were counted.
-            self.begin_check();
-        }
-        self.instructions += 1;
-        self.note_form(instruction.code());
-        self.prepare_repeat_counters(instruction);
     }
 
     /// Translates an instruction that reads its immediate operand from memory, since the operand keeps

@@ -178,7 +178,7 @@ impl BlockStore {
                 host: block.entry,
                 offset: 0,
                 before: 0,
-                counted: block.sites.first().map_or(0, |first| first.counted),
+                ahead: block.sites.first().map_or(0, |first| first.ahead),
                 stack_offset: 0,
                 repeats: false,
                 compares: false,

@@ -535,8 +535,8 @@ impl Emitter {
         Count(self.here())
     }
 
-    /// Sets a number of instructions, at most 128.
-    pub(crate) fn set_count(&mut self, count: Count, instructions: u16) {
+    /// Sets a number of instructions, at most 128, or at most 127 that are given back.
+    pub(crate) fn set_count(&mut self, count: Count, instructions: i16) {
         self.counts.push((count, (instructions as i8).wrapping_neg()));
     }
 

@@ -126,7 +126,7 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
     let end = builder.instructions(&mut decoder)?;
     builder.finish_later();
     let instructions = builder.sites.len() as u16;
-    builder.writer.emitter.set_count(count, instructions);
+    builder.writer.emitter.set_count(count, instructions as i16);
     let Builder { writer, sites, exits, .. } = builder;
     let block = Block {
         linear: source.linear,

@@ -39,7 +39,7 @@ impl Translator {
     /// completed `iterations` iterations of a repeated instruction.
     pub(super) fn take_back_rest(cpu: &mut Cpu, block: &Block, site: &Site, iterations: u64) {
         if let (Some(counts), Some(counted)) = (cpu.histogram_mut(), &block.counted) {
-            for form in counted.forms(site.before, site.counted) {
+            for form in counted.forms(site.before, site.before + site.ahead) {
                 counts.take_back(*form, block.is_user, 1);
             }
             for form in counted.forms(site.before, site.before + 1) {
@@ -60,7 +60,7 @@ impl Translator {
         if let (Some(counts), Some((block, site))) = (cpu.histogram_mut(), entry)
             && let Some(counted) = &block.counted
         {
-            for form in counted.forms(site.before, site.counted) {
+            for form in counted.forms(site.before, site.before + site.ahead) {
                 counts.add(*form, block.is_user, 1);
             }
         }

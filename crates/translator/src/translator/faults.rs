@@ -104,10 +104,7 @@ impl Point {
         if u64::from(self.rest_of_block) > allowed {
             Next::Interpret(allowed)
         } else {
-            Next::Again(Middle {
-                counted: self.site.counted - self.site.before,
-                stack_offset: self.site.stack_offset,
-            })
+            Next::Again(Middle { counted: self.site.ahead, stack_offset: self.site.stack_offset })
         }
     }
 }
@@ -328,8 +325,7 @@ impl Translator {
         let rest_of_block = block.instructions - site.before;
         let strings = mem::take(&mut self.context.strings);
         self.move_stack(site.stack_offset);
-        let mut remaining =
-            self.budget.remaining(self.context.budget) + i64::from(site.counted - site.before);
+        let mut remaining = self.budget.remaining(self.context.budget) + i64::from(site.ahead);
         for (register, difference) in [reg::CX, reg::SI, reg::DI].into_iter().zip(strings) {
             let host = &mut self.context.gpr[usize::from(register)];
             *host = host.wrapping_add(difference);

@@ -113,8 +113,8 @@ fn more_pages_than_mappings() {
 /// The guest has more code than there is room for its host code.
 #[test]
 fn more_code_than_there_is_room_for() {
-    // JZ to the next instruction, which takes a lot of host code.
-    const BRANCH: [u8; 2] = [0x74, 0];
+    // JZ to another block, over 63 others, which takes a lot of host code.
+    const BRANCH: [u8; 2] = [0x74, 126];
     const FIRST: u32 = 0x40_0000;
     const BRANCHES: usize = 3 << 19;
     let Some(mut pair) = Pair::with_more_memory() else { return };

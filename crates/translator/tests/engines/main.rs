@@ -40,6 +40,7 @@ mod faults;
 mod first_accesses;
 mod hosts;
 mod interrupts;
+mod joins;
 mod loops;
 mod neighbours;
 mod numeric_errors;

@@ -33,8 +33,8 @@ pub(super) fn is_ending(instruction: &Instruction, mode: &Mode) -> bool {
     }
 }
 
-/// Returns whether `instruction` is a conditional branch forward, after which a block continues. A
-/// conditional branch backward ends the block, since it is mostly taken.
+/// Returns whether `instruction` is a conditional branch forward, after which a block continues. Most
+/// conditional branches backward end the block, since they are mostly taken.
 pub(super) fn goes_on_after(instruction: &Instruction, mode: &Mode) -> bool {
     instruction.is_jcc_short_or_near()
         && is_ending(instruction, mode)
@@ -151,6 +151,26 @@ impl BlockBuilder<'_> {
             let leaves = self.emitter.jump_if(condition(branch) ^ 1);
             self.leaving.push((leaves, branch.next_ip32(), self.sites.len() - 1));
         }
+    }
+
+    /// Returns whether `branch` goes back to the beginning of the block under a condition, and the block
+    /// continues after it: nothing but this block needs to be left where the loop ends.
+    pub(super) fn goes_on_after_loop(&self, branch: &Instruction) -> bool {
+        branch.is_jcc_short_or_near()
+            && self.round.is_none()
+            && !self.is_changing
+            && is_ending(branch, &self.mode)
+            && target(branch) == self.eip
+    }
+
+    /// Translates such a branch.
+    pub(super) fn branch_back(&mut self, branch: &Instruction) {
+        self.emitter.settle_stack();
+        self.begin_site(branch);
+        self.end_count();
+        let taken = self.emitter.jump_if(condition(branch));
+        self.emitter.lead(taken, self.entry);
+        self.begin_count();
     }
 
     /// Settles R15D before `branch`, unless `branch` is a near call or return, which adds the deferred offset

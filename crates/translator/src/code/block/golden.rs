@@ -107,6 +107,19 @@ const BLOCKS: &[(&str, Mode, &[u8])] = &[
         0x40,       // INC EAX
         0xc3,       // RET
     ]),
+    ("two ways that join, and a branch over a call", USER, &[
+        0x85, 0xc0,                   // TEST EAX, EAX
+        0x74, 0x04,                   // JE to NEG
+        0x40,                         // INC EAX
+        0x43,                         // INC EBX
+        0xeb, 0x02,                   // JMP to TEST
+        0xf7, 0xd8,                   // NEG EAX
+        0x85, 0xdb,                   // TEST EBX, EBX
+        0x74, 0x05,                   // JE to DEC
+        0xe8, 0xed, 0x00, 0x00, 0x00, // CALL 0x1100
+        0x4b,                         // DEC EBX
+        0xc3,                         // RET
+    ]),
     ("a call within the page, and what comes after it", USER, &[
         0xe8, 0xfb, 0x00, 0x00, 0x00, // CALL 0x1100
         0x40,                         // INC EAX

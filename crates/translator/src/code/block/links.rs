@@ -73,11 +73,12 @@ impl BlockBuilder<'_> {
 
     /// Writes the code of all branches that have yet to be told where they lead.
     pub(super) fn finish_later(&mut self, entry_of: &impl Fn(u32) -> Option<u32>) {
+        self.lead_forward(entry_of);
         for (branch, target, site) in std::mem::take(&mut self.leaving) {
             let site = self.sites[site];
             self.emitter.land(branch);
-            self.count_up(site.before + 1, site.counted, true);
-            self.emitter.give_back(site.counted - site.before - 1);
+            self.count_up(site.before + 1, site.before + site.ahead, true);
+            self.emitter.give_back(site.ahead - 1);
             self.go_to(target, entry_of);
         }
         for later in std::mem::take(&mut self.later) {

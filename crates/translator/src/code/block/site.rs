@@ -1,5 +1,12 @@
 //! The sites of a block.
 
+use iced_x86::Instruction;
+use ring3_x86::decode;
+
+use super::{BlockBuilder, repeats};
+use crate::code::{copy, strings};
+use crate::numeric;
+
 /// The host code of one instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site {
@@ -9,8 +16,9 @@ pub(crate) struct Site {
     pub(crate) offset: u16,
     /// Number of the block's instructions that precede it.
     pub(crate) before: u16,
-    /// Number of the block's instructions that have been subtracted from the budget when it is executed.
-    pub(crate) counted: u16,
+    /// Number of instructions that have been subtracted from the budget, but not executed yet, when it is
+    /// executed. It is one of them.
+    pub(crate) ahead: u16,
     /// The guest's ESP less R15D at its beginning.
     pub(crate) stack_offset: i32,
     /// Whether it is repeated. The context's `repeat_count` is then the count with which it began.
@@ -41,5 +49,46 @@ impl Site {
     /// Returns the count of a repeated instruction, given the value of ECX.
     pub(crate) fn count_in(&self, ecx: u32) -> u32 {
         if self.counts_by_cx { ecx & 0xffff } else { ecx }
+    }
+}
+
+impl BlockBuilder<'_> {
+    /// Begins the site of `instruction`.
+    pub(super) fn begin_site(&mut self, instruction: &Instruction) {
+        let is_landing = std::mem::take(&mut self.is_landing);
+        let is_join = std::mem::take(&mut self.is_join);
+        if is_landing {
+            self.begin_count();
+        }
+        let is_numeric = numeric::is_numeric(instruction);
+        self.sites.push(Site {
+            host: self.emitter.here(),
+            offset: instruction.ip32().wrapping_sub(self.eip) as u16,
+            before: self.instructions,
+            ahead: 0,
+            stack_offset: self.emitter.stack_offset(),
+            repeats: repeats(instruction),
+            compares: strings::compares(instruction),
+            counts_by_cx: decode::has_16_bit_addresses(instruction),
+            modifies: copy::exchanges_with_memory(instruction),
+            is_numeric,
+            operand: (is_numeric && self.mode.segmented.is_some())
+                .then(|| instruction.memory_segment().number() as u8),
+            deferred: None,
+            accesses_device: false,
+            reads_device: false,
+            transfer: None,
+        });
+        if is_landing {
+            // The check is inside of the site: the site is no entry of the block, and all instructions before
+            // it were counted.
+            self.begin_check();
+        }
+        if is_join {
+            self.join(instruction.ip32());
+        }
+        self.instructions += 1;
+        self.note_form(instruction.code());
+        self.prepare_repeat_counters(instruction);
     }
 }

@@ -3,10 +3,9 @@
 use iced_x86::{Decoder, FlowControl, Instruction, Mnemonic, Register};
 use ring3_x86::decode;
 
-use super::counts::Counting;
 use super::{BlockBuilder, Source, branches, divisions, quiet, repeats, transfers};
 use crate::code::changing;
-use crate::code::emitter::{CONDITIONAL_SIZE, Count, Mark};
+use crate::code::emitter::{CONDITIONAL_SIZE, Mark};
 use crate::context::{at, info};
 use crate::numeric::{self, Checked};
 use crate::segmented;
@@ -50,9 +49,10 @@ struct Start {
     sites: usize,
     instructions: u16,
     checked: Checked,
-    count: Option<Counting>,
-    check: Option<(Count, u16)>,
+    parts: (usize, bool),
+    branches: usize,
     is_landing: bool,
+    is_join: bool,
     deferred: usize,
     /// Number of the block's counters.
     counters: usize,
@@ -135,6 +135,13 @@ impl BlockBuilder<'_> {
         // The check at the block's entry does not include the iterations that a repeated instruction takes
         // from the budget. So a repeated instruction comes in the last count.
         let may_go_on = source.crossing.is_none() && !self.sites.iter().any(|site| site.repeats);
+        // An instruction that holds interrupts, and the next one, belong together.
+        let is_held = last.as_ref().is_some_and(|(_, last)| holds_interrupts(last));
+        self.is_join = !is_held && self.leads_to(instruction.ip32());
+        if self.is_join {
+            self.emitter.settle_stack();
+        }
+        let last = last.filter(|_| !self.is_join);
         let before = last.as_ref().map(|(_, last)| last);
         if may_go_on && self.accesses_device(instruction, before, source) {
             self.access_device(instruction, source);
@@ -146,13 +153,21 @@ impl BlockBuilder<'_> {
         if may_go_on {
             if branches::goes_on_after(instruction, &self.mode) {
                 self.align_pair(last, source);
-                self.branch_forward(instruction, entry_of);
+                self.branch_forward(instruction);
+                return Step::Next;
+            }
+            if self.jumps_forward(instruction) {
                 return Step::Next;
             }
             if self.comes_again(instruction) {
                 self.align_pair(last, source);
                 self.go_round(instruction);
                 return Step::Again;
+            }
+            if self.goes_on_after_loop(instruction) {
+                self.align_pair(last, source);
+                self.branch_back(instruction);
+                return Step::Next;
             }
             if self.reads_its_address(instruction, source) {
                 return Step::Next;
@@ -201,16 +216,6 @@ impl BlockBuilder<'_> {
             || source.barred.contains(&self.mode.linear(instruction.ip32()))
             || source.has_breakpoint(self.mode.linear(instruction.ip32()))
             || source.changing.is_some() && repeats(instruction)
-    }
-
-    /// Translates a conditional branch forward, after which the block continues.
-    fn branch_forward(&mut self, branch: &Instruction, entry_of: &impl Fn(u32) -> Option<u32>) {
-        self.emitter.settle_stack();
-        self.begin_site(branch);
-        self.end_count();
-        let taken = self.emitter.jump_if(branches::condition(branch));
-        self.lead(taken, branches::target(branch), entry_of);
-        self.begin_count();
     }
 
     /// Translates RDTSC and RDTSCP of flat code. Returns false for all other instructions, and then writes
@@ -307,9 +312,10 @@ impl BlockBuilder<'_> {
             sites: self.sites.len(),
             instructions: self.instructions,
             checked: self.checked,
-            count: self.count,
-            check: self.check,
+            parts: self.parts_so_far(),
+            branches: self.forward.len(),
             is_landing: self.is_landing,
+            is_join: self.is_join,
             deferred: self.deferred.len(),
             counters: self.counted.as_ref().map_or(0, |counted| counted.len()),
         }
@@ -321,9 +327,10 @@ impl BlockBuilder<'_> {
         self.sites.truncate(start.sites);
         self.instructions = start.instructions;
         self.checked = start.checked;
-        self.count = start.count;
-        self.check = start.check;
+        self.go_back_to_parts(start.parts);
+        self.go_back_to_branches(start.branches, start.parts.0);
         self.is_landing = start.is_landing;
+        self.is_join = start.is_join;
         self.deferred.truncate(start.deferred);
         if let Some(counted) = &mut self.counted {
             counted.truncate(start.instructions.into(), start.counters);

@@ -13,6 +13,7 @@
 mod barred;
 pub(crate) mod block;
 pub(crate) mod block_store;
+pub(crate) mod calls;
 pub(crate) mod context;
 mod copy;
 #[cfg(test)]
@@ -21,8 +22,12 @@ mod golden;
 mod hostile;
 mod jump_table;
 pub(crate) mod low;
+mod routines;
 mod space;
 mod spaces;
+mod state;
+mod stepping;
+mod system;
 mod writer;
 
 use std::io;
@@ -30,14 +35,13 @@ use std::io;
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
-use ring3_x86::decode::{MAX_LENGTH, Op};
-use ring3_x86::flags::Eflags;
-use ring3_x86::segment::sreg;
+use ring3_x86::decode::MAX_LENGTH;
+use ring3_x86::engine;
+use ring3_x86::interpreter::Interpreter;
 use tracing::debug;
 
 use crate::budget::{self, Budget};
 use crate::code::cache::{self, CodeCache};
-use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
 use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
 use crate::long::block_store::{BlockStore, Slots};
@@ -49,6 +53,7 @@ use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
 use crate::numeric::Numeric;
+use crate::translator::times::Times;
 
 /// Upper bound of the bytes that a block's code needs.
 const LARGEST_BLOCK: usize = 16 << 10;
@@ -62,19 +67,34 @@ const WRITE_FAULT: u64 = 1 << 1;
 pub(crate) enum Next {
     /// The interpreter executes one instruction.
     Step,
-    /// The interpreter executes this one, which is known.
-    Op(Op),
     /// The interpreter executes so many instructions.
     Interpret(u64),
     /// The engine looks around, and translated code continues.
     LookAround,
+    /// The machine must act.
+    Exit(engine::Exit),
+}
+
+/// What translated code has led to.
+enum Left {
+    /// The interpreter must execute the instruction of the exit with this number.
+    Op(usize),
+    For(Next),
+}
+
+/// What the engine lends to the translator for 64-bit code.
+pub(crate) struct Lent<'a> {
+    pub(crate) file: &'a GuestFile,
+    pub(crate) budget: &'a Budget,
+    pub(crate) interpreter: &'a mut Interpreter,
+    pub(crate) times: &'a mut Times,
 }
 
 /// What a signal or an exit has led to.
 enum Outcome {
     /// Translated code is entered again at [`Resumed::target`].
     Again(Resumed),
-    Leave(Next),
+    Leave(Left),
 }
 
 /// Where translated code is entered.
@@ -96,6 +116,10 @@ pub(crate) struct Counters {
     pub(crate) fills: u64,
     pub(crate) signals: u64,
     pub(crate) flushes: u64,
+    /// How often the interpreter has executed a single instruction.
+    pub(crate) steps: u64,
+    /// Instructions that it has executed then: iterations, for a repeated one.
+    pub(crate) interpreted: u64,
 }
 
 /// See the module.
@@ -110,6 +134,10 @@ pub(crate) struct Long {
     slots: Slots,
     spaces: LongSpaces,
     barred: Barred,
+    /// Whether the guest's SSE registers are in the context, and not in the processor.
+    has_vectors: bool,
+    /// The count of instructions after the last STI that has set IF in translated code.
+    sti: Option<u64>,
     counters: Counters,
 }
 
@@ -133,6 +161,8 @@ impl Long {
             slots: Slots::default(),
             spaces: LongSpaces::new(miss),
             barred: Barred::default(),
+            has_vectors: false,
+            sti: None,
             counters: Counters::default(),
         })
     }
@@ -152,56 +182,42 @@ impl Long {
             && debugger.watchpoints().is_empty()
     }
 
-    /// Executes translated code, up to `deadline`. Returns how execution continues.
-    pub(crate) fn execute(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        file: &GuestFile,
-        budget: &Budget,
-        deadline: u64,
-    ) -> io::Result<Next> {
-        let Some(target) = self.code_for(cpu, memory, cpu.ip)? else { return Ok(Next::Step) };
-        self.load(cpu);
-        let at = Resumed { target, counted: 0 };
-        let next = self.run(cpu, memory, file, budget, at, deadline);
-        self.store(cpu);
-        next
-    }
-
     /// Executes translated code from `at` on, with the guest's state in the context.
     fn run(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        file: &GuestFile,
-        budget: &Budget,
+        lent: &Lent,
         mut at: Resumed,
         deadline: u64,
-    ) -> io::Result<Next> {
+    ) -> io::Result<Left> {
         loop {
             if memory.has_stale_code() || memory.has_marked_code() {
-                return Ok(Next::LookAround);
+                return Ok(Left::For(Next::LookAround));
             }
             let is_user = cpu.is_user();
             let space = self.spaces.find(cpu, memory)?;
-            self.low.show(space.units.owned(), is_user)?;
+            self.low.show(&space.units, is_user)?;
             let (distance, table) = (space.units.distance(), space.table.address());
+            self.allow_calls(cpu)?;
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
-            let has_sse = Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
+            let has_sse =
+                self.has_vectors && Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
             let context = self.low.context();
             (context.distance, context.table) = (distance, table);
             context.target = at.target.into();
-            context.budget = budget.of(allowed) - u64::from(at.counted);
+            context.budget = lent.budget.of(allowed) - u64::from(at.counted);
             context.set_vectors(has_sse, at.counted > 0);
             self.counters.entries += 1;
             // SAFETY: the target is the entry of a block or of an instruction in one, the tables show only units
             // of this space, at whose distance it is entered, nobody refers to the context, and the handler is
             // installed for as long as there is a cache.
             unsafe { context::enter(self.low.context_pointer()) };
-            match self.next(cpu, memory, file, budget, allowed, deadline)? {
+            self.come_back(cpu);
+            self.note_sti(cpu, lent.budget, allowed);
+            match self.next(cpu, memory, lent, allowed, deadline)? {
                 Outcome::Again(resumed) => at = resumed,
-                Outcome::Leave(next) => return Ok(next),
+                Outcome::Leave(left) => return Ok(left),
             }
         }
     }
@@ -211,37 +227,44 @@ impl Long {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        file: &GuestFile,
-        budget: &Budget,
+        lent: &Lent,
         allowed: u64,
         deadline: u64,
     ) -> io::Result<Outcome> {
-        let remaining = budget.remaining(self.low.context().budget);
+        let remaining = lent.budget.remaining(self.low.context().budget);
         let executed = (allowed as i64 - remaining) as u64;
         let exit = self.low.context().exit;
         let (rip, link) = match exit {
             reason::SIGNAL => {
-                return self.signalled(cpu, memory, file, budget, executed, deadline);
+                return self.signalled(cpu, memory, lent, executed, deadline);
             }
             reason::CALLED => {
-                let call = self.low.context().fault.rip - 1;
-                self.return_to_site(cpu, call as u32, executed);
-                return Ok(Outcome::Leave(Next::Step));
+                self.return_from_routine(cpu, executed);
+                return Ok(leave(Next::Step));
+            }
+            reason::VECTORS => {
+                let (rest, _) = self.return_from_routine(cpu, executed);
+                let is_enabled = Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
+                if self.has_vectors || !is_enabled {
+                    return Ok(leave(Next::Step));
+                }
+                self.load_vectors(cpu);
+                return Ok(go_on(rest, cpu, deadline));
             }
             reason::LOOK_UP => (self.low.context().rip, None),
             number => match &self.exits[(number - reason::EXITS) as usize] {
                 Exit::Link { branch, rip } => (*rip, Some(*branch)),
-                Exit::Step { rip, op } => {
-                    let (rip, op) = (*rip, **op);
+                Exit::Step { rip, .. } => {
+                    let rip = *rip;
                     cpu.instructions += executed;
                     self.low.context().rip = rip;
                     if cpu.instructions >= deadline {
-                        return Ok(Outcome::Leave(Next::Interpret(0)));
+                        return Ok(leave(Next::Interpret(0)));
                     }
                     if self.barred.count(rip) {
                         self.drop_block_of(cpu, memory, rip);
                     }
-                    return Ok(Outcome::Leave(Next::Op(op)));
+                    return Ok(Outcome::Leave(Left::Op((number - reason::EXITS) as usize)));
                 }
                 Exit::Missed { site } => {
                     let (host, target) = (*site, self.low.context().rip);
@@ -252,14 +275,14 @@ impl Long {
                     let flushes = self.counters.flushes;
                     let space = self.spaces.find(cpu, memory)?;
                     if cpu.instructions >= deadline || !space.has_fetched(cpu, memory, target) {
-                        return Ok(Outcome::Leave(Next::Step));
+                        return Ok(leave(Next::Step));
                     }
                     let Some(entry) = self.code_for(cpu, memory, target)? else {
-                        return Ok(Outcome::Leave(Next::Step));
+                        return Ok(leave(Next::Step));
                     };
                     self.note_target(cpu, memory, target, entry)?;
                     if self.counters.flushes != flushes {
-                        return Ok(Outcome::Leave(Next::LookAround));
+                        return Ok(leave(Next::LookAround));
                     }
                     return Ok(go_on(rest, cpu, deadline));
                 }
@@ -268,16 +291,17 @@ impl Long {
         cpu.instructions += executed;
         self.low.context().rip = rip;
         if cpu.instructions >= deadline {
-            return Ok(Outcome::Leave(Next::Interpret(0)));
+            return Ok(leave(Next::Interpret(0)));
         }
         let flushes = self.counters.flushes;
-        let Some(entry) = self.code_for(cpu, memory, rip)? else {
-            return Ok(Outcome::Leave(Next::Step));
+        let Some(Block { entry, link: to, .. }) = self.block_for(cpu, memory, rip)? else {
+            return Ok(leave(Next::Step));
         };
+        let (entry, to) = (*entry, *to);
         match link {
             Some(branch) if self.counters.flushes == flushes => {
                 self.counters.links += 1;
-                self.cache.link(branch.end(), entry);
+                self.cache.link(branch.end(), to);
             }
             Some(_) => {}
             None => {
@@ -301,8 +325,7 @@ impl Long {
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
-        file: &GuestFile,
-        budget: &Budget,
+        lent: &Lent,
         executed: u64,
         deadline: u64,
     ) -> io::Result<Outcome> {
@@ -310,7 +333,7 @@ impl Long {
         let fault = self.low.context().fault;
         let (rest, has_begun) = self.return_to_site(cpu, fault.rip as u32, executed);
         let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
-        if is_page_fault && budget.is_used_up_at(fault.address) {
+        if is_page_fault && lent.budget.is_used_up_at(fault.address) {
             debug_assert!(!has_begun, "the budget is checked where a block begins");
             return Ok(go_on(rest, cpu, deadline));
         }
@@ -318,7 +341,7 @@ impl Long {
         let rip = self.low.context().rip;
         if self.barred.note_signal(rip, cpu.instructions) {
             self.drop_block_of(cpu, memory, rip);
-            return Ok(Outcome::Leave(Next::Step));
+            return Ok(leave(Next::Step));
         }
         if !is_page_fault {
             return Ok(self.step_after_signal(cpu, memory, rip));
@@ -340,16 +363,16 @@ impl Long {
             debug!("there are too many mappings");
             self.counters.flushes += 1;
             self.spaces.clear();
-            return Ok(Outcome::Leave(Next::LookAround));
+            return Ok(leave(Next::LookAround));
         }
         let writes = fault.code & WRITE_FAULT != 0;
         let space = self.spaces.find(cpu, memory)?;
-        match space.fill(cpu, memory, file, linear, writes)? {
+        match space.fill(cpu, memory, lent.file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
                 Ok(go_on(rest, cpu, deadline))
             }
-            Fill::Faults => Ok(Outcome::Leave(Next::Step)),
+            Fill::Faults => Ok(leave(Next::Step)),
             _ => Ok(self.step_after_signal(cpu, memory, rip)),
         }
     }
@@ -374,7 +397,7 @@ impl Long {
         if self.barred.note_leaving(rip) {
             self.drop_block_of(cpu, memory, rip);
         }
-        Outcome::Leave(Next::Step)
+        leave(Next::Step)
     }
 
     /// Drops the blocks of the page of the instruction at `rip`.
@@ -406,6 +429,30 @@ impl Long {
         ((Resumed { target: host, counted }, rest), site.is_some())
     }
 
+    /// Restores the guest's state to that before the instruction whose host code has called a routine that has
+    /// left translated code, like [`Long::return_to_site`].
+    fn return_from_routine(&mut self, cpu: &mut Cpu, executed: u64) -> ((Resumed, u16), bool) {
+        let call = self.low.context().fault.rip - 1;
+        self.return_to_site(cpu, call as u32, executed)
+    }
+
+    /// Returns the entry of the block for `rip`, or None if the interpreter must execute the instruction there.
+    fn known_code_for(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        rip: u64,
+    ) -> io::Result<Option<u32>> {
+        if let Some(entry) = self.spaces.find(cpu, memory)?.table.find(rip) {
+            return Ok(Some(entry));
+        }
+        let entry = self.code_for(cpu, memory, rip)?;
+        if let Some(entry) = entry {
+            self.note_target(cpu, memory, rip, entry)?;
+        }
+        Ok(entry)
+    }
+
     /// Returns the entry of the block for `rip`, or None if the interpreter must execute the instruction there.
     fn code_for(
         &mut self,
@@ -413,22 +460,42 @@ impl Long {
         memory: &mut Memory,
         rip: u64,
     ) -> io::Result<Option<u32>> {
+        Ok(self.block_for(cpu, memory, rip)?.map(|block| block.entry))
+    }
+
+    /// Returns the block for `rip`, or None if the interpreter must execute the instruction there.
+    fn block_for(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        rip: u64,
+    ) -> io::Result<Option<&Block>> {
         let is_user = cpu.is_user();
-        let Some(place) = self.spaces.find(cpu, memory)?.fetch(cpu, memory, rip) else {
-            return Ok(None);
-        };
-        if let Some(block) = self.blocks.find(rip, place, is_user) {
-            return Ok(Some(block.entry));
+        let space = self.spaces.find(cpu, memory)?;
+        let Some(place) = space.fetch(cpu, memory, rip) else { return Ok(None) };
+        let known =
+            self.blocks.find(rip, place, is_user).map(|block| (block.entry, block.crosses_to));
+        match known {
+            Some((entry, None)) => return Ok(self.blocks.at(entry).map(|(block, _)| block)),
+            Some((entry, crosses_to)) if space.next_page(cpu, memory, rip) == crosses_to => {
+                return Ok(self.blocks.at(entry).map(|(block, _)| block));
+            }
+            _ => {}
         }
         if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
             debug!("the code cache is full");
             self.forget_code();
         }
+        let mut next = None;
+        if place & (PAGE - 1) > PAGE - MAX_LENGTH {
+            next = self.spaces.find(cpu, memory)?.next_page(cpu, memory, rip);
+        }
         let Some(bytes) = memory.page_from(place) else { return Ok(None) };
-        let source = Source {
+        let mut source = Source {
             bytes,
             linear: rip,
             place,
+            crosses_to: None,
             is_user,
             model: cpu.model,
             barred: self.barred.now(),
@@ -437,10 +504,19 @@ impl Long {
         let Long { blocks, slots, .. } = self;
         let entry_of = |target: u64| {
             let place = (place & !(PAGE - 1)) | (target & 0xfff) as usize;
-            blocks.find(target, place, is_user).map(|block| block.entry)
+            blocks.find(target, place, is_user).map(|block| block.link)
         };
         let addresses = self.low.addresses();
-        let made = block::translate(&source, self.cache.end(), addresses, slots, entry_of);
+        let host = self.cache.end();
+        let mut made = block::translate(&source, host, addresses, slots, entry_of);
+        let both;
+        if made.is_none() {
+            let Some(next) = next else { return Ok(None) };
+            let Some(behind) = memory.page_from(next) else { return Ok(None) };
+            both = [source.bytes, &behind[..MAX_LENGTH]].concat();
+            (source.bytes, source.crosses_to) = (&both, Some(next));
+            made = block::translate(&source, host, addresses, slots, entry_of);
+        }
         let Some((block, code, exits)) = made else { return Ok(None) };
         if !self.cache.add(&code) {
             return Ok(None);
@@ -448,42 +524,15 @@ impl Long {
         // The decoder may have looked at the bytes after the block's end to decide that it ends there.
         let len = usize::from(block.bytes) + MAX_LENGTH;
         let len = len.min(PAGE - (place & (PAGE - 1)));
-        let Block { entry, .. } = block;
         self.exits.extend(exits);
-        self.blocks.add(block);
-        if memory.mark_code(place, len) {
-            cpu.protect_code(place & !(PAGE - 1));
+        let crosses_to = block.crosses_to.map(|place| (place, MAX_LENGTH));
+        let block = self.blocks.add(block);
+        for (place, len) in [Some((place, len)), crosses_to].into_iter().flatten() {
+            if memory.mark_code(place, len) {
+                cpu.protect_code(place & !(PAGE - 1));
+            }
         }
-        Ok(Some(entry))
-    }
-
-    /// Copies the guest's state to the context.
-    fn load(&mut self, cpu: &Cpu) {
-        let context = self.low.context();
-        for (number, register) in (0..).zip(&mut context.gpr) {
-            *register = cpu.gpr(number);
-        }
-        context.rip = cpu.ip;
-        context.flags = u64::from(cpu.pushed_flags() & STATUS_AND_DIRECTION | HOST_FLAGS);
-        context.bases = [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base);
-        for (number, vector) in (0..).zip(&mut context.vectors) {
-            *vector = cpu.sse.xmm(number);
-        }
-        context.mxcsr = cpu.sse.mxcsr();
-    }
-
-    /// Copies the guest's state back to the processor.
-    fn store(&mut self, cpu: &mut Cpu) {
-        let context = self.low.context();
-        for (number, register) in (0..).zip(context.gpr) {
-            cpu.set_gpr(number, register);
-        }
-        cpu.ip = context.rip;
-        cpu.set_status_and_direction(Eflags::from_bits_truncate(context.flags as u32));
-        for (number, vector) in (0..).zip(context.vectors) {
-            cpu.sse.set_xmm(number, vector);
-        }
-        cpu.sse.set_mxcsr(context.mxcsr);
+        Ok(Some(block))
     }
 
     /// Drops what software has invalidated and changed.
@@ -503,8 +552,9 @@ impl Long {
 
     /// Drops all blocks of a page of guest memory.
     pub(crate) fn drop_page(&mut self, page: u32) {
-        if self.blocks.drop_page(page) {
-            self.spaces.forget_targets();
+        for (linear, is_user) in self.blocks.drop_page(page) {
+            let slot = self.slots.find(linear, is_user);
+            self.spaces.forget_target(linear, is_user, slot);
         }
     }
 
@@ -525,13 +575,14 @@ impl Long {
     }
 }
 
+/// Returns that translated code is left for `next`.
+fn leave(next: Next) -> Outcome {
+    Outcome::Leave(Left::For(next))
+}
+
 /// Returns whether translated code goes on at a place, which it does unless fewer instructions may be executed
 /// than follow there in the block.
 fn go_on((at, rest): (Resumed, u16), cpu: &Cpu, deadline: u64) -> Outcome {
     let allowed = deadline - cpu.instructions;
-    if u64::from(rest) > allowed {
-        Outcome::Leave(Next::Interpret(allowed))
-    } else {
-        Outcome::Again(at)
-    }
+    if u64::from(rest) > allowed { leave(Next::Interpret(allowed)) } else { Outcome::Again(at) }
 }

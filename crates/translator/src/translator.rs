@@ -15,7 +15,7 @@ mod quiet;
 mod single_step;
 mod state;
 mod system;
-mod times;
+pub(crate) mod times;
 mod users;
 mod virtual_8086;
 
@@ -489,7 +489,7 @@ impl Translator {
             if rest > 0 && !resumes && cpu.begins_to_run_plainly() {
                 if !self.is_broken && (is_long || self.enter_mode(cpu)) {
                     let next = if is_long {
-                        self.execute_long(cpu, memory, deadline)
+                        self.execute_long(cpu, memory, &mut deadline, &mut devices)
                     } else {
                         self.execute(cpu, memory, &mut deadline, &mut devices)
                     };
@@ -593,7 +593,7 @@ impl Translator {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
         }
         let began = self.times.begin(Work::Interpreting);
-        let exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
+        let exit = self.interpreter.execute(cpu, memory, &self.ops[number].op, 1);
         self.times.end(Work::Interpreting, began);
         if exit.is_some() {
             self.numeric.take(cpu, &self.blocks, &mut self.context);
@@ -644,8 +644,8 @@ impl Engine for Translator {
         let mut counters = vec![
             ("blocks translated", (self.blocks.count() + long.blocks) as u64),
             ("entries to translated code", entries + long.entries),
-            ("instructions left to the interpreter", steps),
-            ("instructions interpreted", interpreted),
+            ("instructions left to the interpreter", steps + long.steps),
+            ("instructions interpreted", interpreted + long.interpreted),
             ("branches linked", links + long.links),
             ("branches looked up", look_ups + long.look_ups),
             ("signals", signals + long.signals),

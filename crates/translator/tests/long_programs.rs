@@ -43,10 +43,14 @@ const HANDLERS: u64 = SYSTEM_LINEAR + PAGE;
 const INNER_STACK: u64 = SYSTEM_LINEAR + 3 * PAGE;
 const IDT: u64 = SYSTEM_LINEAR + 0x400;
 const TSS: u64 = SYSTEM_LINEAR + 0x200;
-const KERNEL_CODE: u16 = 0x08;
-const KERNEL_DATA: u16 = 0x10;
-const USER_CODE: u16 = 0x1b;
-const USER_DATA: u16 = 0x23;
+/// Where SYSCALL leads.
+const SYSTEM_ENTRY: u64 = HANDLERS + 0xc00;
+/// The vector of interrupts.
+const INTERRUPT: u8 = 20;
+const KERNEL_CODE: u16 = 0x10;
+const KERNEL_DATA: u16 = 0x18;
+const USER_DATA: u16 = 0x2b;
+const USER_CODE: u16 = 0x33;
 
 /// Where a program is: the linear addresses of its code, data and stack.
 struct Layout {
@@ -150,8 +154,10 @@ fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random
         if has_code {
             bytes.extend([0x48, 0x83, 0xc4, 0x08]); // ADD RSP, 8
         }
-        bytes.extend([0x48, 0x83, 0x04, 0x24, 0x10]); // ADD QWORD [RSP], 16
-        bytes.extend([0x48, 0x83, 0x24, 0x24, 0xf0]); // AND QWORD [RSP], -16
+        if vector != u64::from(INTERRUPT) {
+            bytes.extend([0x48, 0x83, 0x04, 0x24, 0x10]); // ADD QWORD [RSP], 16
+            bytes.extend([0x48, 0x83, 0x24, 0x24, 0xf0]); // AND QWORD [RSP], -16
+        }
         bytes.extend([0x48, 0xcf]); // IRETQ
         put(handler, &bytes);
         let low = handler & 0xffff
@@ -161,14 +167,25 @@ fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random
         put(IDT + vector * 16, &low.to_le_bytes());
         put(IDT + vector * 16 + 8, &(handler >> 32).to_le_bytes());
     }
+    // SWAPGS; ADD [GS:0], RCX; STI; NOP; CLI; SWAPGS; SYSRETQ
+    let entered: [u8; 22] = [
+        0x0f, 0x01, 0xf8, 0x65, 0x48, 0x01, 0x0c, 0x25, 0, 0, 0, 0, 0xfb, 0x90, 0xfa, 0x0f, 0x01,
+        0xf8, 0x48, 0x0f, 0x07, 0xcc,
+    ];
+    put(SYSTEM_ENTRY, &entered);
     put(TSS + 4, &INNER_STACK.to_le_bytes());
 
     let mut cpu = Cpu::of_model(Model::Qemu64);
     cpu.vendor = Vendor::of_host();
     cpu.gdtr = TableRegister { base: SYSTEM_LINEAR, limit: 0xff };
     cpu.idtr = TableRegister { base: IDT, limit: 32 * 16 - 1 };
-    cpu.tr = Segment::new(0x28, TSS, 0x67, Attributes(0x8b));
+    cpu.tr = Segment::new(0x38, TSS, 0x67, Attributes(0x8b));
     (cpu.msrs.long.enabled, cpu.msrs.no_execute) = (true, true);
+    cpu.msrs.long.system_calls = true;
+    cpu.msrs.long.star = u64::from(KERNEL_CODE) << 32 | u64::from(USER_CODE - 16) << 48;
+    cpu.msrs.long.lstar = SYSTEM_ENTRY;
+    cpu.msrs.long.flag_mask = 0x0025_7fd5;
+    cpu.msrs.long.kernel_gs_base = SYSTEM_LINEAR + 2 * PAGE;
     cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE);
     cpu.set_cr3(PML4);
     cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
@@ -196,7 +213,7 @@ fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random
     }
     cpu.set_gpr(reg::SP, layout.stack - 0x800);
     cpu.set_gpr(reg::BP, layout.stack - 0x400);
-    cpu.set_eflags(Eflags::from_bits_truncate(ALWAYS_ONE));
+    cpu.set_eflags(Eflags::from_bits_truncate(ALWAYS_ONE | Eflags::IF.bits()));
     cpu.ip = layout.code;
     cpu
 }
@@ -327,7 +344,8 @@ impl Maker<'_> {
             C::Movaps_xmm_xmmm128,
         ];
         let vector = |random: &mut Random| Register::XMM0 + random.below(16);
-        match self.random.below(100) {
+        match self.random.below(108) {
+            100..108 => self.system_instruction(),
             0..22 => {
                 let (code, bytes) = self.random.pick(&TO_MEMORY);
                 let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
@@ -414,6 +432,42 @@ impl Maker<'_> {
         }
     }
 
+    /// Returns a system instruction. In code of users most of them raise an exception.
+    fn system_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const ALONE: [C; 10] = [
+            C::Cli,
+            C::Sti,
+            C::Sti,
+            C::Swapgs,
+            C::Pushfq,
+            C::Popfq,
+            C::Popfq,
+            C::Syscall,
+            C::Syscall,
+            C::Sysretq,
+        ];
+        match self.random.below(5) {
+            0 => {
+                let register = self.random.pick(&[
+                    Register::CR0,
+                    Register::CR2,
+                    Register::CR3,
+                    Register::CR4,
+                    Register::CR8,
+                ]);
+                Instruction::with2(C::Mov_r64_cr, self.register(8), register)
+            }
+            // Flags for a POPF, mostly those that it changes often.
+            1 => {
+                let flags = self.random.bits() as i32 & 0x0ed5;
+                let rare = if self.random.percent(20) { 1 << self.random.below(22) } else { 0 };
+                Instruction::with1(C::Pushq_imm32, flags | rare & !(Eflags::TF.bits() as i32))
+            }
+            _ => Ok(Instruction::with(self.random.pick(&ALONE))),
+        }
+    }
+
     /// Returns the code of the program.
     fn program(&mut self) -> Vec<u8> {
         let mut code = Vec::new();
@@ -432,6 +486,18 @@ impl Maker<'_> {
             code.extend(&bytes);
             code.resize(((slot + 1) * SLOT) as usize, 0x90);
         }
+        // One instruction crosses into the other page.
+        let before = u64::from(1 + self.random.below(8));
+        let crossing = loop {
+            let Ok(instruction) = self.instruction() else { continue };
+            let mut encoder = Encoder::new(64);
+            let at = self.code + PAGE - before;
+            if encoder.encode(&instruction, at).is_ok_and(|len| len as u64 > before) {
+                break encoder.take_buffer();
+            }
+        };
+        let at = (PAGE - before) as usize;
+        code[at..at + crossing.len()].copy_from_slice(&crossing);
         code
     }
 }
@@ -446,10 +512,16 @@ fn run(
     let mut states = Vec::new();
     while cpu.instructions < EXECUTED {
         let asked = u64::from(1 + random.below(300));
+        cpu.interrupt_pin |= random.percent(30);
         let exit = engine.run(cpu, memory, asked);
         states.push((exit.clone(), cpu.clone()));
-        if exit != Exit::Deadline {
-            break;
+        match exit {
+            Exit::Deadline => {}
+            Exit::InterruptWindow => {
+                cpu.interrupt_pin = false;
+                cpu.inject(INTERRUPT);
+            }
+            _ => break,
         }
     }
     states
@@ -481,5 +553,34 @@ fn the_translator_agrees_with_the_interpreter_in_64_bit_code() {
         let bytes = memory.contents().iter().zip(interpreted.contents()).enumerate();
         let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
         assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+    }
+}
+
+/// Returns the value of the counter `name` of `engine`.
+fn counter(engine: &dyn Engine, name: &str) -> u64 {
+    let counters = engine.counters();
+    counters.iter().find(|(other, _)| *other == name).expect("there is such a counter").1
+}
+
+#[test]
+fn system_calls_stay_in_translated_code() {
+    const CALLS: u32 = 5000;
+    // MOV EBX, CALLS; SYSCALL; PUSHFQ; POP RAX; DEC EBX; JNZ to SYSCALL; JMP to itself
+    let mut code = vec![0xbb];
+    code.extend(CALLS.to_le_bytes());
+    code.extend([0x0f, 0x05, 0x9c, 0x58, 0xff, 0xcb, 0x75, 0xf8, 0xeb, 0xfe]);
+    let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+    let random = Random::new(series::SEED, 0);
+    let mut cpu = machine(&mut memory, &LAYOUTS[1], &code, random);
+    let instructions = 12 * u64::from(CALLS) + 100;
+    assert_eq!(translator.run(&mut cpu, &mut memory, instructions), Exit::Deadline);
+    assert_eq!((cpu.gpr(reg::BX), cpu.cpl()), (0, 3));
+    for (name, most) in [
+        ("entries to translated code", 100),
+        ("instructions left to the interpreter", 30),
+        ("signals", 30),
+    ] {
+        let count = counter(&translator, name);
+        assert!(count <= most, "{name}: {count}");
     }
 }

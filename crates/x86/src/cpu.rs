@@ -383,6 +383,12 @@ impl Cpu {
     pub const GENERAL_REGISTERS: usize = offset_of!(Cpu, gpr);
     /// Offset of CR0, 32 bits.
     pub const CONTROL_REGISTER_0: usize = offset_of!(Cpu, cr0);
+    /// Offset of CR2, 64 bits.
+    pub const CONTROL_REGISTER_2: usize = offset_of!(Cpu, cr2);
+    /// Offset of CR3, 64 bits.
+    pub const CONTROL_REGISTER_3: usize = offset_of!(Cpu, cr3);
+    /// Offset of CR4, 32 bits.
+    pub const CONTROL_REGISTER_4: usize = offset_of!(Cpu, cr4);
     /// Offset of debug registers 0 to 7. DR4 and DR5 have no storage of their own.
     pub const DEBUG_REGISTERS: usize = offset_of!(Cpu, dr);
 

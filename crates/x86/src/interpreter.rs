@@ -127,6 +127,11 @@ impl Interpreter {
         self.dropped.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// Returns whether [`Interpreter::take_dropped_code`] would return any pages.
+    pub fn has_dropped_code(&self) -> bool {
+        self.dropped.as_ref().is_some_and(|pages| !pages.is_empty())
+    }
+
     /// Returns the error code (SDM vol. 3, figure 5-12) of the last page fault that an instruction has raised
     /// since the last call.
     pub fn take_page_fault(&mut self) -> Option<u32> {
@@ -216,11 +221,17 @@ impl Interpreter {
         }
     }
 
-    /// Executes `op`, which is at CS:EIP, for another engine that has decoded it. The processor must [begin
-    /// to run plainly](Cpu::begins_to_run_plainly).
-    pub fn execute(&mut self, cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Option<Exit> {
+    /// Executes `op`, which is at CS:EIP, for another engine that has decoded it: `iterations` iterations at most
+    /// if it is repeated. The processor must [begin to run plainly](Cpu::begins_to_run_plainly).
+    pub fn execute(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        op: &Op,
+        iterations: u64,
+    ) -> Option<Exit> {
         self.counters.single_steps += 1;
-        cpu.deadline = cpu.instructions + 1;
+        cpu.deadline = cpu.instructions + iterations;
         self.look_at_layout(cpu, memory);
         let before = begin_alone(cpu);
         self.execute_alone(cpu, memory, op, before)

@@ -56,7 +56,7 @@ pub mod hot_blocks;
 pub mod interpreter;
 pub mod interrupt;
 mod jumps;
-mod long_mode;
+pub mod long_mode;
 pub mod machine_check;
 pub mod mtrr;
 pub mod observer;

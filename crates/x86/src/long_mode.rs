@@ -32,7 +32,7 @@ const STACK_TABLE: u32 = 0x24;
 
 /// Code that a fast system call enters or leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlatCode {
+pub enum FlatCode {
     /// 32-bit code, which in long mode is in compatibility mode.
     Bits32,
     /// 64-bit code.
@@ -49,6 +49,9 @@ impl FlatCode {
         Segment::new(selector, 0, u32::MAX, Attributes(0x809b | size | u16::from(cpl) << 5))
     }
 }
+
+/// The flags that SYSRET loads (SDM vol. 2, SYSRET): not RF and VM.
+pub const RETURNED_FLAGS: u32 = 0x003c_7fd7;
 
 /// Makes the stack segment of a fast system call, at privilege level `cpl`.
 pub(crate) fn flat_stack(selector: u16, cpl: u8) -> Segment {
@@ -118,6 +121,27 @@ impl Cpu {
     pub(crate) fn set_base(&mut self, register: u8, base: u64) {
         let Segment { selector, limit, attributes, .. } = *self.segment(register);
         self.set_segment(register, Segment::new(selector, base, limit, attributes));
+    }
+
+    /// Loads CS and SS as SYSCALL does.
+    pub fn enter_system(&mut self) {
+        let selector = (self.msrs.long.star >> 32) as u16 & !3;
+        self.set_code_segment(FlatCode::Bits64.segment(selector, 0), 0);
+        self.set_segment(sreg::SS, flat_stack(selector.wrapping_add(8), 0));
+    }
+
+    /// Loads CS and SS as SYSRET to such `code` does.
+    pub fn leave_system(&mut self, code: FlatCode) {
+        let first = (self.msrs.long.star >> 48) as u16;
+        let selector = if code == FlatCode::Bits64 { first.wrapping_add(16) } else { first };
+        self.set_code_segment(code.segment(selector | 3, 3), 3);
+        self.set_segment(sreg::SS, flat_stack(first.wrapping_add(8) | 3, 3));
+    }
+
+    /// Sets the base address of GS and IA32_KERNEL_GS_BASE, as SWAPGS does. Both must be canonical.
+    pub fn set_gs_bases(&mut self, base: u64, other: u64) {
+        self.set_base(sreg::GS, base);
+        self.msrs.long.kernel_gs_base = other;
     }
 
     /// Raises #GP(0) unless `address` is canonical.

@@ -1,7 +1,8 @@
 //! Translates 64-bit code to host code, a block at a time.
 //!
 //! A block ends at each branch, before an instruction that the interpreter must execute, and at the end of its
-//! page. As in other code ([`crate::code::block`]), each instruction is one *site*: where its host code begins,
+//! page. An instruction that crosses into another page is a block of its own, which is only reached by the jump
+//! table, since that page may become another one. As in other code ([`crate::code::block`]), each instruction is one *site*: where its host code begins,
 //! the guest's state is exactly that before the instruction, and nothing of that state changes before the last
 //! host instruction of a site that can fault.
 
@@ -16,8 +17,10 @@ use crate::long::block_store::Slots;
 use crate::long::context::reason;
 use crate::long::copy::{self, Needs};
 use crate::long::low::Addresses;
+use crate::long::system;
 use crate::long::writer::{Writer, in_window};
 use crate::map::Set;
+use crate::numeric;
 
 /// Upper bound of the instructions in a block.
 const MAX_INSTRUCTIONS: u16 = 64;
@@ -38,8 +41,8 @@ pub(crate) struct Site {
 pub(crate) enum Exit {
     /// A branch to `rip` in the same page is not linked yet.
     Link { branch: Branch, rip: u64 },
-    /// The interpreter must execute the instruction at `rip`.
-    Step { rip: u64, op: Box<Op> },
+    /// The interpreter must execute the instruction at `rip`, which may use the SSE registers if `is_numeric`.
+    Step { rip: u64, op: Box<Op>, is_numeric: bool },
     /// The jump table has no code for the address in R10, to which the instruction at the host address `site`
     /// branches. RCX has been restored.
     Missed { site: u32 },
@@ -54,8 +57,12 @@ pub(crate) struct Block {
     pub(crate) place: usize,
     /// The privilege of its code.
     pub(crate) is_user: bool,
+    /// The place of the page into which it crosses, if it does.
+    pub(crate) crosses_to: Option<usize>,
     /// The host address of its code.
     pub(crate) entry: u32,
+    /// The host address to which branches are linked: the same, or code that goes there by the jump table.
+    pub(crate) link: u32,
     /// The number of bytes of guest code that it is made from.
     pub(crate) bytes: u16,
     /// How many instructions it has. Its entry subtracts them from the budget.
@@ -66,10 +73,13 @@ pub(crate) struct Block {
 
 /// The guest code that a block is made from.
 pub(crate) struct Source<'a> {
-    /// The bytes from the first instruction to the end of the page.
+    /// The bytes from the first instruction to the end of the page, or of the instruction that crosses into
+    /// another page with what follows there.
     pub(crate) bytes: &'a [u8],
     pub(crate) linear: u64,
     pub(crate) place: usize,
+    /// The place of that page.
+    pub(crate) crosses_to: Option<usize>,
     pub(crate) is_user: bool,
     /// The processor that the guest sees; it decides which instructions exist.
     pub(crate) model: Model,
@@ -84,7 +94,7 @@ struct Builder<'a, F> {
     writer: Writer,
     source: &'a Source<'a>,
     slots: &'a mut Slots,
-    /// Returns the entry of a block in the same page, if there is one.
+    /// Returns where branches to a block in the same page are linked, if there is one.
     entry_of: F,
     sites: Vec<Site>,
     /// Branches to addresses whose code is written at the end.
@@ -125,6 +135,12 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
     let count = builder.writer.count();
     let end = builder.instructions(&mut decoder)?;
     builder.finish_later();
+    let mut link = host;
+    if source.crosses_to.is_some() {
+        let slot = builder.slots.find_or_add(source.linear, source.is_user)?;
+        link = builder.writer.emitter.here();
+        builder.writer.jump_by_slot(source.linear, slot);
+    }
     let instructions = builder.sites.len() as u16;
     builder.writer.emitter.set_count(count, instructions as i16);
     let Builder { writer, sites, exits, .. } = builder;
@@ -132,7 +148,9 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
         linear: source.linear,
         place: source.place,
         is_user: source.is_user,
+        crosses_to: source.crosses_to,
         entry: host,
+        link,
         bytes: end.wrapping_sub(source.linear) as u16,
         instructions,
         sites,
@@ -146,7 +164,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     fn instructions(&mut self, decoder: &mut Decoder) -> Option<u64> {
         let mut next = self.source.linear;
         loop {
-            if !decoder.can_decode() || self.sites.len() >= usize::from(MAX_INSTRUCTIONS) {
+            let is_full = self.sites.len() >= self.most_instructions();
+            if !decoder.can_decode() || is_full {
                 self.go_to(next);
                 return Some(next);
             }
@@ -160,7 +179,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
             let mark = self.writer.emitter.mark();
             let (later, had_vectors) = (self.later.len(), self.has_vectors);
-            let is_ending = instruction.flow_control() != FlowControl::Next;
+            let is_ending =
+                instruction.flow_control() != FlowControl::Next || system::ends_block(&instruction);
             let is_translated = decode::exists(&instruction, self.source.model)
                 && !self.source.barred.contains(&instruction.ip())
                 && if is_ending { self.ending(&instruction) } else { self.plain(&instruction) };
@@ -177,6 +197,11 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 return Some(next);
             }
         }
+    }
+
+    /// Returns how many instructions the block may have.
+    fn most_instructions(&self) -> usize {
+        if self.source.crosses_to.is_some() { 1 } else { MAX_INSTRUCTIONS.into() }
     }
 
     /// Begins the site of `instruction`.
@@ -196,6 +221,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             self.writer.emitter.bytes(&[0x90]);
             return true;
         }
+        if system::translate(&mut self.writer, instruction) {
+            return true;
+        }
         let Some(needs) = copy::needs(instruction) else { return false };
         if needs == Needs::Vectors && !self.has_vectors {
             self.writer.check_vectors();
@@ -212,7 +240,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         let op = decode::decode(bytes, CodeMode::LONG, self.source.model)
             .expect("it does not cross into another page")
             .at_offset((instruction.ip() & 0xfff) as u16);
-        self.leave(Exit::Step { rip: instruction.ip(), op: Box::new(op) });
+        let is_numeric = numeric::is_numeric(instruction);
+        self.leave(Exit::Step { rip: instruction.ip(), op: Box::new(op), is_numeric });
     }
 
     /// Leaves translated code.
@@ -264,6 +293,15 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 self.look_up(site);
                 self.writer.move_stack(8 + i64::from(more));
                 self.writer.jump_to_r11();
+            }
+            Code::Sti => {
+                if !system::translate(&mut self.writer, branch) {
+                    return false;
+                }
+                self.go_to(next);
+            }
+            Code::Syscall | Code::Sysretq => {
+                return system::translate_call(&mut self.writer, branch);
             }
             code => {
                 let taken = match code {

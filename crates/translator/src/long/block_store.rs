@@ -26,25 +26,30 @@ impl BlockStore {
         self.by_start.get(&(linear, place, is_user)).map(|number| &self.all[*number])
     }
 
-    /// Adds the block whose code was just added to the code cache.
-    pub(crate) fn add(&mut self, block: Block) {
+    /// Adds the block whose code was just added to the code cache, and returns it.
+    pub(crate) fn add(&mut self, block: Block) -> &Block {
         let number = self.all.len();
         self.by_start.insert((block.linear, block.place, block.is_user), number);
-        self.by_page.entry((block.place >> PAGE_SHIFT) as u32).or_default().push(number);
+        for place in [Some(block.place), block.crosses_to].into_iter().flatten() {
+            self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(number);
+        }
         self.all.push(block);
+        &self.all[number]
     }
 
-    /// Drops the blocks of a page of guest memory. Returns false if it has none.
-    pub(crate) fn drop_page(&mut self, page: u32) -> bool {
-        let Some(numbers) = self.by_page.remove(&page) else { return false };
+    /// Drops the blocks of a page of guest memory. Returns the address of each, and whether it was user code.
+    pub(crate) fn drop_page(&mut self, page: u32) -> Vec<(u64, bool)> {
+        let numbers = self.by_page.remove(&page).unwrap_or_default();
+        let mut dropped = Vec::with_capacity(numbers.len());
         for number in numbers {
             let block = &self.all[number];
             let key = (block.linear, block.place, block.is_user);
             if self.by_start.get(&key) == Some(&number) {
                 self.by_start.remove(&key);
             }
+            dropped.push((block.linear, block.is_user));
         }
-        true
+        dropped
     }
 
     /// Returns the block that contains the host address `host`, and the site there unless the block has not

@@ -22,7 +22,11 @@ use std::mem::offset_of;
 use iced_x86::Register;
 use libc::{c_int, greg_t};
 
-use crate::context::{HostFault, IMAGE, MXCSR, keep_registers, return_to_engine};
+use crate::context::{
+    HostFault, IMAGE, MXCSR, STATUS_AND_DIRECTION, keep_registers, return_to_engine,
+};
+use crate::long::calls::{Side, crossed_to};
+use crate::long::routines;
 
 /// The number of XMM registers.
 const VECTORS: usize = 16;
@@ -39,9 +43,14 @@ pub(crate) mod reason {
     pub(crate) const LOOK_UP: u32 = 1;
     /// The interpreter must execute the instruction at the site whose call of a routine ends at `fault.rip`.
     pub(crate) const CALLED: u32 = 2;
+    /// The SSE instruction at the site whose call of a routine ends at `fault.rip` needs the guest's registers.
+    pub(crate) const VECTORS: u32 = 3;
     /// The first number of an exit.
-    pub(crate) const EXITS: u32 = 3;
+    pub(crate) const EXITS: u32 = 4;
 }
+
+/// A value of [`LongContext::set_distance`] that no distance has.
+pub(crate) const UNKNOWN_DISTANCE: u64 = 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -82,18 +91,71 @@ pub(crate) struct LongContext {
     pub(crate) mxcsr: u32,
     /// The value of MXCSR outside of translated code.
     host_mxcsr: u32,
+    /// The base that GS has, or [`UNKNOWN_DISTANCE`].
+    pub(crate) set_distance: u64,
+    /// The guest's RAX while a routine uses it.
+    pub(crate) saved_rax: u64,
+    /// IF in its place in RFLAGS, or 0.
+    pub(crate) interrupt_flag: u32,
+    /// Whether the interrupt pin is high.
+    pub(crate) interrupt_pin: u32,
+    /// RFLAGS without the flags [in other places](crate::long::system::IN_PLACE), RF and VM.
+    pub(crate) other_flags: u64,
+    /// The flags that are in the host's RFLAGS.
+    host_flags_mask: u64,
+    /// IA32_KERNEL_GS_BASE, which SWAPGS exchanges with the base of GS.
+    pub(crate) other_base: u64,
+    /// The value of R9 after the last STI that has set IF, or 0 if there was none since translated code was
+    /// entered.
+    pub(crate) after_sti: u64,
+    /// The address of the processor's state ([`Cpu`](ring3_x86::cpu::Cpu)).
+    pub(crate) cpu: u64,
+    /// The spaces of the supervisor and of users, while SYSCALL and SYSRET may go from one to the other.
+    sides: [Side; 2],
+    /// See [`crossed_to`].
+    pub(crate) crossed_to: u32,
+    /// IA32_FMASK.
+    pub(crate) flag_mask: u64,
+    /// IA32_LSTAR, and the offset in the supervisor's jump table of the code there.
+    pub(crate) system_entry: u64,
+    pub(crate) system_entry_slot: u64,
+    /// The addresses of [routines].
+    sti: u64,
+    popf: u64,
+    syscall: u64,
+    sysret: u64,
 }
 
 /// Offsets in the context.
 pub(crate) mod at {
     use std::mem::offset_of;
 
-    use super::LongContext;
+    use super::{LongContext, Side};
 
     pub(crate) const RIP: u32 = offset_of!(LongContext, rip) as u32;
     pub(crate) const BASES: u32 = offset_of!(LongContext, bases) as u32;
     pub(crate) const TABLE: u32 = offset_of!(LongContext, table) as u32;
     pub(crate) const SAVED_RCX: u32 = offset_of!(LongContext, saved_rcx) as u32;
+    pub(crate) const INTERRUPT_FLAG: u32 = offset_of!(LongContext, interrupt_flag) as u32;
+    pub(crate) const OTHER_FLAGS: u32 = offset_of!(LongContext, other_flags) as u32;
+    pub(crate) const HOST_FLAGS_MASK: u32 = offset_of!(LongContext, host_flags_mask) as u32;
+    pub(crate) const OTHER_BASE: u32 = offset_of!(LongContext, other_base) as u32;
+    pub(crate) const CPU: u32 = offset_of!(LongContext, cpu) as u32;
+    pub(crate) const STI: u32 = offset_of!(LongContext, sti) as u32;
+    pub(crate) const POPF: u32 = offset_of!(LongContext, popf) as u32;
+    pub(crate) const SYSCALL: u32 = offset_of!(LongContext, syscall) as u32;
+    pub(crate) const SYSRET: u32 = offset_of!(LongContext, sysret) as u32;
+    pub(crate) const SUPERVISOR_DISTANCE: u32 = side_at(0) + DISTANCE;
+    pub(crate) const SUPERVISOR_TABLE: u32 = side_at(0) + SIDE_TABLE;
+    pub(crate) const USER_DISTANCE: u32 = side_at(1) + DISTANCE;
+    pub(crate) const USER_TABLE: u32 = side_at(1) + SIDE_TABLE;
+    const DISTANCE: u32 = offset_of!(Side, distance) as u32;
+    const SIDE_TABLE: u32 = offset_of!(Side, table) as u32;
+
+    const fn side_at(number: usize) -> u32 {
+        (offset_of!(LongContext, sides) + number * size_of::<Side>()) as u32
+    }
+
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
     pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
 }
@@ -124,7 +186,37 @@ impl LongContext {
             vectors: [0; VECTORS],
             mxcsr: MXCSR,
             host_mxcsr: MXCSR,
+            set_distance: UNKNOWN_DISTANCE,
+            saved_rax: 0,
+            interrupt_flag: 0,
+            interrupt_pin: 0,
+            other_flags: 0,
+            host_flags_mask: STATUS_AND_DIRECTION.into(),
+            other_base: 0,
+            after_sti: 0,
+            cpu: 0,
+            sides: [Side::default(); 2],
+            crossed_to: crossed_to::NOTHING,
+            flag_mask: 0,
+            system_entry: 0,
+            system_entry_slot: 0,
+            sti: routines::sti as *const () as u64,
+            popf: routines::popf as *const () as u64,
+            syscall: routines::ask_interpreter as *const () as u64,
+            sysret: routines::ask_interpreter as *const () as u64,
         }
+    }
+
+    /// Lets SYSCALL and SYSRET go from one of these spaces to the other.
+    pub(crate) fn allow_calls(&mut self, sides: [Side; 2]) {
+        self.sides = sides;
+        self.syscall = routines::syscall as *const () as u64;
+        self.sysret = routines::sysret as *const () as u64;
+    }
+
+    /// Leaves SYSCALL and SYSRET to the interpreter.
+    pub(crate) fn forbid_calls(&mut self) {
+        [self.syscall, self.sysret] = [routines::ask_interpreter as *const () as u64; 2];
     }
 
     /// Prepares for translated code to be entered: the guest's SSE registers are in the context, and SSE
@@ -210,7 +302,11 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         "2:",
         "mov [r10 + {host_stack}], rsp",
         "mov rax, [r10 + {distance}]",
+        "cmp rax, [r10 + {set_distance}]",
+        "je 3f",
         "wrgsbase rax",
+        "mov [r10 + {set_distance}], rax",
+        "3:",
         "mov r9, [r10 + {budget}]",
         "push qword ptr [r10 + {flags}]",
         "popfq",
@@ -232,6 +328,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         mxcsr = const offset_of!(LongContext, mxcsr),
         host_stack = const offset_of!(LongContext, host_stack),
         distance = const offset_of!(LongContext, distance),
+        set_distance = const offset_of!(LongContext, set_distance),
         budget = const offset_of!(LongContext, budget),
         flags = const offset_of!(LongContext, flags),
         target = const offset_of!(LongContext, target),
@@ -245,7 +342,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
 /// Only translated code may jump here, with RSP as [`enter`] has left it. All other registers must be as the
 /// module says.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn leave() {
+pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
         "mov [r11], rax",
         "mov [r11 + 8], rcx",
@@ -306,16 +403,16 @@ unsafe extern "sysv64" fn vectors_load() {
     )
 }
 
-/// Check for SSE instructions where the interpreter must execute them. R11 is the address of the context.
+/// Check for SSE instructions where the engine must be asked for the registers. R11 is the address of the context.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn vectors_ask() {
     naked_asm!(
         "pop r10",
         "mov [r11 + {fault_rip}], r10",
-        "mov r10d, {called}",
+        "mov r10d, {vectors}",
         "jmp {leave}",
         fault_rip = const offset_of!(LongContext, fault.rip),
-        called = const reason::CALLED,
+        vectors = const reason::VECTORS,
         leave = sym leave,
     )
 }

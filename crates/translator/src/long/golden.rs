@@ -37,7 +37,12 @@ const BLOCKS: &[(&str, &[u8])] = &[
     ("a call of another page", &[0xe8, 0, 0x10, 0, 0]),                // CALL a page on
     ("an indirect call", &[0xff, 0xd0]),                               // CALL RAX
     ("a return", &[0xc3]),                                             // RET
-    ("a system instruction", &[0xfa]),                                 // CLI
+    ("CLI and STI", &[0xfa, 0xfb]),
+    ("PUSHF and POPF", &[0x9c, 0x9d]),
+    ("SWAPGS", &[0x0f, 0x01, 0xf8]),
+    ("a control register", &[0x0f, 0x20, 0xd0]),                       // MOV RAX, CR2
+    ("SYSRET", &[0x48, 0x0f, 0x07]),
+    ("an instruction that the interpreter executes", &[0xf4]),         // HLT
 ];
 
 #[test]
@@ -51,6 +56,7 @@ fn host_code_is_unchanged() {
             bytes: &bytes,
             linear: RIP,
             place: RIP as usize & 0xf_ffff,
+            crosses_to: None,
             is_user: false,
             model: Model::Qemu64,
             barred: &Set::default(),

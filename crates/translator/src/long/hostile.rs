@@ -155,6 +155,7 @@ fn translated(
         bytes: &bytes,
         linear: 0x1000,
         place: 0x1000,
+        crosses_to: None,
         is_user,
         model: Model::Qemu64,
         barred: &Set::default(),
@@ -187,7 +188,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
     for _ in 0..LAYOUTS {
         for (pages, is_user) in [(KERNEL, false), (PROGRAM, true)] {
             let space = Space::new(&file, pages);
-            low.show(space.units.owned(), is_user).unwrap();
+            low.show(&space.units, is_user).unwrap();
             let here = 0_u64;
             let mut own = vec![
                 (&raw const here).addr() as u64,

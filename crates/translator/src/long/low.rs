@@ -20,6 +20,7 @@ use std::ops::RangeInclusive;
 use crate::long::context::LongContext;
 use crate::map::Set;
 use crate::memory::host_memory::{PAGE, Range};
+use crate::memory::units::Units;
 
 /// log2 of the bytes of linear addresses for which there is a byte.
 pub(crate) const CHECK_SHIFT: u32 = 24;
@@ -33,12 +34,17 @@ const SIZE: usize = CONTEXT + 4 * HALF;
 /// without a sign.
 const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
 
+/// The generation of no units: what a table shows is not known.
+const UNKNOWN: u64 = u64::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LowMemory {
     range: Range,
     /// The units that the tables of the supervisor and of users show.
     shown: [Set<i64>; 2],
+    /// The [generations](Units::generation) of the units for which they were changed last.
+    generations: [u64; 2],
 }
 
 /// The addresses that translated code contains.
@@ -57,7 +63,7 @@ impl LowMemory {
             .find_map(|place| Range::reserve_at(place, SIZE).ok())
             .ok_or_else(|| io::Error::other("no room for tables below 2 GiB"))?;
         range.map_zeros(0, CONTEXT, libc::PROT_READ | libc::PROT_WRITE)?;
-        let memory = LowMemory { range, shown: [Set::default(), Set::default()] };
+        let memory = LowMemory { range, shown: Default::default(), generations: [0; 2] };
         // SAFETY: the bytes are mapped, in pages of their own, and nobody refers to them yet.
         unsafe { memory.context_pointer().write(LongContext::new()) };
         Ok(memory)
@@ -93,27 +99,31 @@ impl LowMemory {
         (table + unit * PAGE as i64) as usize
     }
 
-    /// Makes the table of users (`is_user`) or of the supervisor show `units` and no others.
+    /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no others.
     ///
     /// # Errors
     /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
     /// before.
-    pub(crate) fn show(&mut self, units: &Set<i64>, is_user: bool) -> io::Result<()> {
-        let LowMemory { range, shown } = self;
-        let shown = &mut shown[usize::from(is_user)];
-        if shown == units {
+    pub(crate) fn show(&mut self, units: &Units, is_user: bool) -> io::Result<()> {
+        let table = usize::from(is_user);
+        if self.generations[table] == units.generation() {
             return Ok(());
         }
-        for unit in shown.clone().difference(units) {
+        let LowMemory { range, shown, generations } = self;
+        generations[table] = UNKNOWN;
+        let shown = &mut shown[table];
+        let units_now = units.owned();
+        for unit in shown.clone().difference(units_now) {
             range.unmap(LowMemory::offset(*unit, is_user), PAGE)?;
             shown.remove(unit);
         }
-        for unit in units {
+        for unit in units_now {
             if !shown.contains(unit) {
                 range.map_zeros(LowMemory::offset(*unit, is_user), PAGE, libc::PROT_READ)?;
                 shown.insert(*unit);
             }
         }
+        generations[table] = units.generation();
         Ok(())
     }
 }

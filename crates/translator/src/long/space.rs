@@ -119,6 +119,18 @@ impl LongSpace {
             || cpu.page_in_advance(memory, linear, Access::Fetch, self.is_user).is_some()
     }
 
+    /// Returns the place of the page behind that of `linear`, if fetching instructions there changes nothing.
+    pub(crate) fn next_page(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        linear: u64,
+    ) -> Option<usize> {
+        let next = (linear | 0xfff).wrapping_add(1);
+        let is_known = self.has_fetched(cpu, memory, next);
+        is_known.then(|| self.fetch(cpu, memory, next)).flatten()
+    }
+
     /// Maps the page of `linear`, whose unit is owned, after an access has faulted there.
     pub(crate) fn fill(
         &mut self,

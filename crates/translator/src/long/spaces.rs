@@ -62,6 +62,12 @@ impl LongSpaces {
         Ok(&mut user.space)
     }
 
+    /// Returns the spaces of the supervisor and of the users that belong to CR3, if that is known and nothing in
+    /// it differs from the page tables.
+    pub(crate) fn both(&self) -> Option<[&LongSpace; 2]> {
+        Some([&self.kernel, &self.users[self.current?].space])
+    }
+
     /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many. Returns
     /// its index.
     fn add_user(&mut self, cr3: u64) -> usize {
@@ -104,6 +110,17 @@ impl LongSpaces {
     /// Makes writes to the page at `place`, which holds code, fault.
     pub(crate) fn protect_place(&mut self, place: usize) -> io::Result<()> {
         self.all().try_for_each(|space| space.protect_place(place))
+    }
+
+    /// Forgets the code for branches to `linear` in code of users (`is_user`) or of the supervisor, and for those
+    /// by `slot`.
+    pub(crate) fn forget_target(&mut self, linear: u64, is_user: bool, slot: Option<u32>) {
+        if !is_user {
+            return self.kernel.table.forget(linear, slot);
+        }
+        for user in &mut self.users {
+            user.space.table.forget(linear, slot);
+        }
     }
 
     /// Empties the jump tables.

@@ -4,7 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::code::emitter::{Branch, Count, Emitter};
 use crate::long::context::{at, reason, register_at};
-use crate::long::jump_table::{CODE, INDEX_ROTATION, SLOT_CODE};
+use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
 use crate::long::low::{Addresses, CHECK_SHIFT};
 
 /// The opcode of JRCXZ.
@@ -168,8 +168,14 @@ impl Writer {
     /// Makes the guest's SSE registers those of the host, unless the interpreter must execute the instruction.
     /// Uses R10 and R11.
     pub(crate) fn check_vectors(&mut self) {
+        self.call(at::VECTOR_CHECK);
+    }
+
+    /// Calls the routine whose address is in the field of the context at `offset`, with the address of the
+    /// context in R11.
+    pub(crate) fn call(&mut self, offset: u32) {
         self.load_context();
-        let routine = MemoryOperand::with_base_displ(Register::R11, at::VECTOR_CHECK.into());
+        let routine = MemoryOperand::with_base_displ(Register::R11, offset.into());
         self.emitter.instruction(Instruction::with1(Code::Call_rm64, routine));
     }
 
@@ -177,7 +183,7 @@ impl Writer {
     pub(crate) fn jump_by_slot(&mut self, target: u64, slot: u32) {
         self.load_number(Register::R10, target);
         self.load(Register::R11, self.field(at::TABLE));
-        let offset = i64::from(SLOT_CODE + slot * 8);
+        let offset = slot_offset(slot) as i64;
         let entry = MemoryOperand::with_base_displ_size(Register::R11, offset, 1);
         self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, entry));
     }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
@@ -54,12 +55,17 @@ pub(crate) enum Owning {
     NoRoom,
 }
 
+/// The last [`Units::generation`] of any address space.
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
+
 /// The units of an address space. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
     /// The number of a host's unit less that of the guest's there.
     distance: i64,
     owned: Set<i64>,
+    /// See [`Units::generation`].
+    generation: u64,
     /// The host's units that are owned or guards.
     reserved: BTreeMap<i64, Range>,
     /// Units that cannot be owned together with the others.
@@ -75,6 +81,17 @@ impl Units {
     /// Returns the units that are owned.
     pub(crate) fn owned(&self) -> &Set<i64> {
         &self.owned
+    }
+
+    /// Returns a number that is another one whenever other units are owned. Units of another address space have
+    /// it only if none are owned there either.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Notes that other units are owned now.
+    fn has_changed(&mut self) {
+        self.generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
     }
 
     /// Returns the linear address for the host address `address`, if it is in a unit that is owned or in a
@@ -94,6 +111,7 @@ impl Units {
         }
         if !self.owned.is_empty() && self.reserve(unit, self.distance) {
             self.owned.insert(unit);
+            self.has_changed();
             return Owning::Done;
         }
         self.move_with(unit)
@@ -140,6 +158,7 @@ impl Units {
         if units.iter().all(|unit| self.reserve(*unit, distance)) {
             self.distance = distance;
             self.owned.extend(units);
+            self.has_changed();
             return true;
         }
         self.reserved.clear();
@@ -170,6 +189,7 @@ impl Units {
     /// Gives everything back.
     fn forget(&mut self) {
         self.owned.clear();
+        self.has_changed();
         self.reserved.clear();
     }
 

@@ -1,5 +1,6 @@
 //! What the engine forgets when the interpreter, devices or the machine change something.
 
+use std::sync::Arc;
 use std::{io, mem};
 
 use ring3_core::memory::{MarkedCode, Memory, PAGE_SHIFT};
@@ -52,9 +53,15 @@ impl Translator {
     fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
-            self.file = self.guest_memory.file();
+            let file = self.guest_memory.file();
+            let is_same =
+                self.file.as_ref().zip(file.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+            self.file = file;
             self.forget_code();
-            if let Some(long) = &mut self.long {
+            // Its blocks contain no guest-physical addresses.
+            if let Some(long) = &mut self.long
+                && !is_same
+            {
                 long.forget_code();
             }
             self.clear_spaces()?;

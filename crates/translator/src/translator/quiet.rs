@@ -137,7 +137,7 @@ impl Translator {
         let events = self.interpreter.events();
         let was_asked = cpu.interrupt_pin;
         let began = self.times.begin(Work::Interpreting);
-        let mut exit = self.interpreter.execute(cpu, memory, &self.ops[number].op);
+        let mut exit = self.interpreter.execute(cpu, memory, &self.ops[number].op, 1);
         self.times.end(Work::Interpreting, began);
         let is_access = exit.as_ref().is_some_and(Exit::is_access);
         if let (Some(access), Some(devices), true) = (&exit, devices, is_access) {

@@ -6,7 +6,7 @@ use ring3_host::samples::Samples;
 
 /// A kind of work.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Work {
+pub(crate) enum Work {
     /// Blocks are made.
     Translating,
     /// Blocks that exist are found.
@@ -30,7 +30,7 @@ const WORK: [(Work, &str); 5] = [
 
 /// The times of all kinds.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(crate) struct Times {
     samples: [Samples; WORK.len()],
     nanos: [u64; WORK.len()],
 }
@@ -38,13 +38,13 @@ pub(super) struct Times {
 impl Times {
     /// Notes that a piece of work begins. Returns the present time if it is timed.
     #[inline]
-    pub(super) fn begin(&mut self, work: Work) -> Option<Instant> {
+    pub(crate) fn begin(&mut self, work: Work) -> Option<Instant> {
         self.samples[work as usize].begin()
     }
 
     /// Notes that the piece that began at `began` has ended, and what it was.
     #[inline]
-    pub(super) fn end(&mut self, work: Work, began: Option<Instant>) {
+    pub(crate) fn end(&mut self, work: Work, began: Option<Instant>) {
         if let Some(began) = began {
             let all = &mut self.nanos[work as usize];
             *all = all.saturating_add(Samples::nanos_of_all(began));
@@ -52,12 +52,12 @@ impl Times {
     }
 
     /// Returns how many pieces have begun.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.samples.iter().map(Samples::count).sum()
     }
 
     /// Returns the names of all kinds, and their times in nanoseconds.
-    pub(super) fn all(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
         WORK.map(|(work, name)| (name, self.nanos[work as usize])).to_vec()
     }
 }

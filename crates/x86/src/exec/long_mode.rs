@@ -6,7 +6,7 @@ use crate::cpu::{Cpu, Cr4, reg};
 use crate::decode::Op;
 use crate::exec::Done;
 use crate::flags::{ALWAYS_ONE, Eflags};
-use crate::long_mode::{FlatCode, flat_stack};
+use crate::long_mode::{FlatCode, RETURNED_FLAGS};
 use crate::segment::sreg;
 use crate::system_calls::Gate;
 use crate::table::{Rows, branches, last, plain};
@@ -31,9 +31,6 @@ pub(super) fn forms(rows: &mut Rows) {
 /// R11, which holds RFLAGS across a system call.
 const R11: u8 = 11;
 
-/// The flags that SYSRET loads (SDM vol. 2, SYSRET): not RF and VM.
-const RETURNED_FLAGS: u32 = 0x003c_7fd7;
-
 /// Raises #UD unless SYSCALL and SYSRET are enabled, for 64-bit code only as on Intel's processors.
 fn require_system_calls(cpu: &mut Cpu) -> Done {
     let exist = cpu.msrs.long.system_calls && cpu.is_in_64_bit_mode();
@@ -53,9 +50,7 @@ fn syscall(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     if cleared.contains(Eflags::TF) {
         cpu.hold_trap_back(before);
     }
-    let selector = (long.star >> 32) as u16 & !3;
-    cpu.set_code_segment(FlatCode::Bits64.segment(selector, 0), 0);
-    cpu.set_segment(sreg::SS, flat_stack(selector.wrapping_add(8), 0));
+    cpu.enter_system();
     cpu.ip = long.lstar;
     cpu.end_system_call(memory, caller);
     Ok(())
@@ -68,15 +63,9 @@ fn sysret<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
     let is_awaited = cpu.begin_system_return()?;
     let target = cpu.get::<W>(reg::CX).zero_extend();
     cpu.require_canonical(target)?;
-    let first = (cpu.msrs.long.star >> 48) as u16;
-    let (code, selector) = if W::BITS == 64 {
-        (FlatCode::Bits64, first.wrapping_add(16))
-    } else {
-        (FlatCode::Bits32, first)
-    };
+    let code = if W::BITS == 64 { FlatCode::Bits64 } else { FlatCode::Bits32 };
     let flags = cpu.get::<u32>(R11) & RETURNED_FLAGS | ALWAYS_ONE;
-    cpu.set_code_segment(code.segment(selector | 3, 3), 3);
-    cpu.set_segment(sreg::SS, flat_stack(first.wrapping_add(8) | 3, 3));
+    cpu.leave_system(code);
     cpu.set_eflags(Eflags::from_bits_truncate(flags));
     cpu.ip = target;
     cpu.end_system_return(memory, is_awaited);
@@ -86,8 +75,7 @@ fn sysret<W: Word>(cpu: &mut Cpu, memory: &mut Memory, _: &Op) -> Done {
 fn swapgs(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     cpu.require_cpl0()?;
     let base = cpu.segment(sreg::GS).base;
-    cpu.set_base(sreg::GS, cpu.msrs.long.kernel_gs_base);
-    cpu.msrs.long.kernel_gs_base = base;
+    cpu.set_gs_bases(cpu.msrs.long.kernel_gs_base, base);
     Ok(())
 }
 

@@ -1,0 +1,65 @@
+//! SYSCALL and SYSRET in translated code: what they need of the supervisor's space and of that of users, and the
+//! processor's state after them.
+
+use std::{io, mem};
+
+use ring3_x86::cpu::Cpu;
+use ring3_x86::long_mode::FlatCode;
+
+use super::Long;
+use super::system::IN_PLACE;
+use crate::long::jump_table::slot_offset;
+
+/// What differs between code of the supervisor and of users, for translated code that goes from one to the other.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Side {
+    /// The value of `LongContext::distance`.
+    pub(crate) distance: u64,
+    /// The value of `LongContext::table`.
+    pub(crate) table: u64,
+}
+
+/// Values of `LongContext::crossed_to`: the last change of privilege in translated code.
+pub(crate) mod crossed_to {
+    /// None: the privilege is that with which translated code was entered.
+    pub(crate) const NOTHING: u32 = 0;
+    pub(crate) const SUPERVISOR: u32 = 1;
+    pub(crate) const USER: u32 = 2;
+}
+
+impl Long {
+    /// Prepares SYSCALL and SYSRET. If they may stay in translated code, the tables of checks show both spaces.
+    pub(super) fn allow_calls(&mut self, cpu: &Cpu) -> io::Result<()> {
+        let long = &cpu.msrs.long;
+        // No more flags than these change then, as long as the users' other flags are not cleared either.
+        let is_usual = long.system_calls
+            && long.flag_mask & u64::from(IN_PLACE.bits()) == u64::from(IN_PLACE.bits())
+            && !cpu.tells_system_calls();
+        let slot = if is_usual { self.slots.find_or_add(long.lstar, false) } else { None };
+        let (Some([kernel, user]), Some(slot)) = (self.spaces.both(), slot) else {
+            self.low.context().forbid_calls();
+            return Ok(());
+        };
+        self.low.show(&kernel.units, false)?;
+        self.low.show(&user.units, true)?;
+        let sides = [kernel, user]
+            .map(|space| Side { distance: space.units.distance(), table: space.table.address() });
+        let context = self.low.context();
+        context.allow_calls(sides);
+        context.flag_mask = long.flag_mask;
+        context.system_entry = long.lstar;
+        context.system_entry_slot = slot_offset(slot);
+        Ok(())
+    }
+
+    /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code.
+    pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
+        match mem::take(&mut self.low.context().crossed_to) {
+            crossed_to::SUPERVISOR => cpu.enter_system(),
+            crossed_to::USER => cpu.leave_system(FlatCode::Bits64),
+            _ => return,
+        }
+        cpu.note_users();
+    }
+}

@@ -1,0 +1,167 @@
+//! Instructions that the interpreter executes one at a time, after which translated code continues at once,
+//! unless something has changed that it depends on.
+
+use std::io;
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::engine::{self, Devices, Engine};
+use ring3_x86::flags::Eflags;
+
+use super::{Left, Lent, Long, Next, Resumed};
+use crate::long::block::Exit;
+use crate::long::context::UNKNOWN_DISTANCE;
+use crate::translator::times::Work;
+
+/// The state on which translated code depends, besides what [`Long::goes_on`] asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Surroundings {
+    control: (Cr0, Cr4),
+    no_execute: bool,
+    layout: u64,
+    a20: bool,
+}
+
+impl Surroundings {
+    fn of(cpu: &Cpu, memory: &Memory) -> Surroundings {
+        Surroundings {
+            // The next numeric instruction asks for TS.
+            control: (cpu.cr0() - Cr0::TS, cpu.cr4()),
+            no_execute: cpu.msrs.no_execute,
+            layout: memory.layout_generation(),
+            a20: cpu.a20(),
+        }
+    }
+}
+
+impl Long {
+    /// Executes the guest from RIP on, in translated code where that is possible, up to `deadline`. An access to
+    /// a device by `devices` sets another one. Returns how execution continues.
+    pub(crate) fn execute(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &mut Lent,
+        deadline: &mut u64,
+        devices: &mut Option<&mut dyn Devices>,
+    ) -> io::Result<Next> {
+        let next = self.execute_plainly(cpu, memory, lent, deadline, devices);
+        self.store_vectors(cpu);
+        next
+    }
+
+    /// Like [`Long::execute`], but may leave the SSE registers in the context.
+    fn execute_plainly(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &mut Lent,
+        deadline: &mut u64,
+        devices: &mut Option<&mut dyn Devices>,
+    ) -> io::Result<Next> {
+        let before = Surroundings::of(cpu, memory);
+        // The thread may be another one, and other code may have changed the base of GS.
+        self.low.context().set_distance = UNKNOWN_DISTANCE;
+        loop {
+            let left = self.translate_and_run(cpu, memory, lent, *deadline)?;
+            let exit = match left {
+                Left::Op(number) => self.interpret(cpu, memory, lent, number, *deadline),
+                Left::For(Next::Step) => self.step(cpu, memory, lent),
+                Left::For(next) => return Ok(next),
+            };
+            let is_access = exit.as_ref().is_some_and(engine::Exit::is_access);
+            match (exit, devices.as_deref_mut()) {
+                (Some(access), Some(devices)) if is_access => {
+                    match devices.access(cpu, memory, &access) {
+                        Some(rest) => *deadline = cpu.instructions.saturating_add(rest),
+                        None => return Ok(Next::Exit(engine::Exit::Deadline)),
+                    }
+                }
+                (Some(exit), _) => return Ok(Next::Exit(exit)),
+                (None, _) => {}
+            }
+            if cpu.has_invalidations() && cpu.is_in_long_mode() {
+                let invalidations = cpu.take_invalidations();
+                self.invalidate(cpu, memory, &invalidations)?;
+            }
+            let goes_on = cpu.instructions < *deadline
+                && Long::goes_on(cpu, memory, lent)
+                && Surroundings::of(cpu, memory) == before;
+            if !goes_on {
+                return Ok(Next::LookAround);
+            }
+        }
+    }
+
+    /// Executes translated code from RIP on, unless the interpreter must execute the instruction there.
+    fn translate_and_run(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &Lent,
+        deadline: u64,
+    ) -> io::Result<Left> {
+        // The instruction after an IRET that has set RF is left to the interpreter, which keeps RF where that
+        // instruction starts again.
+        let resumes = cpu.eflags().contains(Eflags::RF);
+        let target = if resumes { None } else { self.known_code_for(cpu, memory, cpu.ip)? };
+        let Some(target) = target else { return Ok(Left::For(Next::Step)) };
+        self.load(cpu);
+        let left = self.run(cpu, memory, lent, Resumed { target, counted: 0 }, deadline);
+        self.store(cpu);
+        left
+    }
+
+    /// Returns whether translated code can continue at RIP at once.
+    fn goes_on(cpu: &mut Cpu, memory: &Memory, lent: &Lent) -> bool {
+        (cpu.eflags().contains(Eflags::RF) || cpu.begins_to_run_plainly())
+            && !cpu.takes_interrupt()
+            && !memory.has_stale_code()
+            && !memory.has_marked_code()
+            && !lent.interpreter.has_dropped_code()
+            && Long::translates(cpu)
+    }
+
+    /// Executes the instruction of the exit with index `number`, which is at RIP, by the interpreter.
+    fn interpret(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &mut Lent,
+        number: usize,
+        deadline: u64,
+    ) -> Option<engine::Exit> {
+        let Exit::Step { op, is_numeric, .. } = &self.exits[number] else {
+            unreachable!("only these are left to the interpreter");
+        };
+        let op = **op;
+        if *is_numeric {
+            self.store_vectors(cpu);
+        }
+        let before = cpu.instructions;
+        let began = lent.times.begin(Work::Interpreting);
+        // A repeated instruction counts its iterations.
+        let most = if op.stands_alone() { deadline - before } else { 1 };
+        let exit = lent.interpreter.execute(cpu, memory, &op, most);
+        lent.times.end(Work::Interpreting, began);
+        self.counters.steps += 1;
+        self.counters.interpreted += cpu.instructions - before;
+        exit
+    }
+
+    /// Executes the instruction at RIP by the interpreter.
+    fn step(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &mut Lent,
+    ) -> Option<engine::Exit> {
+        self.store_vectors(cpu);
+        self.counters.steps += 1;
+        self.counters.interpreted += 1;
+        let began = lent.times.begin(Work::Interpreting);
+        let exit = lent.interpreter.run(cpu, memory, 1);
+        lent.times.end(Work::Interpreting, began);
+        (exit != engine::Exit::Deadline).then_some(exit)
+    }
+}

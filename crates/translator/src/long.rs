@@ -6,9 +6,11 @@
 //! space. And the guest has as many registers as the host, so four of them are in the
 //! [context].
 //!
-//! All system instructions, string instructions, far transfers, x87 and MMX instructions are left to the
-//! interpreter, one at a time, as are accesses of the supervisor to memory of users. Code in compatibility mode,
-//! code that is debugged or counted by form, and code at privilege levels 1 and 2 is left to it altogether.
+//! CLI, STI, PUSHF, POPF, SWAPGS, and SYSCALL and SYSRET stay in translated code ([`system`], [`calls`]). All other
+//! system instructions, string instructions, far transfers, x87 and MMX instructions are left to the interpreter, one
+//! at a time, as are accesses of the supervisor to memory of users; translated code mostly continues at once
+//! ([`stepping`]). Code in compatibility mode, code that is debugged or counted by form, and code at privilege levels
+//! 1 and 2 is left to it altogether.
 
 mod barred;
 pub(crate) mod block;
@@ -543,6 +545,11 @@ impl Long {
         invalidations: &Invalidations,
     ) -> io::Result<()> {
         self.spaces.invalidate(cpu, memory, invalidations)
+    }
+
+    /// Drops what guest-physical memory has at another place now. Blocks contain no guest-physical addresses.
+    pub(crate) fn check_places(&mut self, memory: &Memory) -> io::Result<()> {
+        self.spaces.check_places(memory)
     }
 
     /// Makes writes to `pages` that have come to hold code fault.

@@ -2,6 +2,8 @@
 //! addresses, in which guest memory is mapped as it is used, and a jump table with the targets of branches. Both
 //! are like the TLB of a processor: they may be out of date until software invalidates them, and no longer.
 
+mod layout;
+
 use std::collections::BTreeMap;
 use std::io;
 
@@ -253,11 +255,16 @@ impl LongSpace {
         }
         let mut map = || {
             self.units.map(start, new.len, file, place, new.writable)?;
-            for offset in (0..new.len).step_by(PAGE) {
-                if new.writable && !is_writable(memory, mapping, place + offset) {
-                    self.protected += 1;
-                    self.units.protect(start + offset as u64, PAGE, false)?;
+            let must_be_protected =
+                |offset: &usize| new.writable && !is_writable(memory, mapping, place + offset);
+            let mut offsets = (0..new.len).step_by(PAGE).filter(must_be_protected).peekable();
+            while let Some(offset) = offsets.next() {
+                let mut len = PAGE;
+                while offsets.next_if_eq(&(offset + len)).is_some() {
+                    len += PAGE;
                 }
+                self.protected += 1;
+                self.units.protect(start + offset as u64, len, false)?;
             }
             Ok(())
         };

@@ -112,6 +112,11 @@ impl LongSpaces {
         self.all().try_for_each(|space| space.protect_place(place))
     }
 
+    /// Drops what guest-physical memory has at another place now.
+    pub(crate) fn check_places(&mut self, memory: &Memory) -> io::Result<()> {
+        self.all().try_for_each(|space| space.check_places(memory))
+    }
+
     /// Forgets the code for branches to `linear` in code of users (`is_user`) or of the supervisor, and for those
     /// by `slot`.
     pub(crate) fn forget_target(&mut self, linear: u64, is_user: bool, slot: Option<u32>) {

@@ -53,18 +53,19 @@ impl Translator {
     fn catch_up(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> io::Result<()> {
         if self.layout != Some(memory.layout_generation()) {
             self.layout = Some(memory.layout_generation());
-            let file = self.guest_memory.file();
-            let is_same =
-                self.file.as_ref().zip(file.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-            self.file = file;
+            let before = self.file.take();
+            self.file = self.guest_memory.file();
             self.forget_code();
-            // Its blocks contain no guest-physical addresses.
-            if let Some(long) = &mut self.long
-                && !is_same
-            {
-                long.forget_code();
+            self.clear_other_spaces()?;
+            let files = before.as_ref().zip(self.file.as_ref());
+            if let Some(long) = &mut self.long {
+                if files.is_some_and(|(before, now)| Arc::ptr_eq(before, now)) {
+                    long.check_places(memory)?;
+                } else {
+                    long.forget_code();
+                    long.clear_spaces();
+                }
             }
-            self.clear_spaces()?;
         }
         if self.a20 != cpu.a20() {
             self.a20 = cpu.a20();
@@ -238,14 +239,19 @@ impl Translator {
     }
 
     pub(super) fn clear_spaces(&mut self) -> io::Result<()> {
+        if let Some(long) = &mut self.long {
+            long.clear_spaces();
+        }
+        self.clear_other_spaces()
+    }
+
+    /// Does what [`Translator::clear_spaces`] does, but not for 64-bit code.
+    fn clear_other_spaces(&mut self) -> io::Result<()> {
         self.counters.flushes += 1;
         self.forget_devices();
         self.forget_far_transfers();
         self.descriptors.clear(&mut self.context);
         self.forget_regions();
-        if let Some(long) = &mut self.long {
-            long.clear_spaces();
-        }
         self.spaces.clear()
     }
 

@@ -714,37 +714,3 @@ pub(crate) const fn width_of<W: Word>() -> Width {
         _ => Width::Dword,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn partial_registers() {
-        let mut cpu = Cpu::new();
-        cpu.set(reg::BX, 0x1122_3344u32);
-        cpu.set(reg::BX | reg::HIGH_BYTE, 0xaau8);
-        assert_eq!(cpu.get::<u32>(reg::BX), 0x1122_aa44);
-        cpu.set(reg::BX, 0xbbu8);
-        assert_eq!(cpu.get::<u16>(reg::BX), 0xaabb);
-        cpu.set(reg::BX, 0x5566u16);
-        assert_eq!(cpu.get::<u32>(reg::BX), 0x1122_5566);
-        assert_eq!(cpu.get::<u8>(reg::BX | reg::HIGH_BYTE), 0x55);
-        assert_eq!(cpu.gpr(reg::NONE), 0);
-    }
-
-    #[test]
-    fn the_state_survives_saving() {
-        let mut cpu = Cpu::new();
-        cpu.set_flat_entry(0x10, 0x18, 0x10_0000);
-        cpu.set_eflags(Eflags::CF | Eflags::IF | Eflags::ID);
-        cpu.instructions = 12345;
-        cpu.halted = true;
-        let saved = cpu.save();
-        let mut other = Cpu::new();
-        other.restore(&saved).unwrap();
-        assert_eq!(other.save(), saved);
-        assert!(other.in_protected_mode());
-        assert!(other.segment(sreg::DS).writes_freely);
-    }
-}

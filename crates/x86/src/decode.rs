@@ -620,33 +620,3 @@ const SHIFT_64_BIT: u8 = 0;
 /// The part of a distance in the code that is in the index, and the scale of [`reg::PAGE`] that gives it.
 const CODE_PAGES: i64 = 2 * PAGE_SIZE as i64;
 const CODE_PAGES_SCALE: u8 = 1;
-
-#[cfg(test)]
-mod tests {
-    use ring3_core::memory::Memory;
-
-    use super::*;
-    use crate::cpu::Cpu;
-    use crate::exception::{Stop, vector};
-
-    #[test]
-    fn two_instructions_share_a_cache_line() {
-        assert_eq!(size_of::<Op>(), 32);
-    }
-
-    /// Only the 8086 has POP CS. No model is an 8086, so the instruction is in no table, and the decoder
-    /// returns it for no bytes.
-    #[test]
-    fn offered_forms_that_are_missing_raise_an_exception() {
-        let missing = Instruction::with1(Code::Popw_CS, Register::CS).unwrap();
-        let mode = CodeMode { size: CodeSize::Bits32, is_flat: true };
-        for model in Model::ALL {
-            assert!(is_offered(&missing, model) && !exists(&missing, model));
-            let ops = [to_op(&missing, mode, model)];
-            let (mut cpu, mut memory) = (Cpu::of_model(model), Memory::new(1 << 20).unwrap());
-            assert!((ops[0].exec)(&mut cpu, &mut memory, &ops[0], &ops, 0).is_err(), "{model}");
-            let is_undefined = matches!(cpu.stop, Stop::Fault(fault) if fault.vector == vector::UD);
-            assert!(is_undefined, "{model}: {:?}", cpu.stop);
-        }
-    }
-}

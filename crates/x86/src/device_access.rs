@@ -426,6 +426,3 @@ impl Cpu {
         !is_interrupted && !memory.has_stale_code() && self.begins_to_run_plainly()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -37,30 +37,3 @@ impl Cpu {
         self.set_cr0((self.cr0() - (Cr0::CD | Cr0::NW)) | caching);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cpu::reg;
-    use crate::undefined::Vendor;
-
-    #[test]
-    fn init_keeps_registers_that_reset_clears() {
-        let mut cpu = Cpu::new();
-        cpu.set_flat_entry(8, 16, 0x1000);
-        cpu.set_gpr(reg::SP, 0x8000);
-        cpu.set_cr0(Cr0::PE | Cr0::ET);
-        cpu.msrs.sysenter_eip = 0x1234;
-        cpu.instructions = 77;
-        cpu.vendor = Vendor::Amd;
-        cpu.init();
-        assert!(!cpu.in_protected_mode());
-        assert_eq!((cpu.ip, cpu.segment(1).base), (0xfff0, 0xffff_0000));
-        assert_eq!((cpu.gpr(reg::SP), cpu.msrs.sysenter_eip, cpu.instructions), (0, 0x1234, 77));
-        assert_eq!(cpu.cr0(), Cr0::ET);
-        cpu.reset();
-        assert_eq!(cpu.cr0(), Cr0::ET | Cr0::CD | Cr0::NW);
-        assert_eq!((cpu.msrs.sysenter_eip, cpu.instructions), (0, 77));
-        assert_eq!(cpu.vendor, Vendor::Amd);
-    }
-}

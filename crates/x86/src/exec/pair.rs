@@ -110,7 +110,7 @@ pub(crate) enum Part {
 }
 
 /// The handlers of two parts, by the numbers of the parts.
-static FOLLOWERS: [[Exec; 10]; 6] = [
+const FOLLOWERS: &[[Exec; 10]; 6] = &[
     followers::<Load>(),
     followers::<Store>(),
     followers::<Copy>(),
@@ -276,12 +276,12 @@ macro_rules! pairs {
             $crate::table::slow!($handler::<Mem, $size $(, $parameter)*>);
         const REGISTER: $crate::table::Exec =
             $crate::table::slow!($handler::<Reg, $size $(, $parameter)*>);
-        static PAIRS: Pairs = Pairs {
+        const PAIRS: &Pairs = &Pairs {
             memory: by_condition!($handler::<Quick<Segmented>, $size $(, $parameter)*>, SLOW),
             flat: by_condition!($handler::<Quick<Flat>, $size $(, $parameter)*>, SLOW),
             register: by_condition!($handler::<Reg, $size $(, $parameter)*>, REGISTER),
         };
-        $rows.pair(&[$(iced_x86::Code::$code),+], &PAIRS);
+        $rows.pair(&[$(iced_x86::Code::$code),+], PAIRS);
     }};
 }
 
@@ -296,12 +296,12 @@ macro_rules! long_pairs {
             $crate::table::slow!($handler::<Reg, u64 $(, $parameter)*>);
         const MEMORY: [$crate::table::Exec; 16] =
             by_condition!($handler::<Quick<Segmented>, u64 $(, $parameter)*>, SLOW);
-        static PAIRS: Pairs = Pairs {
+        const PAIRS: &Pairs = &Pairs {
             memory: MEMORY,
             flat: MEMORY,
             register: by_condition!($handler::<Reg, u64 $(, $parameter)*>, REGISTER),
         };
-        $rows.pair(&[$(iced_x86::Code::$code),+], &PAIRS);
+        $rows.pair(&[$(iced_x86::Code::$code),+], PAIRS);
     }};
 }
 

@@ -15,8 +15,6 @@ mod general;
 mod shift;
 mod shuffle;
 mod state;
-#[cfg(test)]
-mod tests;
 mod text;
 mod transfer;
 

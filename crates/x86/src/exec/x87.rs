@@ -9,8 +9,6 @@
 mod arithmetic;
 mod compare;
 mod control;
-#[cfg(test)]
-mod tests;
 mod transcendental;
 mod transfer;
 

@@ -3,20 +3,20 @@
 
 use ring3_core::memory::Memory;
 
-use crate::cpu::{Cpu, Cr0};
-use crate::engine::{Engine, Exit};
-use crate::fpu::status;
-use crate::interpreter::Interpreter;
-use crate::segment::{Segment, sreg};
-use crate::softfloat::transcendental::{Outcome, Results};
-use crate::softfloat::{F80, Flags};
-use crate::undefined::Vendor;
+use ring3_x86::cpu::{Cpu, Cr0};
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::fpu::status;
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::{Segment, sreg};
+use ring3_x86::softfloat::transcendental::{Outcome, Results};
+use ring3_x86::softfloat::{F80, Flags};
+use ring3_x86::undefined::Vendor;
 
 /// The offset of the code.
 const CODE: u16 = 0x7000;
-/// HLT.
-const HLT: u8 = 0xf4;
-/// The handlers of exceptions are at the sum of this offset and the vector.
+/// JMP to itself.
+const END: [u8; 2] = [0xeb, 0xfe];
+/// The handler of an exception is at the sum of this offset and twice the vector.
 const HANDLERS: u16 = 0x600;
 
 struct Machine {
@@ -25,13 +25,13 @@ struct Machine {
 }
 
 impl Machine {
-    /// Makes a machine in real mode, in which every exception leads to a HLT.
+    /// Makes a machine in real mode, in which every exception leads to a handler that does nothing more.
     fn new() -> Machine {
         let mut memory = Memory::new(1 << 20).unwrap();
         for vector in 0..32 {
-            let handler = HANDLERS + vector;
+            let handler = HANDLERS + 2 * vector;
             memory.write(4 * u64::from(vector), &u32::from(handler).to_le_bytes());
-            memory.write(handler.into(), &[HLT]);
+            memory.write(handler.into(), &END);
         }
         let mut cpu = Cpu::new();
         cpu.set_real_mode_entry(0, CODE);
@@ -40,15 +40,14 @@ impl Machine {
         Machine { cpu, memory }
     }
 
-    /// Runs `code` and the HLT after it. Returns the vector if there was an exception.
+    /// Runs `code`. Returns the vector if there was an exception.
     fn run(&mut self, code: &[u8]) -> Option<u16> {
-        self.memory.write(CODE.into(), &[code, &[HLT]].concat());
+        self.memory.write(CODE.into(), &[code, &END].concat());
         self.cpu.set_segment(sreg::CS, Segment::real(0, 0));
         self.cpu.ip = CODE.into();
-        self.cpu.halted = false;
         let exit = Interpreter::new().run(&mut self.cpu, &mut self.memory, 100);
-        assert_eq!(exit, Exit::Halt);
-        let handler = (self.cpu.ip as u16 - 1).checked_sub(HANDLERS)?;
+        assert_eq!(exit, Exit::Deadline);
+        let handler = (self.cpu.ip as u16).checked_sub(HANDLERS)? / 2;
         (handler < 32).then_some(handler)
     }
 

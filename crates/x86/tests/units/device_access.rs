@@ -1,10 +1,12 @@
-use ring3_core::memory::Backing;
+//! Accesses to devices that are finished without the engine.
 
-use super::*;
-use crate::cpu::Cr0;
-use crate::engine::{Engine, Exit};
-use crate::interpreter::Interpreter;
-use crate::segment::{Attributes, Segment};
+use ring3_core::memory::{Backing, Memory};
+use ring3_x86::cpu::{Cpu, Cr0, reg};
+use ring3_x86::device_access::PortString;
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::flags::Eflags;
+use ring3_x86::interpreter::Interpreter;
+use ring3_x86::segment::{Attributes, Segment, sreg};
 
 const PORT: u16 = 0x1f0;
 /// The address of a device in memory.
@@ -151,7 +153,7 @@ const PERMISSION: u64 = TSS + BIT_MAP as u64 + PORT as u64 / 8;
 /// Puts the processor into protected mode at privilege level 3, with a TSS that has a map of ports to
 /// [`PORT`].
 fn as_user(cpu: &mut Cpu) {
-    cpu.cr0 |= Cr0::PE;
+    cpu.set_cr0(cpu.cr0() | Cr0::PE);
     let segment =
         |selector, attributes| Segment::new(selector, 0, 0xffff_ffff, Attributes(attributes));
     cpu.set_segment(sreg::CS, segment(0x1b, 0xc0fb));

@@ -16,10 +16,11 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ratatui::Terminal;
-use ratatui::backend::{Backend, CrosstermBackend};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
-use ratatui::layout::Position;
+use ratatui_core::backend::Backend;
+use ratatui_core::layout::Position;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
 use ring3_core::display::Picture;
 use ring3_core::input::DeviceInput;
 
@@ -257,7 +258,7 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::backend::TestBackend;
+    use ratatui_core::backend::TestBackend;
     use ring3_core::display::{Cell, Pixels, TextScreen};
 
     use super::*;

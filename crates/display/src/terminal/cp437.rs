@@ -20,7 +20,7 @@ pub(crate) fn character(code: u8) -> char {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::text::Span;
+    use ratatui_core::text::Span;
 
     use super::*;
 

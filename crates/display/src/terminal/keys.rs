@@ -1,6 +1,6 @@
 //! Converts a terminal's keys to those of the machine.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ring3_core::input::Key;
 use ring3_core::keys::{self, LEFT_SHIFT};
 

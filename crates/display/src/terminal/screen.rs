@@ -2,11 +2,11 @@
 
 use std::env;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Span;
-use ratatui::widgets::Widget;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::text::Span;
+use ratatui_core::widgets::Widget;
 use ring3_core::display::{Picture, Pixels, TextScreen};
 
 use super::cp437;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn characters(buffer: &Buffer) -> String {
-        buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect()
+        buffer.content.iter().map(ratatui_core::buffer::Cell::symbol).collect()
     }
 
     #[test]

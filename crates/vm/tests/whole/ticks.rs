@@ -53,7 +53,7 @@ impl Counted {
 }
 
 /// The frequencies and the number of ticks that are counted of each.
-const FREQUENCIES: [(u32, u32); 4] = [(18, 5), (100, 10), (1024, 300), (8192, 1600)];
+const FREQUENCIES: [(u32, u32); 4] = [(18, 2), (100, 4), (1024, 100), (8192, 800)];
 
 /// Counts the ticks of `source` at all frequencies in one machine.
 fn count(

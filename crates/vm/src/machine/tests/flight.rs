@@ -98,7 +98,7 @@ fn kept(
 fn the_last_seconds_are_repeated_as_they_were() {
     for (deterministic, engine) in [false, true].into_iter().flat_map(|d| ENGINES.map(|e| (d, e))) {
         let config = Config { deterministic, memory_bytes: 32 << 20, ..config() };
-        let time = Duration::from_millis(20);
+        let time = Duration::from_millis(5);
         let options = LastOptions { time, input_bytes: 1 << 30, read_bytes: 1 << 30 };
         let (file, mut vm) = kept(config, engine, options, 5);
         assert_leads_to(&file, &mut vm);

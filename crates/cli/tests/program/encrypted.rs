@@ -1,6 +1,8 @@
 //! Encrypted disks: QEMU's options for their passwords have the same effects here.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use crate::support::{Directory, ring3, seabios};
 
@@ -84,8 +86,15 @@ fn directory() -> Directory {
     directory
 }
 
-/// Makes the image from the raw disk.
-fn make(made: &str, directory: &Directory) {
+/// Puts the image of the raw disk into the directory. qemu-img makes each once for all tests, because it computes for
+/// two seconds to measure how fast it derives keys.
+fn make(made: &'static str, directory: &Directory) {
+    static MADE: Mutex<BTreeMap<&str, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut images = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(image) = images.get(made) {
+        directory.file("disk", image);
+        return;
+    }
     // qemu-img can fail to measure how fast it derives keys; see `.cargo/config.toml`.
     let is_made = (0..100).any(|_| {
         let mut convert = Command::new("qemu-img");
@@ -97,6 +106,7 @@ fn make(made: &str, directory: &Directory) {
         made.status.success()
     });
     assert!(is_made, "the host has no time for qemu-img");
+    images.insert(made, std::fs::read(directory.path("disk")).expect("it was made"));
 }
 
 #[test]
@@ -107,7 +117,6 @@ fn encrypted_images_boot_as_in_qemu() {
     let directory = directory();
     let mut last = "";
     for (index, (made, drive)) in DRIVES.iter().enumerate() {
-        // To make an image takes qemu-img two seconds, in which it measures how fast it derives keys.
         if *made != last {
             make(made, &directory);
             last = made;

@@ -84,6 +84,7 @@ test-long: guests guests-debug ## the tests that take many minutes: all cases of
 		power_cuts full_disk
 	RING3_FUZZ_TIMES=20 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abpw]*' --test any_bytes
 	cargo test --workspace --profile gate --test program --test whole -- --ignored --skip server_process
+	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest NET_PACKETS=1000000 test-net
 
 .PHONY: test-checked
 test-checked: needs ## the unit tests with checks for overflow and debug assertions

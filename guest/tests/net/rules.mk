@@ -1,5 +1,8 @@
 # The network server's protocols in a program of the host: TCP over a bad network, and hostile packets.
 
+# How many hostile packets to send.
+NET_PACKETS ?= 200000
+
 NET_TEST := $(BUILD)/tests/net
 NET_TESTED := arp dhcp fragments icmp interface ip random sockets tcp tcp_ack tcp_in tcp_out timers udp
 
@@ -11,6 +14,6 @@ $(NET_TEST): $(wildcard tests/net/*.[ch] servers/net/*.[ch])
 test-net: $(NET_TEST)
 	$(NET_TEST) parts
 	$(NET_TEST) streams 1 60
-	$(NET_TEST) hostile 1 1000000
+	$(NET_TEST) hostile 1 $(NET_PACKETS)
 
 .PHONY: test-net

@@ -10,10 +10,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::images::Place;
 
-/// Makes a source that takes a while to copy: bytes that cannot be compressed.
+/// Makes a source of whole MiB that takes a while to copy: bytes that cannot be compressed. Each MiB begins at another
+/// place of the same random bytes.
 fn source(path: &Path, len: usize) {
+    const MIB: usize = 1 << 20;
     let mut state = 1_u64;
-    let bytes: Vec<u8> = (0..len / 8)
+    let random: Vec<u8> = (0..MIB / 4)
         .flat_map(|_| {
             state ^= state << 13;
             state ^= state >> 7;
@@ -21,7 +23,8 @@ fn source(path: &Path, len: usize) {
             state.to_le_bytes()
         })
         .collect();
-    std::fs::write(path, bytes).unwrap();
+    let parts: Vec<_> = (0..len / MIB).map(|part| &random[part * 999..][..MIB]).collect();
+    std::fs::write(path, parts.concat()).unwrap();
 }
 
 fn signal(child: &Child, signal: Signal) {

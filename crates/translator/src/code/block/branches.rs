@@ -154,7 +154,7 @@ impl BlockBuilder<'_> {
     }
 
     /// Returns whether `branch` goes back to the beginning of the block under a condition, and the block
-    /// continues after it: nothing but this block needs to be left where the loop ends.
+    /// continues after it, so that leaving the loop needs no jump to another block.
     pub(super) fn goes_on_after_loop(&self, branch: &Instruction) -> bool {
         branch.is_jcc_short_or_near()
             && self.round.is_none()

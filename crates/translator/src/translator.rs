@@ -26,7 +26,6 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::debugger::Watchpoint;
 use ring3_x86::engine::{Devices, Engine, Exit, HostCode};
-use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
 use thiserror::Error;
@@ -483,10 +482,14 @@ impl Translator {
             let mut interpreted = if cpu.has_interrupt() { 0 } else { rest.min(1) };
             let mut uses_numeric = true;
             let is_long = Long::translates(cpu);
-            // 64-bit code leaves the instruction after an IRET that has set RF to the interpreter, which keeps RF
-            // where that instruction starts again.
-            let resumes = is_long && cpu.eflags().contains(Eflags::RF);
-            if rest > 0 && !resumes && cpu.begins_to_run_plainly() {
+            let runs_plainly = |cpu: &mut Cpu| {
+                if is_long {
+                    cpu.runs_plainly_but_for_resume_flag()
+                } else {
+                    cpu.begins_to_run_plainly()
+                }
+            };
+            if rest > 0 && runs_plainly(cpu) {
                 if !self.is_broken && (is_long || self.enter_mode(cpu)) {
                     let next = if is_long {
                         self.execute_long(cpu, memory, &mut deadline, &mut devices)

@@ -584,3 +584,22 @@ fn system_calls_stay_in_translated_code() {
         assert!(count <= most, "{name}: {count}");
     }
 }
+
+#[test]
+fn repeated_instructions_go_on_after_a_deadline() {
+    const SLICES: u64 = 100;
+    let layout = &LAYOUTS[0];
+    // MOV RDI, data; MOV ECX, 16000; REP STOSB; JMP to the first one
+    let mut code = vec![0x48, 0xbf];
+    code.extend(layout.data.to_le_bytes());
+    code.extend([0xb9, 0x80, 0x3e, 0, 0, 0xf3, 0xaa, 0xeb, 0xed]);
+    let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+    let random = Random::new(series::SEED, 0);
+    let mut cpu = machine(&mut memory, layout, &code, random);
+    for _ in 0..SLICES {
+        assert_eq!(translator.run(&mut cpu, &mut memory, 5000), Exit::Deadline);
+    }
+    assert_eq!(cpu.instructions, SLICES * 5000);
+    let steps = counter(&translator, "instructions left to the interpreter");
+    assert!(steps <= 4 * SLICES, "{steps}");
+}

@@ -537,12 +537,16 @@ impl Cpu {
     /// breakpoint is enabled, no answer, exception or NMI is pending, and the processor is not halted. It
     /// clears RF, which then has no effect, as each instruction does.
     pub fn begins_to_run_plainly(&mut self) -> bool {
-        let is_plain =
-            (self.attention - Attention::RESUME).is_empty() && self.event.is_none() && !self.halted;
+        let is_plain = self.runs_plainly_but_for_resume_flag();
         if is_plain && self.attention.contains(Attention::RESUME) {
             self.use_resume_flag();
         }
         is_plain
+    }
+
+    /// Returns whether the next instruction executes without any special condition but, perhaps, RF.
+    pub fn runs_plainly_but_for_resume_flag(&self) -> bool {
+        (self.attention - Attention::RESUME).is_empty() && self.event.is_none() && !self.halted
     }
 
     /// Returns whether the next instruction is executed with TF set, and under no other special condition.

@@ -240,7 +240,18 @@ impl Interpreter {
     /// Executes the instruction at CS:EIP for another engine, and the single-step trap after it. The processor
     /// must [begin a single step](Cpu::begins_single_step).
     pub fn execute_single_step(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
-        cpu.deadline = cpu.instructions + 1;
+        self.execute_next(cpu, memory, 1)
+    }
+
+    /// Executes the instruction at CS:EIP for another engine: `iterations` iterations at most if it is repeated.
+    /// Nothing [but RF](Cpu::runs_plainly_but_for_resume_flag) must be special, and no code stale.
+    pub fn execute_next(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        iterations: u64,
+    ) -> Option<Exit> {
+        cpu.deadline = cpu.instructions + iterations;
         self.look_at_layout(cpu, memory);
         self.step(cpu, memory)
     }

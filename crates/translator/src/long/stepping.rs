@@ -66,7 +66,7 @@ impl Long {
             let left = self.translate_and_run(cpu, memory, lent, *deadline)?;
             let exit = match left {
                 Left::Op(number) => self.interpret(cpu, memory, lent, number, *deadline),
-                Left::For(Next::Step) => self.step(cpu, memory, lent),
+                Left::For(Next::Step) => self.step(cpu, memory, lent, *deadline),
                 Left::For(next) => return Ok(next),
             };
             let is_access = exit.as_ref().is_some_and(engine::Exit::is_access);
@@ -101,8 +101,8 @@ impl Long {
         lent: &Lent,
         deadline: u64,
     ) -> io::Result<Left> {
-        // The instruction after an IRET that has set RF is left to the interpreter, which keeps RF where that
-        // instruction starts again.
+        // The instruction after an IRET that has set RF, and a repeated one that goes on, are left to the
+        // interpreter, which keeps RF where the instruction starts again.
         let resumes = cpu.eflags().contains(Eflags::RF);
         let target = if resumes { None } else { self.known_code_for(cpu, memory, cpu.ip)? };
         let Some(target) = target else { return Ok(Left::For(Next::Step)) };
@@ -114,7 +114,7 @@ impl Long {
 
     /// Returns whether translated code can continue at RIP at once.
     fn goes_on(cpu: &mut Cpu, memory: &Memory, lent: &Lent) -> bool {
-        (cpu.eflags().contains(Eflags::RF) || cpu.begins_to_run_plainly())
+        cpu.runs_plainly_but_for_resume_flag()
             && !cpu.takes_interrupt()
             && !memory.has_stale_code()
             && !memory.has_marked_code()
@@ -155,13 +155,20 @@ impl Long {
         cpu: &mut Cpu,
         memory: &mut Memory,
         lent: &mut Lent,
+        deadline: u64,
     ) -> Option<engine::Exit> {
         self.store_vectors(cpu);
-        self.counters.steps += 1;
-        self.counters.interpreted += 1;
+        let before = cpu.instructions;
         let began = lent.times.begin(Work::Interpreting);
-        let exit = lent.interpreter.run(cpu, memory, 1);
+        let exit = if memory.has_stale_code() {
+            let exit = lent.interpreter.run(cpu, memory, 1);
+            (exit != engine::Exit::Deadline).then_some(exit)
+        } else {
+            lent.interpreter.execute_next(cpu, memory, deadline - before)
+        };
         lent.times.end(Work::Interpreting, began);
-        (exit != engine::Exit::Deadline).then_some(exit)
+        self.counters.steps += 1;
+        self.counters.interpreted += cpu.instructions - before;
+        exit
     }
 }

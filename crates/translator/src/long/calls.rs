@@ -35,7 +35,9 @@ impl Long {
         // No more flags than these change then, as long as the users' other flags are not cleared either.
         let is_usual = long.system_calls
             && long.flag_mask & u64::from(IN_PLACE.bits()) == u64::from(IN_PLACE.bits())
-            && !cpu.tells_system_calls();
+            && !cpu.tells_system_calls()
+            // With AC, accesses of users may have to be aligned.
+            && !cpu.has_alignment_flag();
         let slot = if is_usual { self.slots.find_or_add(long.lstar, false) } else { None };
         let (Some([kernel, user]), Some(slot)) = (self.spaces.both(), slot) else {
             self.low.context().forbid_calls();

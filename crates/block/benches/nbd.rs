@@ -4,10 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ring3_block::{Format, Image, OpenOptions};
-
-/// The number of reads that warm up.
-const READS: u32 = 10_000;
 
 /// Reads `count` pieces of `bytes` by `threads`.
 fn read(image: &Image, threads: u64, bytes: usize, count: u64) -> Duration {
@@ -26,7 +24,7 @@ fn read(image: &Image, threads: u64, bytes: usize, count: u64) -> Duration {
     start.elapsed()
 }
 
-fn main() {
+fn nbd(criterion: &mut Criterion) {
     let directory = tempfile::tempdir().expect("a directory for the socket");
     let socket = directory.path().join("socket");
     let mut server = Command::new("nbdkit")
@@ -45,18 +43,26 @@ fn main() {
         }
     };
     image.write_at(&vec![1; 64 << 20], 0).expect("the export is written");
-    for bytes in [4_u32 << 10, 64 << 10] {
+    let mut group = criterion.benchmark_group("nbd");
+    for bytes in [4 << 10, 64 << 10] {
+        group.throughput(Throughput::Bytes(bytes as u64));
         for threads in [1, 16] {
-            // Two seconds or so, after a warm-up.
-            let warm_up = read(&image, threads, bytes as usize, READS.into());
-            let count = READS * (2.0 / warm_up.as_secs_f64()).ceil() as u32;
-            let took = read(&image, threads, bytes as usize, count.into()).as_secs_f64();
-            let rate = f64::from(count) * f64::from(bytes) / took / f64::from(1 << 20);
-            println!("reads of {} KiB by {threads} threads: {rate:.0} MiB/s", bytes >> 10);
+            let id = BenchmarkId::new(format!("read {} KiB", bytes >> 10), threads);
+            group.bench_function(id, |bencher| {
+                bencher.iter_custom(|count| read(&image, threads, bytes, count));
+            });
         }
     }
+    group.finish();
     drop(image);
     // The server has no data to lose, so it may be killed.
     let _ = server.kill();
     let _ = server.wait();
 }
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3));
+    targets = nbd
+}
+criterion_main!(benches);

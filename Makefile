@@ -116,7 +116,7 @@ bench: guests ## measure parts, and whole systems beside the QEMU that is instal
 .PHONY: fuzz-cpu
 fuzz-cpu: needs ## compare random instructions with this machine's CPU
 	RING3_FUZZ_CASES=$(CASES) cargo test --release --no-fail-fast -p ring3-x86 \
-		--test host_cpu --test host_cpu_long --test host_x87 -- --nocapture
+		--test host_cpu --test host_x87 -- --nocapture
 	RING3_FUZZ_CASES=$(CASES) cargo test --release -p ring3-translator --test host_cpu -- --nocapture
 
 .PHONY: fuzz-bytes

@@ -178,6 +178,18 @@ impl From<LongStop> for Stop {
     }
 }
 
+impl From<Stop> for LongStop {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Reached => LongStop::Reached,
+            Stop::Exception { vector, error_code, cr2 } => {
+                LongStop::Exception { vector, error_code, cr2: cr2.into() }
+            }
+            Stop::Timeout => LongStop::Timeout,
+        }
+    }
+}
+
 /// Why instructions cannot be run here. Tests then skip themselves.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {

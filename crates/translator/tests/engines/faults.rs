@@ -114,18 +114,20 @@ impl Stage {
     fn compare(&mut self, random: &mut Random, case: &Case) -> Result<(), String> {
         let mut arena = self.arena.clone();
         // CMC twice, so that the instruction is not the first one of its block.
-        let start = case.start.eip - LAYOUT.arena.start;
+        let state = State::from(case.start.clone());
+        let start = state.eip - LAYOUT.arena.start;
         let code = [&[0xf5, 0xf5], &case.code[..]].concat();
         let begin = start as usize - 2;
         arena[begin..begin + code.len()].copy_from_slice(&code);
         for Poke { address, bytes } in &case.pokes {
-            for (address, byte) in (0..).map(|n| address.wrapping_add(n)).zip(bytes) {
+            let first = *address as u32;
+            for (address, byte) in (0..).map(|n| first.wrapping_add(n)).zip(bytes) {
                 if LAYOUT.data.contains(address) {
                     arena[(address - LAYOUT.arena.start) as usize] = *byte;
                 }
             }
         }
-        let entries = page_table(random, case.start.eip);
+        let entries = page_table(random, state.eip);
         let is_user = is_for_user(&case.instruction) || random.percent(60);
         let limited = random.percent(50);
         let low = &self.low;
@@ -134,7 +136,7 @@ impl Stage {
             restore(machine, ARENA as usize, &arena);
             machine.put(ARENA_TABLE, entries.as_flattened());
             machine.accesses.clear();
-            set_processor(machine, &case.start, is_user, limited);
+            set_processor(machine, &state, is_user, limited);
         });
         let exit = self.pair.right.run_for(INSTRUCTIONS);
         let our_exit = self.pair.tested.run_for(INSTRUCTIONS);
@@ -303,7 +305,7 @@ fn compare_forms<F>(cases: u64, forms: &[F], case: impl Fn(&mut Random, &F) -> C
         let form = &forms[(number % forms.len() as u64) as usize];
         let case = case(&mut random, form);
         // The second page of an instruction that is only partly in the code region is a hole.
-        if case.start.eip < LAYOUT.code.start + 2 {
+        if case.start.rip < u64::from(LAYOUT.code.start + 2) {
             continue;
         }
         if let Err(difference) = stage.compare(&mut random, &case) {
@@ -330,13 +332,13 @@ fn integer_and_vector_instructions_go_on_after_faults() {
     let reads_time = |code| matches!(code, Code::Rdtsc | Code::Rdtscp);
     let is_tested = |code: &Code| code.op_code().mode32() && !is_x87(code) && !reads_time(*code);
     let forms: Vec<Code> = codes.filter(is_tested).collect();
-    compare_forms(CASES, &forms, |random, form| IntegerScene::random(random, *form).0);
+    compare_forms(CASES, &forms, |random, form| IntegerScene::random(random, *form, 32).0);
 }
 
 #[test]
 fn x87_instructions_go_on_after_faults() {
-    compare_forms(CASES / 3, &encodings(), |random, encoding| {
-        let scene = X87Scene::random(random, encoding);
+    compare_forms(CASES / 3, &encodings(32), |random, encoding| {
+        let scene = X87Scene::random(random, encoding, 32);
         scene.case().clone()
     });
 }

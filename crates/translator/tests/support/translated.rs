@@ -1,14 +1,21 @@
 //! A translated guest, for comparisons with the real processor.
 
-use crate::common::guest::{Guest, MEMORY};
+use ring3_hostcpu::{Layout, LongState};
+
+use crate::common::guest::{Guest, MEMORY, Pace};
+use crate::places::translated_code;
 use crate::support::translator;
 
-/// Returns a function that makes a guest. Returns None, and reports a skipped test, on hosts that cannot have
-/// a translator.
-pub(crate) fn guest() -> Option<impl FnOnce() -> Guest> {
+/// Returns a function that makes a guest for code of `bits` bits. Returns None, and reports a skipped test, on hosts
+/// that cannot have a translator.
+pub(crate) fn guest(bits: u32) -> Option<impl FnOnce() -> Guest> {
     translator(MEMORY)?;
-    Some(|| {
+    Some(move || {
         let (translator, memory) = translator(MEMORY).expect("there was one before");
-        Guest::new(Box::new(translator), memory)
+        let mut guest = Guest::new(bits, Box::new(translator), memory);
+        // The first 64-bit code makes the translator for it.
+        guest.run(&LongState::at(Layout::FIXED.code.start.into()), &[0x90], Pace::ONCE).unwrap();
+        guest.beside = translated_code();
+        guest
     })
 }

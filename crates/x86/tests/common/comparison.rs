@@ -1,10 +1,12 @@
 //! Runs random cases on our processor and on the host's, and compares the results.
 
 use std::fmt::{Debug, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iced_x86::{Formatter, Instruction, NasmFormatter};
 use ring3_hostcpu::{
-    Cpu as HostCpu, FxImage, Layout, PAGE_SIZE, Runner, State, Stop, Unavailable, Vendor,
+    Cpu as HostCpu, FxImage, Layout, LongState, LongStop, PAGE_SIZE, Refused, Runner, State,
+    Unavailable, Vendor,
 };
 use ring3_x86::flags::Eflags;
 use ring3_x86::softfloat::F80;
@@ -16,15 +18,18 @@ use super::series::{SEED, Series};
 
 const LAYOUT: Layout = Layout::FIXED;
 
-/// One instruction, and the state in which it is executed.
+/// One instruction, and the state in which it is executed. That of 32-bit code has zeros where 32-bit code has
+/// nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
+    /// The bits of the code: 32 or 64.
+    pub(crate) bits: u32,
     /// Its bytes.
     pub(crate) code: Vec<u8>,
     /// The instruction, decoded.
     pub(crate) instruction: Instruction,
-    /// The registers; EIP is the instruction's address.
-    pub(crate) start: State,
+    /// The registers; RIP is the instruction's address.
+    pub(crate) start: LongState,
     /// The bytes put into the data region beforehand.
     pub(crate) pokes: Vec<Poke>,
     /// The way in which our side runs it.
@@ -35,7 +40,7 @@ pub(crate) struct Case {
 #[derive(Debug, Clone)]
 pub(crate) struct Poke {
     /// The address of the first byte.
-    pub(crate) address: u32,
+    pub(crate) address: u64,
     /// The bytes.
     pub(crate) bytes: Vec<u8>,
 }
@@ -51,19 +56,36 @@ impl Poke {
     }
 }
 
+impl Case {
+    /// Returns the mask of an address in this code.
+    pub(crate) fn mask(&self) -> u64 {
+        mask(self.bits)
+    }
+
+    /// Returns the number of bytes in a word of the stack.
+    pub(crate) fn word(&self) -> u64 {
+        u64::from(self.bits / 8)
+    }
+}
+
+/// Returns the mask of an address in code of `bits` bits.
+pub(crate) fn mask(bits: u32) -> u64 {
+    u64::MAX >> (64 - bits)
+}
+
 /// Returns the offset of a linear address in the data region.
-pub(crate) fn data_offset(address: u32) -> Option<usize> {
-    let offset = address.wrapping_sub(LAYOUT.data.start);
-    (offset < LAYOUT.data.len).then_some(offset as usize)
+pub(crate) fn data_offset(address: u64) -> Option<usize> {
+    let offset = address.wrapping_sub(LAYOUT.data.start.into());
+    (offset < LAYOUT.data.len.into()).then_some(offset as usize)
 }
 
 /// The result of a case on one side.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
-    /// The registers; of the floating-point state only the registers of the x87.
-    pub(crate) state: State,
+    /// The registers; of the floating-point state only the registers of x87 and SSE.
+    pub(crate) state: LongState,
     /// How it ended.
-    pub(crate) stop: Stop,
+    pub(crate) stop: LongStop,
     /// The contents of the data region.
     pub(crate) data: Vec<u8>,
     /// The contents of the read-only region.
@@ -80,6 +102,13 @@ pub(crate) trait Scene {
 
     /// Makes `host` equal to `ours` where a difference is allowed.
     fn forgive(&self, host: &mut Outcome, ours: &Outcome);
+}
+
+/// Returns a lock for a test with the real processor, which has its memory at fixed addresses and handlers of
+/// signals.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `cases` cases, or those that the environment asks for, on the machine that `guest` makes, evenly
@@ -158,7 +187,7 @@ impl Bench {
             read_only: self.guest.bytes(LAYOUT.read_only).to_vec(),
         });
         let result = match ours {
-            Ok(ours) if scene.is_left_out(&ours, self.vendor) => {
+            Ok(ours) if scene.is_left_out(&ours, self.vendor) || self.is_beside(&ours) => {
                 self.tally.left_out += 1;
                 Ok(())
             }
@@ -170,20 +199,43 @@ impl Bench {
         result
     }
 
+    /// Returns whether the case has ended at an address where the host's process has something of its own, or
+    /// has met a page fault there.
+    fn is_beside(&self, ours: &Outcome) -> bool {
+        let is_there = |address| self.guest.beside.iter().any(|place| place.contains(&address));
+        let accessed = match ours.stop {
+            LongStop::Exception { vector: 14, cr2, .. } => is_there(cr2),
+            _ => false,
+        };
+        accessed || is_there(ours.state.rip)
+    }
+
+    /// Runs the case on the host.
+    fn run_on_host(&mut self, case: &Case) -> Result<(LongState, LongStop), Refused> {
+        if case.bits == 64 {
+            // SAFETY: the addresses are those of the arena, or random ones of which the process has a negligible
+            // part; the runner refuses what uses or changes FS.
+            return unsafe { self.host.run_long(&case.start, &case.code) };
+        }
+        let (state, stop) = self.host.run(&State::from(case.start.clone()), &case.code)?;
+        Ok((LongState::from(&state), as_without_nx(stop.into())))
+    }
+
     fn compare_with_host(&mut self, scene: &impl Scene, ours: &Outcome) -> Result<(), String> {
         let case = scene.case();
-        let (mut state, stop) = match self.host.run(&case.start, &case.code) {
+        let (mut state, stop) = match self.run_on_host(case) {
             Ok(end) => end,
             Err(refused) => return Err(format!("{}refused: {refused}\n", describe(case))),
         };
-        if stop == Stop::Timeout && ours.stop != Stop::Timeout && locks_bus(&case.instruction) {
+        let timed_out = stop == LongStop::Timeout && ours.stop != LongStop::Timeout;
+        if timed_out && locks_bus(&case.instruction) {
             self.tally.withheld += 1;
             return Ok(());
         }
         state.fx = only_registers(&state.fx);
         let mut host = Outcome {
             state,
-            stop: as_without_nx(stop),
+            stop,
             data: self.host.data().to_vec(),
             read_only: self.host.read_only().to_vec(),
         };
@@ -194,10 +246,10 @@ impl Bench {
 
 /// Returns a page fault's error code without execute-disable, which the host has and two-level paging lacks:
 /// bit 4 says that an instruction was fetched.
-fn as_without_nx(stop: Stop) -> Stop {
+fn as_without_nx(stop: LongStop) -> LongStop {
     match stop {
-        Stop::Exception { vector: 14, error_code, cr2 } => {
-            Stop::Exception { vector: 14, error_code: error_code & !0x10, cr2 }
+        LongStop::Exception { vector: 14, error_code, cr2 } => {
+            LongStop::Exception { vector: 14, error_code: error_code & !0x10, cr2 }
         }
         other => other,
     }
@@ -212,12 +264,12 @@ fn describe(case: &Case) -> String {
 
 fn describe_difference(case: &Case, host: &Outcome, ours: &Outcome) -> String {
     let mut text = describe(case);
-    let _ = writeln!(text, "  start {}", describe_state(&case.start));
+    let _ = writeln!(text, "  start {}", describe_state(&case.start, None));
     for Poke { address, bytes } in &case.pokes {
         let _ = writeln!(text, "  at {address:08x}: {bytes:02x?}");
     }
     for (name, outcome) in [("host", host), ("ours", ours)] {
-        let state = describe_state(&outcome.state);
+        let state = describe_state(&outcome.state, Some(&case.start));
         let _ = writeln!(text, "  {name}  {state} {:x?}", outcome.stop);
     }
     for (region, host, ours) in [
@@ -234,16 +286,22 @@ fn describe_difference(case: &Case, host: &Outcome, ours: &Outcome) -> String {
     text
 }
 
-fn describe_state(state: &State) -> String {
+/// Describes a state, or what of it differs from `from`.
+fn describe_state(state: &LongState, from: Option<&LongState>) -> String {
     let mut text = String::new();
-    let names = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
-    for (name, value) in names.into_iter().zip(state.gpr) {
-        let _ = write!(text, "{name} {value:08x} ");
+    let names = [
+        "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
+        "r14", "r15",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
+        if from.is_none_or(|from| from.gpr[number] != state.gpr[number]) {
+            let _ = write!(text, "{name} {:x} ", state.gpr[number]);
+        }
     }
-    let flags = Eflags::from_bits_truncate(state.eflags);
+    let flags = Eflags::from_bits_truncate(state.rflags);
     let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
-    let _ = write!(text, "eip {:08x} {}", state.eip, names.join(" "));
-    if state.fx != FxImage::INIT {
+    let _ = write!(text, "ip {:x} {}", state.rip, names.join(" "));
+    if from.map_or(state.fx != FxImage::INIT, |from| from.fx != state.fx) {
         text += &describe_vectors(&state.fx);
     }
     text
@@ -262,7 +320,7 @@ fn describe_vectors(fx: &FxImage) -> String {
         let _ = write!(text, " {sign_exponent:04x}:{significand:016x}");
     }
     let _ = write!(text, "\n        mxcsr {:04x}", fx.mxcsr());
-    for i in 0..8 {
+    for i in 0..16 {
         let _ = write!(text, " {:032x}", fx.xmm(i));
     }
     text

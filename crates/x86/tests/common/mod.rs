@@ -9,6 +9,7 @@ pub(crate) mod coverage;
 pub(crate) mod differences;
 pub(crate) mod guest;
 pub(crate) mod host_fpu;
+pub(crate) mod kernel;
 pub(crate) mod programs;
 pub(crate) mod random;
 pub(crate) mod series;

@@ -1,21 +1,26 @@
 //! Random encodings of an instruction form.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, MandatoryPrefix, Mnemonic, OpCodeOperandKind,
-    OpCodeTableKind, OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, MandatoryPrefix, Mnemonic,
+    OpCodeOperandKind, OpCodeTableKind, OpKind, Register,
 };
 use ring3_hostcpu::Layout;
 
 use crate::common::random::Random;
-use crate::scene::address;
+use crate::scene::{address, number};
 
 /// The longest instruction.
 const MAX_LENGTH: usize = 15;
 
-/// Returns a random instruction of the form `code` at address `eip`, as bytes and decoded. Returns None if
-/// the random bytes were another form; then try again.
-pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u8>, Instruction)> {
-    let mut bytes = prefixes(random, code);
+/// Returns a random instruction of the form `code` at address `ip` in code of `bits` bits, as bytes and decoded.
+/// Returns None if the random bytes were another form; then try again.
+pub(crate) fn encode(
+    random: &mut Random,
+    code: Code,
+    ip: u64,
+    bits: u32,
+) -> Option<(Vec<u8>, Instruction)> {
+    let mut bytes = prefixes(random, code, bits);
     let form = code.op_code();
     match form.table() {
         OpCodeTableKind::T0F => bytes.push(0x0f),
@@ -30,7 +35,7 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
     }
     let in_opcode = form.op_kinds().iter().any(|kind| {
         use OpCodeOperandKind as Kind;
-        matches!(kind, Kind::r8_opcode | Kind::r16_opcode | Kind::r32_opcode)
+        matches!(kind, Kind::r8_opcode | Kind::r16_opcode | Kind::r32_opcode | Kind::r64_opcode)
     });
     bytes.push(opcode as u8 | if in_opcode { random.below(8) as u8 } else { 0 });
     if form.op_code_len() == 1 {
@@ -41,33 +46,43 @@ pub(crate) fn encode(random: &mut Random, code: Code, eip: u32) -> Option<(Vec<u
     }
     bytes.truncate(MAX_LENGTH);
 
-    let mut decoder = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(bits, &bytes, ip, DecoderOptions::NONE);
     let instruction = decoder.decode();
-    if instruction.code() != code || loads_fs_or_gs(&instruction) {
+    let uses_fs = bits == 64 && instruction.segment_prefix() == Register::FS;
+    if instruction.code() != code || loads_fs_or_gs(&instruction) || uses_fs {
         return None;
     }
     let constants = decoder.get_constant_offsets(&instruction);
     bytes.truncate(instruction.len());
-    let mut put = |offset: usize, size: usize, value: u32| {
+    let mut put = |offset: usize, size: usize, value: u64| {
         bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
     };
     if constants.has_displacement() {
         // Without registers the displacement is the address.
         let is_address = instruction.memory_base() == Register::None
             && instruction.memory_index() == Register::None;
-        let value = if is_address { address(random) } else { random.number() };
+        let value = if instruction.is_ip_rel_memory_operand() {
+            address(random, bits).wrapping_sub(instruction.next_ip())
+        } else if is_address {
+            address(random, bits)
+        } else {
+            number(random, bits)
+        };
         put(constants.displacement_offset(), constants.displacement_size(), value);
     }
     if constants.has_immediate() {
-        let is_branch =
-            matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32);
-        let value = if is_branch { branch(random, &instruction) } else { random.number() };
+        let is_branch = matches!(
+            instruction.op0_kind(),
+            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+        );
+        let value =
+            if is_branch { branch(random, &instruction, bits) } else { number(random, bits) };
         put(constants.immediate_offset(), constants.immediate_size(), value);
     }
     if constants.has_immediate2() {
-        put(constants.immediate_offset2(), constants.immediate_size2(), random.number());
+        put(constants.immediate_offset2(), constants.immediate_size2(), number(random, bits));
     }
-    let instruction = Decoder::with_ip(32, &bytes, eip.into(), DecoderOptions::NONE).decode();
+    let instruction = Decoder::with_ip(bits, &bytes, ip, DecoderOptions::NONE).decode();
     (instruction.code() == code).then_some((bytes, instruction))
 }
 
@@ -78,19 +93,26 @@ fn loads_fs_or_gs(instruction: &Instruction) -> bool {
 }
 
 /// Returns the prefixes that the form needs, and sometimes others.
-fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
+fn prefixes(random: &mut Random, code: Code, bits: u32) -> Vec<u8> {
     let form = code.op_code();
+    let is_long = bits == 64;
     let mut bytes = Vec::with_capacity(MAX_LENGTH);
     if random.percent(12) {
-        bytes.push(random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65]));
+        bytes.push(if is_long {
+            random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x65, 0x65])
+        } else {
+            random.pick(&[0x26, 0x2e, 0x36, 0x3e, 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65])
+        });
     }
     if form.can_use_lock_prefix() && random.percent(20) {
         bytes.push(0xf0);
     }
-    if form.operand_size() == 16 || random.percent(3) {
+    // In 64-bit code AMD's processors take the size of a near branch from this prefix; Intel's and ours ignore it.
+    let is_ambiguous = is_long && !matches!(code.flow_control(), FlowControl::Next);
+    if form.operand_size() == 16 || !is_ambiguous && random.percent(3) {
         bytes.push(0x66);
     }
-    if form.address_size() == 16 || random.percent(4) {
+    if form.address_size() == bits / 2 || random.percent(4) {
         bytes.push(0x67);
     }
     match form.mandatory_prefix() {
@@ -114,6 +136,15 @@ fn prefixes(random: &mut Random, code: Code) -> Vec<u8> {
     for last in (1..bytes.len()).rev() {
         bytes.swap(last, random.below(last as u32 + 1) as usize);
     }
+    if is_long {
+        // The last of all is REX.
+        let needs_width = form.operand_size() == 64 && random.percent(90);
+        if needs_width || random.percent(60) {
+            bytes.push(0x40 | u8::from(needs_width) << 3 | random.below(8) as u8);
+        } else if random.percent(10) {
+            bytes.push(0x40 | random.below(16) as u8);
+        }
+    }
     bytes
 }
 
@@ -128,10 +159,10 @@ fn modrm(random: &mut Random, group: i32) -> u8 {
 }
 
 /// Returns the distance of a branch, usually to an address in the code region.
-fn branch(random: &mut Random, instruction: &Instruction) -> u32 {
+fn branch(random: &mut Random, instruction: &Instruction, bits: u32) -> u64 {
     if random.percent(20) {
-        return random.number();
+        return number(random, bits);
     }
     let code = Layout::FIXED.code;
-    (code.start + random.below(code.len)).wrapping_sub(instruction.next_ip32())
+    u64::from(code.start + random.below(code.len)).wrapping_sub(instruction.next_ip())
 }

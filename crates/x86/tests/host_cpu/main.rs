@@ -1,4 +1,5 @@
-//! Runs random instructions of every integer form at privilege 3, here and on the real processor.
+//! Runs random instructions of every integer, MMX and SSE form at privilege 3, here and on the real processor, in
+//! 32-bit code and in 64-bit code.
 //!
 //! The results compared are registers, EIP, EFLAGS except for flags that are
 //! [undefined](ring3_x86::undefined), memory, and the exception with its error code and CR2. Alignment checks
@@ -21,10 +22,21 @@ use scene::IntegerScene;
 
 const CASES: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
 
-#[test]
-fn every_form_agrees_with_the_host() {
-    let forms = forms::tested(32);
-    common::comparison::compare_forms(Guest::interpreted, CASES, &forms, |random, form| {
-        IntegerScene::random(random, *form)
+/// Compares cases of all forms of code of `bits` bits.
+fn compare(bits: u32) {
+    let _alone = common::comparison::alone();
+    let guest = || Guest::interpreted(bits);
+    common::comparison::compare_forms(guest, CASES, &forms::tested(bits), |random, form| {
+        IntegerScene::random(random, *form, bits)
     });
+}
+
+#[test]
+fn every_form_of_32_bit_code_agrees_with_the_host() {
+    compare(32);
+}
+
+#[test]
+fn every_form_of_64_bit_code_agrees_with_the_host() {
+    compare(64);
 }

@@ -37,6 +37,7 @@ fn text(random: &mut Random) -> [u8; 4] {
 impl IntegerScene {
     /// Sets numbers in the vectors, and any state of the x87.
     pub(crate) fn set_vectors(&mut self, random: &mut Random) {
+        let vectors = if self.0.bits == 64 { 16 } else { 8 };
         let fx = &mut self.0.start.fx;
         let mut status = random.bits() as u16 & !(SUMMARY | EXCEPTIONS);
         if random.percent(3) {
@@ -48,7 +49,7 @@ impl IntegerScene {
         fx.set_ftw(random.bits() as u8);
         fx.set_mxcsr(random.bits() & MXCSR);
         let is_text = random.percent(20);
-        for i in 0..8 {
+        for i in 0..vectors {
             let mut bytes = [0; 16];
             for dword in bytes.chunks_mut(4) {
                 dword.copy_from_slice(&if is_text {
@@ -58,8 +59,10 @@ impl IntegerScene {
                 });
             }
             fx.set_xmm(i, u128::from_le_bytes(bytes));
-            bytes.rotate_left(4);
-            fx.set_st(i, std::array::from_fn(|byte| bytes[byte]));
+            if i < 8 {
+                bytes.rotate_left(4);
+                fx.set_st(i, std::array::from_fn(|byte| bytes[byte]));
+            }
         }
         if random.percent(10) {
             let (to, from) = (random.below(8) as usize, random.below(8) as usize);
@@ -67,7 +70,7 @@ impl IntegerScene {
             fx.set_mm(to, fx.mm(from));
         }
         if matches!(self.0.instruction.mnemonic(), Mnemonic::Maskmovq | Mnemonic::Maskmovdqu) {
-            self.0.start.gpr[gpr::EDI] = address(random);
+            self.0.start.gpr[gpr::EDI] = address(random, self.0.bits);
         }
     }
 
@@ -85,13 +88,14 @@ impl IntegerScene {
 
     /// If the memory operand at `at` contains an MXCSR, makes it a valid one, or one that is invalid on all
     /// processors.
-    pub(crate) fn poke_mxcsr(&mut self, random: &mut Random, at: u32) {
+    pub(crate) fn poke_mxcsr(&mut self, random: &mut Random, at: u64) {
         let offset = match self.0.instruction.mnemonic() {
             Mnemonic::Ldmxcsr => 0,
-            Mnemonic::Fxrstor => 24,
+            Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => 24,
             _ => return,
         };
         let reserved = if random.percent(20) { MXCSR_RESERVED } else { 0 };
-        self.poke(at.wrapping_add(offset), 4, random.bits() & MXCSR | reserved);
+        let value = random.bits() & MXCSR | reserved;
+        self.poke(at.wrapping_add(offset) & self.0.mask(), 4, value.into());
     }
 }

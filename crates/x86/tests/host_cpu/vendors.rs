@@ -1,12 +1,13 @@
 //! The cases in which processors differ, or that cannot be run, although [`ring3_x86::undefined`] lists
 //! nothing undefined in them.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
-use ring3_hostcpu::{PAGE_SIZE, Stop, Vendor, eflags, gpr};
+use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
+use ring3_hostcpu::{LongStop, PAGE_SIZE, Vendor, eflags, gpr};
+use ring3_x86::access::is_canonical;
 use ring3_x86::undefined::undefined;
 
 use crate::common::comparison::{Case, Outcome, Scene, data_offset};
-use crate::common::guest::SUPERVISOR_START;
+use crate::common::kernel::Kernel;
 use crate::scene::{IntegerScene, compares_strings};
 
 impl Scene for IntegerScene {
@@ -24,30 +25,38 @@ impl Scene for IntegerScene {
         if self.masks_all_bytes() {
             return true;
         }
+        // AMD's processors load an offset of 32 bits (APM vol. 3, LxS).
+        if vendor == Vendor::Amd && case.instruction.code() == Code::Lss_r64_m1664 {
+            return true;
+        }
         match ours.stop {
             // This is an endless loop.
-            Stop::Timeout => true,
-            Stop::Reached => {
+            LongStop::Timeout => true,
+            LongStop::Reached => {
                 // The bytes fetched in the middle of the instruction could be anything.
-                let into_itself =
-                    ours.state.eip.wrapping_sub(case.start.eip) < case.code.len() as u32;
-                // For a PUSH of a segment register, some processors write two bytes and some four: only the
+                let distance = ours.state.rip.wrapping_sub(case.start.rip) & case.mask();
+                let into_itself = distance < case.code.len() as u64;
+                // For a PUSH of a segment register, some processors write two bytes and some all: only the
                 // latter may fault in the second page.
-                let crosses_page = ours.state.gpr[gpr::ESP] % PAGE_SIZE > PAGE_SIZE - 4;
+                let page = u64::from(PAGE_SIZE);
+                let crosses_page = ours.state.gpr[gpr::ESP] % page > page - case.word();
                 // AMD has instructions there, which raise #UD with a register (APM vol. 3, PREFETCHlevel).
                 let is_reserved = matches!(
                     case.instruction.code(),
-                    Code::Reservednop_rm16_r16_0F0D | Code::Reservednop_rm32_r32_0F0D
+                    Code::Reservednop_rm16_r16_0F0D
+                        | Code::Reservednop_rm32_r32_0F0D
+                        | Code::Reservednop_rm64_r64_0F0D
                 );
                 into_itself
                     || pushes_segment(case) && crosses_page
                     || vendor == Vendor::Amd && is_reserved
             }
-            Stop::Exception { vector: 14, cr2, .. } => {
-                // On the host nothing is mapped there.
-                let supervisor = cr2.wrapping_sub(SUPERVISOR_START) < 8 * PAGE_SIZE;
-                // Accesses that wrap around at 4 GiB may raise #SS or #GP (SDM vol. 3, 6.3).
-                let is_last = |address: u32| address >= 0xffff_fff0;
+            LongStop::Exception { vector: 14, cr2, .. } => {
+                // On the host nothing is mapped there, or it is its kernel's.
+                let kernel = Kernel::for_code_of(case.bits);
+                let supervisor = cr2.wrapping_sub(kernel.start()) < 8 * u64::from(PAGE_SIZE);
+                // In 32-bit code, accesses that wrap around at 4 GiB may raise #SS or #GP (SDM vol. 3, 6.3).
+                let is_last = |address: u64| case.bits == 32 && address >= 0xffff_fff0;
                 // So may the other operand of CMPS, whose segment AMD's processors check first.
                 let other_wraps = compares_strings(&case.instruction)
                     && [gpr::ESI, gpr::EDI].into_iter().any(|index| is_last(ours.state.gpr[index]));
@@ -58,19 +67,17 @@ impl Scene for IntegerScene {
                 supervisor || wraps || undefined
             }
             // Where VERW clears buffers, by microcode, some of AMD's processors accept LOCK before it.
-            Stop::Exception { vector: 6, .. } => vendor == Vendor::Amd && is_verw(&case.code),
-            Stop::Exception { .. } => false,
+            LongStop::Exception { vector: 6, .. } => vendor == Vendor::Amd && is_verw(case),
+            LongStop::Exception { .. } => false,
         }
     }
 
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
-        if ours.stop == Stop::Reached {
+        if ours.stop == LongStop::Reached {
             self.forgive_undefined(host, ours);
             self.forgive_nans(host, ours);
             self.forgive_approximations(host, ours);
-            if pushes_segment(&self.0) {
-                forgive_unwritten(host, ours);
-            }
+            self.forgive_unwritten(host, ours);
             self.forgive_image(host, ours);
         } else {
             self.forgive_at_fault(host, ours);
@@ -79,8 +86,9 @@ impl Scene for IntegerScene {
 }
 
 /// Returns whether the code is VERW with any prefixes.
-fn is_verw(code: &[u8]) -> bool {
-    let instruction = Decoder::new(32, code, DecoderOptions::NO_INVALID_CHECK).decode();
+fn is_verw(case: &Case) -> bool {
+    let options = DecoderOptions::NO_INVALID_CHECK;
+    let instruction = Decoder::new(case.bits, &case.code, options).decode();
     instruction.mnemonic() == Mnemonic::Verw
 }
 
@@ -88,12 +96,21 @@ impl IntegerScene {
     /// Accepts changes that processors make in different ways before a fault. They do no harm, because they
     /// are made again when the instruction starts again.
     fn forgive_at_fault(&self, host: &mut Outcome, ours: &Outcome) {
+        if self.0.bits == 64 {
+            hide_kernel(host);
+        }
         let instruction = &self.0.instruction;
         let faults = (page_fault(host), page_fault(ours));
+        if self.0.bits == 64 && self.is_told_otherwise(host, ours) {
+            host.stop = ours.stop;
+        }
         match (instruction.mnemonic(), faults) {
             // Processors access the parts of the image in different orders, so either of its pages may be the
             // first one to fault.
-            (Mnemonic::Fxsave | Mnemonic::Fxrstor, (Some(_), Some(_))) => host.stop = ours.stop,
+            (
+                Mnemonic::Fxsave | Mnemonic::Fxrstor | Mnemonic::Fxsave64 | Mnemonic::Fxrstor64,
+                (Some(_), Some(_)),
+            ) => host.stop = ours.stop,
             // AMD's processors check the limit of the stack segment for the first doubleword of an image
             // before its alignment.
             (Mnemonic::Fxsave | Mnemonic::Fxrstor, _)
@@ -118,8 +135,7 @@ impl IntegerScene {
             }
             // Intel's processors report any one of the bytes that cannot be written.
             (Mnemonic::Maskmovdqu, (Some(address), Some(_))) => {
-                let is_16_bit = instruction.op0_kind() == OpKind::MemorySegDI;
-                let mask = if is_16_bit { 0xffff } else { u32::MAX };
+                let mask = self.string_mask();
                 let offset = address.wrapping_sub(self.0.start.gpr[gpr::EDI]) & mask;
                 if offset < 16 {
                     host.stop = ours.stop;
@@ -131,11 +147,51 @@ impl IntegerScene {
                 // Intel's processors read the operand at EDI first.
                 host.stop = ours.stop;
                 // They also undo the changes of earlier iterations to the flags (SDM vol. 2, REP).
-                if (host.state.eflags ^ self.0.start.eflags) & eflags::STATUS == 0 {
-                    host.state.eflags = ours.state.eflags;
+                if (host.state.rflags ^ self.0.start.rflags) & eflags::STATUS == 0 {
+                    host.state.rflags = ours.state.rflags;
+                }
+            }
+            // If one operand of CMPS is not mapped and the other is not canonical, each may be checked first.
+            (_, (None, Some(_))) if compares_strings(instruction) => {
+                let indices = [gpr::ESI, gpr::EDI].map(|index| ours.state.gpr[index]);
+                if !indices.into_iter().all(is_canonical) {
+                    host.stop = ours.stop;
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Returns whether processors report different reasons for the faults of such an instruction of 64-bit code.
+    fn is_told_otherwise(&self, host: &Outcome, ours: &Outcome) -> bool {
+        let instruction = &self.0.instruction;
+        let reasons = [host, ours].map(|outcome| match outcome.stop {
+            LongStop::Exception { vector, error_code: 0, .. } => vector,
+            _ => 0,
+        });
+        match (instruction.mnemonic(), (page_fault(host), page_fault(ours))) {
+            // An operand is neither aligned nor at a canonical address of the stack.
+            _ if reasons == [13, 12] && !self.memory_address().is_multiple_of(16) => true,
+            // AMD's processors check the target after the stack.
+            (Mnemonic::Call, (Some(_), None)) => true,
+            // They read a doubleword for a word.
+            (Mnemonic::Movsxd, _) => instruction.op0_register().size() == 2,
+            // They write a quadword for a selector.
+            (Mnemonic::Push, _) => pushes_segment(&self.0),
+            _ => false,
+        }
+    }
+
+    /// Accepts differences in the upper bytes on the stack: Intel's recent processors, like ours, do not write
+    /// them, and AMD's write zeros to them (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
+    fn forgive_unwritten(&self, host: &mut Outcome, ours: &Outcome) {
+        if pushes_segment(&self.0) {
+            for byte in 2..self.0.word() {
+                let address = ours.state.gpr[gpr::ESP].wrapping_add(byte) & self.0.mask();
+                if let Some(place) = data_offset(address) {
+                    host.data[place] = ours.data[place];
+                }
+            }
         }
     }
 
@@ -188,11 +244,12 @@ impl IntegerScene {
     /// Accepts differences in an image of FXSAVE: each processor stores the pointers and the opcode in its
     /// own way, and AMD's have one more bit in MXCSR.
     fn forgive_image(&self, host: &mut Outcome, ours: &Outcome) {
-        if self.0.instruction.mnemonic() != Mnemonic::Fxsave {
+        if !matches!(self.0.instruction.mnemonic(), Mnemonic::Fxsave | Mnemonic::Fxsave64) {
             return;
         }
         for offset in (6..24).chain(28..32) {
-            if let Some(place) = data_offset(self.memory_address().wrapping_add(offset)) {
+            let address = self.memory_address().wrapping_add(offset) & self.0.mask();
+            if let Some(place) = data_offset(address) {
                 host.data[place] = ours.data[place];
             }
         }
@@ -200,7 +257,7 @@ impl IntegerScene {
 
     /// Accepts any values in results that the manual leaves undefined when the instruction completes.
     fn forgive_undefined(&self, host: &mut Outcome, ours: &Outcome) {
-        if host.stop != Stop::Reached {
+        if host.stop != LongStop::Reached {
             return;
         }
         let undefined = undefined(&self.0.instruction, self.0.start.gpr[gpr::ECX] as u8);
@@ -208,43 +265,42 @@ impl IntegerScene {
             *host = ours.clone();
         }
         let mask = undefined.flags.bits();
-        host.state.eflags = host.state.eflags & !mask | ours.state.eflags & mask;
+        host.state.rflags = host.state.rflags & !mask | ours.state.rflags & mask;
+    }
+}
+
+/// Undoes a change by the host's kernel, which reports all pages of its own as present.
+fn hide_kernel(host: &mut Outcome) {
+    const END_OF_USER: u64 = 0x7fff_ffff_f000;
+    if let LongStop::Exception { vector: 14, error_code, cr2: END_OF_USER.. } = &mut host.stop {
+        *error_code &= !1;
     }
 }
 
 /// Returns the address of the page fault in which a case ended.
-fn page_fault(outcome: &Outcome) -> Option<u32> {
+fn page_fault(outcome: &Outcome) -> Option<u64> {
     match outcome.stop {
-        Stop::Exception { vector: 14, cr2, .. } => Some(cr2),
+        LongStop::Exception { vector: 14, cr2, .. } => Some(cr2),
         _ => None,
     }
 }
 
 /// Returns whether the case ended in #SS(0).
 fn is_stack_limit(outcome: &Outcome) -> bool {
-    matches!(outcome.stop, Stop::Exception { vector: 12, error_code: 0, .. })
+    matches!(outcome.stop, LongStop::Exception { vector: 12, error_code: 0, .. })
 }
 
 /// Returns whether the case ended in #GP(0).
 fn is_general_protection(outcome: &Outcome) -> bool {
-    matches!(outcome.stop, Stop::Exception { vector: 13, error_code: 0, .. })
+    matches!(outcome.stop, LongStop::Exception { vector: 13, error_code: 0, .. })
 }
 
 /// Returns whether the case ended in #BR.
 fn is_bound_range(outcome: &Outcome) -> bool {
-    matches!(outcome.stop, Stop::Exception { vector: 5, .. })
+    matches!(outcome.stop, LongStop::Exception { vector: 5, .. })
 }
 
-/// Accepts differences in the high word on the stack: Intel's recent processors, like ours, do not write it,
-/// and AMD's write zeros to it (SDM vol. 2, PUSH, "IA-32 architecture compatibility").
-fn forgive_unwritten(host: &mut Outcome, ours: &Outcome) {
-    let high_word = ours.state.gpr[gpr::ESP].wrapping_add(2);
-    for place in [high_word, high_word.wrapping_add(1)].into_iter().filter_map(data_offset) {
-        host.data[place] = ours.data[place];
-    }
-}
-
-/// Returns whether the instruction is PUSH of a segment register with a 32-bit operand.
+/// Returns whether the instruction is PUSH of a segment register with more than 16 bits.
 fn pushes_segment(case: &Case) -> bool {
     matches!(
         case.instruction.code(),
@@ -254,5 +310,7 @@ fn pushes_segment(case: &Case) -> bool {
             | Code::Pushd_DS
             | Code::Pushd_FS
             | Code::Pushd_GS
+            | Code::Pushq_FS
+            | Code::Pushq_GS
     )
 }

@@ -1,4 +1,5 @@
-//! Runs every x87 instruction in random states at privilege 3, here and on the real processor.
+//! Runs every x87 instruction in random states at privilege 3, here and on the real processor, in 32-bit code and
+//! in 64-bit code.
 //!
 //! The results compared are the control and status words (including a pending exception), the contents of all
 //! registers, which of them are empty, EFLAGS, the general registers, memory, and the exception with its
@@ -30,10 +31,22 @@ use scene::X87Scene;
 /// Number of cases: some seconds in either build.
 const CASES: u64 = if cfg!(debug_assertions) { 50_000 } else { 100_000 };
 
-#[test]
-fn every_form_agrees_with_the_host() {
-    let encodings = scene::encodings();
-    common::comparison::compare_forms(Guest::interpreted, CASES, &encodings, |random, encoding| {
-        X87Scene::random(random, encoding)
+/// Compares cases of all encodings in code of `bits` bits.
+fn compare(bits: u32) {
+    let _alone = common::comparison::alone();
+    let guest = || Guest::interpreted(bits);
+    let encodings = scene::encodings(bits);
+    common::comparison::compare_forms(guest, CASES, &encodings, |random, encoding| {
+        X87Scene::random(random, encoding, bits)
     });
+}
+
+#[test]
+fn every_form_of_32_bit_code_agrees_with_the_host() {
+    compare(32);
+}
+
+#[test]
+fn every_form_of_64_bit_code_agrees_with_the_host() {
+    compare(64);
 }

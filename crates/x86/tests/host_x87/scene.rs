@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
-use ring3_hostcpu::{Layout, Region, State, Stop, Vendor, eflags};
+use ring3_hostcpu::{Layout, LongState, LongStop, Region, Vendor, eflags};
 use ring3_x86::table;
 
-use crate::common::comparison::{Case, Outcome, Poke, Scene, data_offset};
+use crate::common::comparison::{Case, Outcome, Poke, Scene, data_offset, mask};
 use crate::common::guest::Pace;
 use crate::common::random::Random;
 
@@ -26,26 +26,30 @@ const SUMMARY: u16 = 0x8080;
 pub(crate) struct X87Scene {
     case: Case,
     /// The address of the memory operand, if there is one.
-    address: u32,
+    address: u64,
 }
 
 impl X87Scene {
-    /// Makes a random case of `encoding`, one of [`encodings`].
-    pub(crate) fn random(random: &mut Random, encoding: &[u8]) -> X87Scene {
+    /// Makes a random case of `encoding`, one of [`encodings`], in code of `bits` bits.
+    pub(crate) fn random(random: &mut Random, encoding: &[u8], bits: u32) -> X87Scene {
         let mut code = encoding.to_vec();
         let address = operand_address(random);
+        let start = start(random, bits);
         if has_memory_operand(encoding) {
-            let displacement = code.len() - 4;
-            code[displacement..].copy_from_slice(&address.to_le_bytes());
+            let place = code.len() - 4;
+            // In 64-bit code the displacement is relative to the next instruction.
+            let base = if bits == 64 { start.rip as u32 + code.len() as u32 } else { 0 };
+            code[place..].copy_from_slice(&address.wrapping_sub(base).to_le_bytes());
         }
-        let instruction = decode(&code);
-        let start = start(random);
+        let instruction = decode(&code, bits);
+        let address = address.into();
         let pokes = vec![Poke { address, bytes: operand(random).to_vec() }];
-        X87Scene { case: Case { code, instruction, start, pokes, pace: Pace::ONCE }, address }
+        let case = Case { bits, code, instruction, start, pokes, pace: Pace::ONCE };
+        X87Scene { case, address }
     }
 
     /// Returns the bytes of the operand that become instruction and operand pointers.
-    fn pointers(&self) -> Range<u32> {
+    fn pointers(&self) -> Range<u64> {
         match self.case.instruction.code() {
             Code::Fnstenv_m14byte | Code::Fnsave_m94byte => 6..14,
             Code::Fnstenv_m28byte | Code::Fnsave_m108byte => 12..28,
@@ -93,9 +97,9 @@ impl Scene for X87Scene {
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
         // An unmasked exception prevents storing a value. Intel's processors raise the exception and do not
         // access memory; AMD's and ours access memory first.
-        let faults = matches!(ours.stop, Stop::Exception { vector: 14, .. });
+        let faults = matches!(ours.stop, LongStop::Exception { vector: 14, .. });
         if faults
-            && host.stop == Stop::Reached
+            && host.stop == LongStop::Reached
             && self.stores()
             && host.state.fx.fsw() & SUMMARY != 0
         {
@@ -119,8 +123,8 @@ impl Scene for X87Scene {
         }
         // They access the parts of an image in different orders, so either of its pages may be the first one
         // to fault.
-        if let Stop::Exception { cr2, .. } = &mut host.stop
-            && let Stop::Exception { cr2: our_cr2, .. } = ours.stop
+        if let LongStop::Exception { cr2, .. } = &mut host.stop
+            && let LongStop::Exception { cr2: our_cr2, .. } = ours.stop
             && self.is_image()
         {
             *cr2 = *cr2 & !0xfff | our_cr2 & 0xfff;
@@ -128,9 +132,9 @@ impl Scene for X87Scene {
     }
 }
 
-/// Returns all encodings of all forms in the instruction table. Memory operands are a displacement, the last
-/// four bytes.
-pub(crate) fn encodings() -> Vec<Vec<u8>> {
+/// Returns all encodings of all forms in the instruction table for code of `bits` bits. Memory operands are a
+/// displacement, the last four bytes.
+pub(crate) fn encodings(bits: u32) -> Vec<Vec<u8>> {
     let mut encodings = vec![vec![0x9b]];
     for opcode in 0xd8..=0xdf {
         encodings.extend((0xc0..=0xff).map(|modrm| vec![opcode, modrm]));
@@ -141,7 +145,7 @@ pub(crate) fn encodings() -> Vec<Vec<u8>> {
         }
     }
     encodings.retain(|bytes| {
-        let instruction = decode(bytes);
+        let instruction = decode(bytes, bits);
         !instruction.is_invalid() && table::find(instruction.code()).is_some()
     });
     encodings
@@ -151,8 +155,8 @@ fn has_memory_operand(encoding: &[u8]) -> bool {
     encoding.len() > 2
 }
 
-fn decode(bytes: &[u8]) -> Instruction {
-    Decoder::new(32, bytes, DecoderOptions::NONE).decode()
+fn decode(bytes: &[u8], bits: u32) -> Instruction {
+    Decoder::new(bits, bytes, DecoderOptions::NONE).decode()
 }
 
 /// Returns the address of an operand: usually inside the data region, and otherwise across a page boundary,
@@ -169,10 +173,12 @@ fn operand_address(random: &mut Random) -> u32 {
     boundary - random.below(OPERAND_SIZE as u32 + 8)
 }
 
-fn start(random: &mut Random) -> State {
-    let mut state = State::at(LAYOUT.code.start);
-    state.eflags |= random.bits() & eflags::STATUS;
-    state.gpr = std::array::from_fn(|_| random.bits());
+fn start(random: &mut Random, bits: u32) -> LongState {
+    let mut state = LongState::at(LAYOUT.code.start.into());
+    state.rflags |= random.bits() & eflags::STATUS;
+    for register in &mut state.gpr[..if bits == 64 { 16 } else { 8 }] {
+        *register = random.next() & mask(bits);
+    }
     let fx = &mut state.fx;
 
     let masks = if random.percent(50) { EXCEPTIONS } else { random.bits() as u16 & EXCEPTIONS };

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use iced_x86::{Code, Mnemonic};
 use ring3_core::memory::Memory;
-use ring3_hostcpu::{Layout, Runner, State, Stop};
+use ring3_hostcpu::{Layout, LongState, LongStop, Runner, State};
 use ring3_x86::cpu::{Cpu, Cr4, reg};
 use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
@@ -208,7 +208,7 @@ fn the_user_meets_undefined_instructions_where_the_host_does() {
         Err(reason) => return ring3_skipped::host(reason),
     };
     let (engine, memory) = engine();
-    let mut guest = Guest::new(engine, memory);
+    let mut guest = Guest::new(32, engine, memory);
     let layout = Layout::FIXED;
     let mut start = State::at(layout.code.start + 64);
     start.gpr = [layout.data.start + 512; 8];
@@ -233,9 +233,10 @@ fn the_user_meets_undefined_instructions_where_the_host_does() {
             refused += 1;
             continue;
         };
+        let on_host = LongStop::from(on_host);
         compared += 1;
-        let ours = guest.run(&start, bytes, Pace::ONCE);
-        let is_undefined = |stop| matches!(stop, Stop::Exception { vector: vector::UD, .. });
+        let ours = guest.run(&LongState::from(&start), bytes, Pace::ONCE);
+        let is_undefined = |stop| matches!(stop, LongStop::Exception { vector: vector::UD, .. });
         let is_same = match ours {
             Ok((_, stop)) => is_undefined(stop) == is_undefined(on_host),
             Err(Exit::TimeStamp) => !is_undefined(on_host),

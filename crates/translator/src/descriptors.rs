@@ -406,7 +406,8 @@ impl Descriptors {
     }
 
     /// Returns the bytes of a table from `linear` to the end of the page. Returns None if there are fewer
-    /// than `len`, if they are not in guest memory, or if nothing has accessed the page yet.
+    /// than `len`, if they are not in guest memory, or if nothing has accessed the page yet. In long mode tables
+    /// have 64-bit addresses, and nothing is known of them.
     fn find<'a>(
         &mut self,
         cpu: &mut Cpu,
@@ -414,6 +415,9 @@ impl Descriptors {
         linear: u32,
         len: usize,
     ) -> Option<&'a [u8]> {
+        if cpu.is_in_long_mode() {
+            return None;
+        }
         let mapping = page(cpu, memory, linear)?;
         if mapping.user && cpu.cr4().contains(Cr4::SMAP) {
             // SMAP lets no implicit access to a table through, whatever AC is.

@@ -10,7 +10,10 @@
 //!
 //! Flat 32-bit code needs nothing else. 64-bit code can compute addresses outside of a window, and is translated
 //! in its own way ([`long`]). All other code is *segmented* ([`segmented`]): its segments have
-//! bases and limits. [`mode`] tells the two apart.
+//! bases and limits. [`mode`] tells the two apart. Programs in compatibility mode, under a 64-bit system, are
+//! translated as under a 32-bit one, with windows that are filled from the tables of 4-level paging. Whatever
+//! depends on the system's tables, which are anywhere in 64 bits, is left to the interpreter: transfers to the
+//! system and loads of segment registers. R8 to R15 stay in the processor's state meanwhile.
 //!
 //! Words that all modules use:
 //!

@@ -9,8 +9,9 @@
 //! CLI, STI, PUSHF, POPF, SWAPGS, and SYSCALL and SYSRET stay in translated code ([`system`], [`calls`]). All other
 //! system instructions, string instructions, far transfers, x87 and MMX instructions are left to the interpreter, one
 //! at a time, as are accesses of the supervisor to memory of users; translated code mostly continues at once
-//! ([`stepping`]). Code in compatibility mode, code that is debugged or counted by form, and code at privilege levels
-//! 1 and 2 is left to it altogether.
+//! ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1 and 2 is left to it
+//! altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other; the interpreter executes
+//! what leads there and back.
 
 mod barred;
 pub(crate) mod block;
@@ -43,6 +44,7 @@ use ring3_x86::interpreter::Interpreter;
 use tracing::debug;
 
 use crate::budget::{self, Budget};
+use crate::code::block_store::BlockStore as OtherBlocks;
 use crate::code::cache::{self, CodeCache};
 use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
@@ -53,6 +55,7 @@ use crate::long::spaces::LongSpaces;
 use crate::long::writer::Writer;
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::Fill;
+use crate::memory::spaces::Spaces;
 use crate::memory::units::{Owning, unit_of};
 use crate::numeric::Numeric;
 use crate::translator::times::Times;
@@ -90,6 +93,8 @@ pub(crate) struct Lent<'a> {
     pub(crate) budget: &'a Budget,
     pub(crate) interpreter: &'a mut Interpreter,
     pub(crate) times: &'a mut Times,
+    /// The spaces of code in compatibility mode, and its blocks.
+    pub(crate) others: (&'a mut Spaces, &'a OtherBlocks),
 }
 
 /// What a signal or an exit has led to.

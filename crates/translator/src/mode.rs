@@ -88,12 +88,17 @@ impl Mode {
         }),
     };
 
-    /// Returns the mode of the processor, or None if its code is left to the interpreter.
+    /// Returns the mode of the processor, or None if its code is left to the interpreter or is 64-bit code. In
+    /// compatibility mode that is all code but that of users: loaders execute a few instructions there.
     pub(crate) fn of(cpu: &Cpu) -> Option<Mode> {
-        if !matches!(cpu.cpl(), 0 | 3) || cpu.alignment_is_checked() || cpu.is_in_long_mode() {
+        let is_user = cpu.is_user();
+        if !matches!(cpu.cpl(), 0 | 3)
+            || cpu.alignment_is_checked()
+            || cpu.is_in_64_bit_mode()
+            || cpu.is_in_long_mode() && !is_user
+        {
             return None;
         }
-        let is_user = cpu.is_user();
         let CodeMode { size, is_flat } = cpu.code_mode();
         let is_32_bit = size == CodeSize::Bits32;
         let code = cpu.segment(sreg::CS);

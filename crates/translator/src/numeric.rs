@@ -48,12 +48,12 @@ pub(crate) enum Location {
     Image,
 }
 
-/// The addresses of the last instruction and of its operand with their selectors, and its opcode, as FXSAVE
-/// stores them.
+/// The addresses of the last instruction and of its operand with their selectors, and its opcode. Those of
+/// 64-bit code have 64 bits.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pointers {
-    instruction: (u32, u16),
-    operand: (u32, u16),
+    instruction: (u64, u16),
+    operand: (u64, u16),
     /// The opcode. The guest's processor changes it only when it is loaded; the host's may change it with
     /// each instruction.
     opcode: [u8; 2],
@@ -114,10 +114,11 @@ impl Numeric {
         let image = &mut context.image;
         let registers = cpu.numeric_image();
         image.0[..registers.len()].copy_from_slice(&registers);
-        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| registers[at + byte]));
+        let selector = |at: usize| u16::from_le_bytes([registers[at + 4], registers[at + 5]]);
+        let (instruction, operand) = cpu.numeric_offsets();
         self.pointers = Pointers {
-            instruction: (word(image::FIP), word(image::FIP + 4) as u16),
-            operand: (word(image::FDP), word(image::FDP + 4) as u16),
+            instruction: (instruction, selector(image::FIP)),
+            operand: (operand, selector(image::FDP)),
             opcode: [registers[image::FOP], registers[image::FOP + 1]],
         };
         image.set(image::FIP, UNCHANGED);
@@ -157,7 +158,7 @@ impl Numeric {
         if let Some((block, site)) = blocks.at(instruction as u32) {
             let eip = block.eip.wrapping_add(site.offset.into());
             let (code, data) = self.selectors[usize::from(block.is_user)];
-            self.pointers.instruction = (eip, code);
+            self.pointers.instruction = (eip.into(), code);
             // The guest's processor notes only operands of unmasked exceptions; not all hosts do so.
             let has_exception = image.get(0) & STATUS_ES != 0;
             let is_noted = has_exception || notes_operands_of_exceptions_only();
@@ -166,9 +167,9 @@ impl Numeric {
             if is_noted && operand != UNCHANGED && operand >> 32 == 0 {
                 // For flat code the segment of the operand is not known.
                 self.pointers.operand = match site.operand.map(usize::from) {
-                    None => (operand as u32, data),
+                    None => (operand, data),
                     Some(segment) => (
-                        (operand as u32).wrapping_sub(context.views[segment].base),
+                        (operand as u32).wrapping_sub(context.views[segment].base).into(),
                         context.selectors[segment],
                     ),
                 };
@@ -188,11 +189,12 @@ impl Numeric {
         let Pointers { instruction, operand, opcode } = self.pointers;
         registers[image::FOP..image::FOP + opcode.len()].copy_from_slice(&opcode);
         for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {
-            registers[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+            registers[at..at + 4].copy_from_slice(&(offset as u32).to_le_bytes());
             registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
         }
         cpu.set_sse_image(&registers);
         cpu.set_x87_image(&registers);
+        cpu.set_numeric_offsets(instruction.0, operand.0);
         self.location = Location::Cpu;
     }
 }

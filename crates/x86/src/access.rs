@@ -633,6 +633,9 @@ impl NewStack {
             cpu.set_segment(sreg::SS, self.segment);
         }
         cpu.set_gpr(reg::SP, self.pointer);
+        if !cpu.is_in_64_bit_mode() {
+            cpu.drop_upper_half(reg::SP);
+        }
     }
 }
 

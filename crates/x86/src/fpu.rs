@@ -376,11 +376,14 @@ impl Fpu {
         (self.instruction.offset, self.operand.offset)
     }
 
-    /// Sets the offsets of the last instruction and of its operand, whose selectors 64-bit formats do not
-    /// store.
+    /// Sets the offsets of the last instruction and of its operand.
     pub(crate) fn set_offsets(&mut self, instruction: u64, operand: u64) {
-        self.instruction = Pointer { selector: 0, offset: instruction };
-        self.operand = Pointer { selector: 0, offset: operand };
+        (self.instruction.offset, self.operand.offset) = (instruction, operand);
+    }
+
+    /// Forgets the selectors of the last instruction and of its operand, which 64-bit formats do not store.
+    pub(crate) fn forget_selectors(&mut self) {
+        (self.instruction.selector, self.operand.selector) = (0, 0);
     }
 
     /// Returns the environment, with pointers in the format of protected mode, or in that of real and

@@ -64,6 +64,9 @@ mod entry {
     pub(super) const NO_EXECUTE: u64 = 1 << 63;
     /// The address in an entry of 8 bytes, before the processor's number of address bits is considered.
     pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+    /// In [`PageEntries::directory`](super::PageEntries::directory): it is the entry of a page of 1 GiB. The
+    /// bit is reserved, so no entry that maps anything has it.
+    pub(super) const IS_HUGE: u64 = 1 << 51;
     /// In a page-directory-pointer-table entry: the reserved low bits.
     pub(super) const POINTER_RESERVED: u64 = 0x1e6;
 }
@@ -95,13 +98,16 @@ struct Found {
 /// Addresses and contents of the entries above the one that maps a page.
 #[derive(Clone, Copy, Default)]
 struct Upper {
-    entries: [(u64, u64); 3],
+    entries: [(u64, u64); Upper::MOST],
     count: usize,
 }
 
 impl Upper {
+    /// The most entries.
+    const MOST: usize = 3;
+
     /// No entry.
-    const NONE: Upper = Upper { entries: [(0, 0); 3], count: 0 };
+    const NONE: Upper = Upper { entries: [(0, 0); Upper::MOST], count: 0 };
 
     /// A page-directory entry alone.
     fn directory(address: u64, entry: u64) -> Upper {
@@ -120,6 +126,20 @@ impl Upper {
     /// Returns the content of the last one.
     fn last(&self) -> Option<u64> {
         self.entries().last().map(|(_, entry)| *entry)
+    }
+
+    /// Returns what these entries of 4-level paging say together of what the last one maps. A change of another
+    /// one matters only if the rights change.
+    fn combined(&self) -> u64 {
+        const GIVEN_BY_ALL: u64 = entry::PRESENT | entry::WRITABLE | entry::USER | entry::ACCESSED;
+        let contents = self.entries().iter().map(|(_, content)| *content);
+        let (given, forbidden) =
+            contents.fold((u64::MAX, 0), |(all, any), content| (all & content, any | content));
+        let huge = if self.count < Upper::MOST { entry::IS_HUGE } else { 0 };
+        self.last().unwrap_or(0) & !GIVEN_BY_ALL
+            | given & GIVEN_BY_ALL
+            | forbidden & entry::NO_EXECUTE
+            | huge
     }
 }
 
@@ -142,7 +162,8 @@ pub struct PageMapping {
 /// The entries that map a linear page, by which changes are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEntries {
-    /// The page-directory entry of a page table or of a large page.
+    /// The page-directory entry of a page table or of a large page. With 4-level paging it has the rights that
+    /// all levels down to it give together; or it is the entry of a page of 1 GiB, marked as such.
     pub directory: u64,
     /// Guest-physical address and content of the page-table entry, if there is one, and its size in bytes.
     leaf: Option<(u64, u64, usize)>,
@@ -327,6 +348,15 @@ impl Cpu {
 
     fn entries(&self, found: &Found) -> PageEntries {
         let size = if self.cr4.contains(Cr4::PAE) { 8 } else { 4 };
+        if self.is_in_long_mode() {
+            let mut upper = found.upper;
+            if found.size == PageSize::Small {
+                let leaf = Some((found.leaf_address, found.leaf, size));
+                return PageEntries { directory: upper.combined(), leaf };
+            }
+            upper.push(found.leaf_address, found.leaf);
+            return PageEntries { directory: upper.combined(), leaf: None };
+        }
         match found.upper.last() {
             Some(directory) => {
                 PageEntries { directory, leaf: Some((found.leaf_address, found.leaf, size)) }
@@ -336,16 +366,43 @@ impl Cpu {
     }
 
     /// Returns the present page-directory entry for `linear`, whether it maps anything or not, or 0 if there
-    /// is none.
+    /// is none; see [`PageEntries::directory`].
     pub fn directory_entry(&self, memory: &Memory, linear: u32) -> u64 {
         if !self.cr0.contains(Cr0::PG) {
             return 0;
+        }
+        if self.is_in_long_mode() {
+            return self.long_directory_entry(memory, linear.into());
         }
         match self.directory_address(linear.into()) {
             Some(address) if self.cr4.contains(Cr4::PAE) => read_u64(memory, address),
             Some(address) => read_u32(memory, address).into(),
             None => 0,
         }
+    }
+
+    /// Does the same with 4-level paging.
+    fn long_directory_entry(&self, memory: &Memory, linear: u64) -> u64 {
+        let reserved = self.reserved_in_long_entry();
+        let mut upper = Upper::default();
+        let mut table = self.cr3 & entry::ADDRESS;
+        for level in &LEVELS[..Upper::MOST] {
+            let address = (table | (linear >> level.shift & 0x1ff) << 3) & self.address_mask;
+            let content = read_u64(memory, address);
+            upper.push(address, content);
+            let may_be_leaf = level.size.is_some();
+            if may_be_leaf && content & entry::LARGE != 0 {
+                break;
+            }
+            let never_leaf = if may_be_leaf { 0 } else { entry::LARGE };
+            if level.size != Some(PageSize::Large)
+                && check_entry(content, reserved | never_leaf).is_err()
+            {
+                return 0;
+            }
+            table = content & entry::ADDRESS;
+        }
+        upper.combined()
     }
 
     /// Returns the guest-physical address of the page-directory entry for `linear`, or None if there is no

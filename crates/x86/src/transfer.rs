@@ -392,6 +392,9 @@ impl Cpu {
                 4 => self.set_stack_pointer(pointer),
                 _ => self.set_gpr(reg::SP, pointer),
             }
+            if !self.is_in_64_bit_mode() {
+                self.drop_upper_half(reg::SP);
+            }
             self.set_stack_pointer(self.stack_pointer().wrapping_add(target.parameters));
             if rpl != cpl {
                 self.drop_inner_segments(rpl);

@@ -100,6 +100,11 @@ impl Changing {
         &self.immediates
     }
 
+    /// Returns whether there are no such pages.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
     /// Forgets all pages and instructions.
     pub(crate) fn clear(&mut self) {
         *self = Changing::default();

@@ -83,6 +83,8 @@ impl Long {
             if cpu.has_invalidations() && cpu.is_in_long_mode() {
                 let invalidations = cpu.take_invalidations();
                 self.invalidate(cpu, memory, &invalidations)?;
+                let (spaces, blocks) = &mut lent.others;
+                spaces.invalidate(cpu, memory, blocks, &invalidations)?;
             }
             let goes_on = cpu.instructions < *deadline
                 && Long::goes_on(cpu, memory, lent)

@@ -29,7 +29,7 @@ const DIRECTORY_STEP: u32 = 2 << 20;
 const MOST_STALE: usize = 32;
 /// Upper bound of the distance from one page to the next that the same call of the host hides.
 const MOST_APART: u32 = 64 << 10;
-/// Bytes in the largest page.
+/// Bytes in the largest page that is mapped as a whole. Those of 1 GiB in long mode are mapped in parts.
 const LARGEST_PAGE: u32 = 4 << 20;
 
 /// A page that is mapped in the window.
@@ -78,6 +78,8 @@ pub(crate) struct Space {
     writable: Set<usize>,
     /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
     protected: usize,
+    /// Whether there are parts of pages larger than [`LARGEST_PAGE`], of which each is invalidated as a whole.
+    has_huge: bool,
     /// The page for which [`Fill::Zeros`] was returned last.
     zeros: Option<u32>,
     /// Places of pages of user code, by linear address, that were invalidated but are still mapped. Most of
@@ -107,6 +109,7 @@ impl Space {
             local: Set::default(),
             writable: Set::default(),
             protected: 0,
+            has_huge: false,
             zeros: None,
             stale: Map::default(),
             forgotten: 0,
@@ -294,6 +297,7 @@ impl Space {
         let mapping = cpu.map_page(memory, linear.into(), paging::Access::Fetch, self.is_user)?;
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let entries = cpu.page_entries(memory, page)?;
+        self.has_huge |= mapping.size > LARGEST_PAGE;
         self.note_directory(page, &entries);
         self.note_local(page, mapping.global);
         self.fetched.insert(page, Fetched { place, entries });
@@ -387,6 +391,7 @@ impl Space {
         self.directories.clear();
         self.local.clear();
         self.protected = 0;
+        self.has_huge = false;
         self.forget_targets();
         self.window.clear()
     }

@@ -211,7 +211,8 @@ impl Spaces {
                 user.is_checked = false;
             }
         }
-        for linear in invalidations.pages.iter().map(|page| *page as u32) {
+        // In long mode, other pages are not in windows of 4 GiB.
+        for linear in invalidations.pages.iter().filter_map(|page| u32::try_from(*page).ok()) {
             self.kernel.invalidate(cpu, memory, blocks, linear)?;
             if let Some(index) = self.current {
                 self.users[index].space.invalidate(cpu, memory, blocks, linear)?;

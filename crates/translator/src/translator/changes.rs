@@ -81,6 +81,10 @@ impl Translator {
                 // Other code may write to pages without notice that keep changing.
                 long.forget_code();
             }
+            if paging.is_some_and(|paging| paging.is_long) && !self.changing.is_empty() {
+                // They may come to hold 64-bit code, which does not check itself.
+                self.forget_code();
+            }
             self.paging = paging;
             self.change_paging(paging)?;
         }
@@ -152,8 +156,11 @@ impl Translator {
             return Ok(());
         }
         if cpu.is_in_long_mode() {
-            let Some(long) = &mut self.long else { return Ok(()) };
-            return long.invalidate(cpu, memory, &invalidations);
+            if let Some(long) = &mut self.long {
+                long.invalidate(cpu, memory, &invalidations)?;
+            }
+            // These are the spaces of code in compatibility mode.
+            return self.spaces.invalidate(cpu, memory, &self.blocks, &invalidations);
         }
         self.forget_devices();
         self.descriptors.invalidate(&invalidations, &mut self.context);
@@ -186,7 +193,7 @@ impl Translator {
     }
 
     /// Drops the code of pages that were written to. Code of pages that keep changing is not dropped, since
-    /// it checks itself; 64-bit code does not.
+    /// it checks itself. There are no such pages in long mode, since 64-bit code does not.
     fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
         for page in pages.iter().copied() {
             if let Some(long) = &mut self.long {

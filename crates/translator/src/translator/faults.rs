@@ -278,8 +278,9 @@ impl Translator {
         let mut exit = Exit::Deadline;
         let is_in_sweep = self.sweep.goes_on();
         let most = if is_in_sweep { IN_SWEEP } else { FROM_ZEROS };
+        let is_here = |cpu: &Cpu| cpu.is_user() && !cpu.is_in_64_bit_mode();
         for _ in 0..most {
-            if exit != Exit::Deadline || cpu.instructions >= deadline || !cpu.is_user() {
+            if exit != Exit::Deadline || cpu.instructions >= deadline || !is_here(cpu) {
                 break;
             }
             let fault = PageFault::at(cpu, 0, false);
@@ -294,7 +295,7 @@ impl Translator {
             self.sweep.pages = 0;
             let Sweep { cr3, linear, writes, .. } = self.sweep;
             // The program goes on with this page, which it has just accessed in this way.
-            if cpu.is_user()
+            if is_here(cpu)
                 && cpu.cr3() == cr3
                 && self.fill(cpu, memory, true, linear, writes).is_err()
             {

@@ -21,13 +21,13 @@ impl Translator {
         devices: &mut Option<&mut dyn Devices>,
     ) -> io::Result<Next> {
         self.numeric.take(cpu, &self.blocks, &mut self.context);
-        let Translator { file, long, budget, interpreter, times, .. } = self;
+        let Translator { file, long, budget, interpreter, times, spaces, blocks, .. } = self;
         let Some(file) = file else { return Ok(STEP) };
         let long = match long {
             Some(long) => long,
             None => long.insert(Box::new(Long::new()?)),
         };
-        let mut lent = Lent { file, budget, interpreter, times };
+        let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };
         Ok(match long.execute(cpu, memory, &mut lent, deadline, devices)? {
             long::Next::Step => STEP,
             long::Next::Interpret(count) => Next::Interpret(count),

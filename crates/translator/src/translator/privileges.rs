@@ -25,9 +25,9 @@ fn is_told_by_selector(segment: &Segment) -> bool {
 impl Translator {
     /// Lets SYSENTER, SYSEXIT, INT n and IRET stay in translated code, if everything that the engine checks
     /// before it enters code of the other privilege would be in order. Otherwise the interpreter executes
-    /// them.
+    /// them, as it does in compatibility mode, where they lead to 64-bit code.
     pub(super) fn allow_transfers(&mut self, cpu: &Cpu) {
-        let is_flat = mode::is_flat(self.modes.current().0);
+        let is_flat = mode::is_flat(self.modes.current().0) && !cpu.is_in_long_mode();
         let is_ready = is_flat && self.spaces.is_ready_for_user();
         self.context.awaited = self.page_fault_awaited(cpu).map_or(u64::MAX, u64::from);
         // The interpreter tells of system calls.

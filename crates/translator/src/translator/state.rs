@@ -30,9 +30,11 @@ impl Translator {
         }
         for (index, register) in [sreg::FS, sreg::GS].into_iter().enumerate() {
             let segment = cpu.segment(register);
+            // In compatibility mode the upper half of a base, which 64-bit code may have set, does not count.
             context.bases[index] = segment.base as u32;
+            let base = context.bases[index].into();
             (context.base_of[index], context.near_bases[index]) = if segment.is_free() {
-                ((&raw const context.bases[index]).addr() as u64, segment.base)
+                ((&raw const context.bases[index]).addr() as u64, base)
             } else {
                 (context.faulting, NO_BASE)
             };

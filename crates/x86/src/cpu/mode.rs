@@ -1,7 +1,7 @@
 //! Modes, privilege and control registers, and the effects of their changes.
 
 use crate::cpu::invalidations::Invalidations;
-use crate::cpu::{Attention, Cpu, Cr0, Cr4, LINEAR_32_BIT};
+use crate::cpu::{Attention, Cpu, Cr0, Cr4, LINEAR_32_BIT, reg};
 use crate::decode::{CodeMode, CodeSize};
 use crate::flags::Eflags;
 use crate::jumps::Jumps;
@@ -111,6 +111,13 @@ impl Cpu {
         }
     }
 
+    /// Clears the upper half of a general register. Those of RAX to RDI are undefined after a change from 64-bit
+    /// mode to another one (SDM vol. 1, 3.4.1.1). Here they are zero, as they are outside long mode, so that an
+    /// engine has the same registers in all modes but 64-bit mode.
+    pub(crate) fn drop_upper_half(&mut self, register: u8) {
+        self.set_gpr(register, self.gpr(register) & LINEAR_32_BIT);
+    }
+
     /// Updates the mode in which code is decoded, and what depends on it.
     pub(super) fn update_code_mode(&mut self) {
         let code = self.segments[sreg::CS as usize].attributes;
@@ -123,6 +130,9 @@ impl Cpu {
         self.code_mode.size = size;
         if was_64_bit != (size == CodeSize::Bits64) {
             self.linear_mask = if was_64_bit { LINEAR_32_BIT } else { u64::MAX };
+            if was_64_bit {
+                (reg::AX..=reg::DI).for_each(|register| self.drop_upper_half(register));
+            }
             (sreg::ES..=sreg::GS).for_each(|register| self.update_view(register));
         }
         let has_no_limits = [sreg::DS, sreg::ES, sreg::SS].into_iter().all(|register| {

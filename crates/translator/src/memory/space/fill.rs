@@ -6,7 +6,7 @@ use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{self, PageMapping};
 
-use super::{DIRECTORY_STEP, Mapped, Space};
+use super::{DIRECTORY_STEP, LARGEST_PAGE, Mapped, Space};
 use crate::memory::host_memory::GuestFile;
 
 /// Upper bound of the pages that are mapped on each side of a page that is filled.
@@ -126,7 +126,8 @@ impl Space {
             entries,
         };
         let start = linear & !(mapping.size - 1);
-        if mapping.size > PAGE_SIZE as u32
+        self.has_huge |= mapping.size > LARGEST_PAGE;
+        if (2 * PAGE_SIZE as u32..=LARGEST_PAGE).contains(&mapping.size)
             && !memory.is_watching()
             && !cpu.debugger().watches(start.into(), mapping.size.into())
             && !self.has_large(start, mapping.writable)

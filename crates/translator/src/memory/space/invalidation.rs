@@ -111,7 +111,7 @@ impl Space {
             let known = self.directories.get(&(part / DIRECTORY_STEP));
             known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
         };
-        if [first, first + DIRECTORY_STEP].iter().any(has_changed) {
+        if self.has_huge || [first, first + DIRECTORY_STEP].iter().any(has_changed) {
             return self.invalidate_all(cpu, memory, blocks, true);
         }
         let page = linear & !0xfff;

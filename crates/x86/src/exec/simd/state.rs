@@ -160,6 +160,7 @@ fn fxrstor<const LONG: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Don
     cpu.set_x87_image(&image);
     if LONG {
         let long = |at| u64::from(word(&image, at)) | u64::from(word(&image, at + 4)) << 32;
+        cpu.fpu.forget_selectors();
         cpu.fpu.set_offsets(long(image::LONG_IP.start), long(image::LONG_DP.start));
     }
     Ok(())
@@ -214,6 +215,17 @@ impl Cpu {
             place.copy_from_slice(&self.sse.xmm(number).to_le_bytes());
         }
         image
+    }
+
+    /// Returns the offsets of the last x87 instruction and of its operand. [`Cpu::numeric_image`] has only the
+    /// lower halves of those that 64-bit code has left.
+    pub fn numeric_offsets(&self) -> (u64, u64) {
+        self.stored_fpu().offsets()
+    }
+
+    /// Sets these offsets, and leaves their selectors alone.
+    pub fn set_numeric_offsets(&mut self, instruction: u64, operand: u64) {
+        self.fpu.set_offsets(instruction, operand);
     }
 
     /// Sets the SSE registers to those of an FXSAVE image. Bits of MXCSR that do not exist stay clear.

@@ -75,6 +75,37 @@ fn the_way_in_and_out() {
     assert_eq!(machine.cpu.efer(), 0);
 }
 
+/// The upper halves of RAX to RDI are undefined after the change (SDM vol. 1, 3.4.1.1), and zero here.
+#[test]
+fn compatibility_mode_has_no_upper_halves() {
+    let target = 0x1_4000;
+    let stack = u64::from(STACK) | 0x7777 << 32;
+    let code = [mov64(RBX, 0x1122_3344_5566_7788), mov64(R9, stack), at(Code::Jmp_m1632, RAX)];
+    let mut machine = LongMachine::new(&code);
+    machine.set_descriptor(FREE, flat(CODE_SEGMENT));
+    machine.put_dword(DATA, target);
+    machine.put_dword(DATA + 4, FREE.into());
+    machine.cpu.set_gpr(reg::AX, DATA.into());
+    machine.code(target, &[hlt()]);
+    assert_eq!(machine.run(), Exit::Halt);
+    assert!(!machine.cpu.is_in_64_bit_mode());
+    assert_eq!(machine.cpu.gpr(reg::BX), 0x5566_7788);
+    assert_eq!(machine.cpu.gpr(9), stack);
+
+    // IRETQ loads RSP.
+    let mut machine = LongMachine::new(&[plain(Code::Iretq)]);
+    machine.set_descriptor(FREE, flat(CODE_SEGMENT));
+    let frame = [target.into(), FREE.into(), 2, stack, KERNEL_DATA.into()];
+    for (slot, value) in (0..).zip(frame) {
+        machine.put_dword(DATA + 8 * slot, value as u32);
+        machine.put_dword(DATA + 8 * slot + 4, (value >> 32) as u32);
+    }
+    machine.cpu.set_gpr(reg::SP, DATA.into());
+    machine.code(target, &[hlt()]);
+    assert_eq!(machine.run(), Exit::Halt);
+    assert_eq!(machine.cpu.gpr(reg::SP), STACK.into());
+}
+
 #[test]
 fn transitions_that_are_refused() {
     let general_protection = (vector::GP, Some(0));

@@ -1,0 +1,80 @@
+//! Random programs of 32-bit code under a 64-bit kernel. They call it in all ways that there are, and it changes
+//! their page tables; they go to 64-bit code, 16-bit code and other segments and come back. They must have the
+//! same results on the translator as on the interpreter, with deadlines anywhere.
+
+mod kernel;
+mod programs;
+#[path = "../../../x86/tests/common/random.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod random;
+#[path = "../../../x86/tests/common/series.rs"]
+mod series;
+#[path = "../support/mod.rs"]
+mod support;
+
+use random::Random;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::interpreter::Interpreter;
+use series::Series;
+use support::translator;
+
+const CASES: u64 = if cfg!(debug_assertions) { 20 } else { 60 };
+/// Instructions of each program.
+const EXECUTED: u64 = 4000;
+
+/// Runs a program, some instructions at a time, and returns the states at the deadlines.
+fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut Random,
+) -> Vec<(Exit, Cpu)> {
+    let mut states = Vec::new();
+    while cpu.instructions < EXECUTED {
+        let asked = u64::from(1 + random.below(300));
+        let exit = engine.run(cpu, memory, asked);
+        states.push((exit.clone(), cpu.clone()));
+        if exit != Exit::Deadline {
+            break;
+        }
+    }
+    states
+}
+
+#[test]
+fn the_translator_agrees_with_the_interpreter_in_compatibility_mode() {
+    let series = Series::from_environment(CASES);
+    let (mut executed, mut interpreted) = (0, 0);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let code = programs::program(&mut random);
+        let mut memory_then = Memory::new(kernel::MEMORY).unwrap();
+        let mut cpu = kernel::machine(&mut memory_then, &code, random.clone());
+        let expected =
+            run(&mut Interpreter::new(), &mut cpu, &mut memory_then, &mut random.clone());
+        let Some((mut translator, mut memory)) = translator(kernel::MEMORY) else { return };
+        let mut cpu = kernel::machine(&mut memory, &code, random.clone());
+        let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
+        for ((exit, cpu), (right_exit, right)) in states.iter().zip(&expected) {
+            let reports =
+                || format!("{what}\n{}\n{}", right.report(&memory_then), cpu.report(&memory));
+            assert_eq!(exit, right_exit, "{}", reports());
+            assert_eq!(cpu.instructions, right.instructions, "{}", reports());
+            assert!(cpu.has_state_of(right), "{}", reports());
+        }
+        assert_eq!(states.len(), expected.len(), "{what}");
+        let bytes = memory.contents().iter().zip(memory_then.contents()).enumerate();
+        let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
+        assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+        executed += cpu.instructions;
+        let counters = translator.counters();
+        let name = "instructions interpreted";
+        interpreted += counters.into_iter().find(|(known, _)| *known == name).unwrap().1;
+    }
+    println!("{interpreted} of {executed} instructions interpreted");
+    let cases = series.cases.end - series.cases.start;
+    assert!(cases == 1 || interpreted < executed / 2, "{interpreted} of {executed}");
+}

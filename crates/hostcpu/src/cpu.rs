@@ -59,6 +59,8 @@ pub enum Feature {
     Lzcnt,
     /// SSE4a, of AMD.
     Sse4a,
+    /// XSAVE, if the operating system has enabled it.
+    Xsave,
 }
 
 impl Cpu {
@@ -120,6 +122,7 @@ impl Cpu {
             Feature::Sha => (self.leaf7_ebx, 29),
             Feature::Lzcnt => (self.extended_ecx, 5),
             Feature::Sse4a => (self.extended_ecx, 6),
+            Feature::Xsave => (self.leaf1_ecx, 27),
         };
         word >> bit & 1 != 0
     }

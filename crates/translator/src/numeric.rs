@@ -233,6 +233,7 @@ pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
                 | F::SSE4_1
                 | F::SSE4_2
                 | F::FXSR
+                | F::XSAVE
         )
     }) || instruction.mnemonic() == Mnemonic::Wait
 }
@@ -329,6 +330,10 @@ pub(crate) fn translate(
         // about registers at all.
         M::Fxsave
         | M::Fxrstor
+        | M::Xsave
+        | M::Xrstor
+        | M::Xgetbv
+        | M::Xsetbv
         | M::Fnsave
         | M::Frstor
         | M::Fnstenv

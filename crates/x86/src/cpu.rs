@@ -128,6 +128,8 @@ bitflags! {
         const UMIP = 1 << 11;
         /// RDFSBASE, RDGSBASE, WRFSBASE and WRGSBASE exist.
         const FSGSBASE = 1 << 16;
+        /// XSAVE and its relatives exist, and XGETBV tells users of XCR0.
+        const OSXSAVE = 1 << 18;
         /// Supervisor-mode execution prevention.
         const SMEP = 1 << 20;
         /// Supervisor-mode access prevention.
@@ -189,6 +191,9 @@ pub struct Msrs {
     /// IA32_TSC_AUX.
     #[serde(default)]
     pub tsc_aux: u32,
+    /// XCR0: the state components that XSAVE and XRSTOR know.
+    #[serde(default = "xcr0_at_reset")]
+    pub xcr0: u64,
     /// The memory type range registers.
     #[serde(default)]
     pub mtrrs: Mtrrs,
@@ -216,12 +221,17 @@ pub struct LongMode {
     pub kernel_gs_base: u64,
 }
 
+/// XCR0 after power-on: the x87 alone.
+const fn xcr0_at_reset() -> u64 {
+    1
+}
+
 impl Msrs {
     /// The values after power-on.
     fn at_reset(model: Model) -> Msrs {
         let has_apic = model.features().contains(Features::APIC);
         let apic_base = if has_apic { APIC_BASE_AT_RESET } else { 0 };
-        Msrs { pat: PAT_AT_RESET, apic_base, ..Msrs::default() }
+        Msrs { pat: PAT_AT_RESET, apic_base, xcr0: xcr0_at_reset(), ..Msrs::default() }
     }
 
     /// Returns the guest-physical address of the local APIC's registers.

@@ -77,6 +77,8 @@ bitflags! {
         const CX16 = 1 << (32 + 13);
         /// POPCNT.
         const POPCNT = 1 << (32 + 23);
+        /// XSAVE and XRSTOR, XGETBV and XSETBV.
+        const XSAVE = 1 << (32 + 26);
         /// LAHF and SAHF in 64-bit mode.
         const LAHF = 1 << 64;
         /// SYSCALL and SYSRET, which on Intel's processors exist in 64-bit mode only.
@@ -133,6 +135,7 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::SMEP)
     .union(Features::SMAP)
     .union(Features::UMIP)
+    .union(Features::XSAVE)
     .union(LONG_MODE);
 
 /// The features of processors with long mode.
@@ -157,8 +160,12 @@ pub enum Model {
     /// `max`: everything that is implemented, without long mode.
     #[default]
     Max,
-    /// `qemu64`: everything that is implemented, with long mode. Only the interpreter executes 64-bit code.
+    /// `qemu64`: the same with long mode.
     Qemu64,
+    /// `x86-64-v2`: everything that is implemented, which is more than the level of this name that compilers know.
+    /// It has XSAVE too.
+    #[allow(non_camel_case_types, reason = "it is the name of a level")]
+    X86_64_V2,
 }
 
 /// CPUID's four registers: EAX, EBX, ECX, EDX.
@@ -166,7 +173,7 @@ pub type Leaf = [u32; 4];
 
 /// The error for a name that no processor model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("give one of 486, pentium, pentium3, pentium4, max and qemu64")]
+#[error("give one of 486, pentium, pentium3, pentium4, max, qemu64 and x86-64-v2")]
 pub struct UnknownModel;
 
 impl FromStr for Model {
@@ -183,6 +190,9 @@ impl fmt::Display for Model {
     }
 }
 
+/// The leaf about XSAVE.
+const EXTENDED_STATES: u32 = 13;
+
 /// The first extended leaf.
 const EXTENDED: u32 = 0x8000_0000;
 
@@ -192,8 +202,15 @@ pub(crate) const ABOUT_LONG_MODE: RangeInclusive<u32> = EXTENDED..=EXTENDED + 1;
 
 impl Model {
     /// All models, the oldest first.
-    pub const ALL: [Model; 6] =
-        [Model::I486, Model::Pentium, Model::Pentium3, Model::Pentium4, Model::Max, Model::Qemu64];
+    pub const ALL: [Model; 7] = [
+        Model::I486,
+        Model::Pentium,
+        Model::Pentium3,
+        Model::Pentium4,
+        Model::Max,
+        Model::Qemu64,
+        Model::X86_64_V2,
+    ];
 
     /// Returns the name by which users choose it.
     pub const fn name(self) -> &'static str {
@@ -204,6 +221,7 @@ impl Model {
             Model::Pentium4 => "pentium4",
             Model::Max => "max",
             Model::Qemu64 => "qemu64",
+            Model::X86_64_V2 => "x86-64-v2",
         }
     }
 
@@ -222,7 +240,7 @@ impl Model {
             Model::Pentium => 0x0000_0543,
             Model::Pentium3 => 0x0000_0686,
             Model::Pentium4 => 0x0000_0f41,
-            Model::Max | Model::Qemu64 => 0x0001_06a5,
+            Model::Max | Model::Qemu64 | Model::X86_64_V2 => 0x0001_06a5,
         }
     }
 
@@ -268,8 +286,9 @@ impl Model {
                 .union(Features::SSE2)
                 .union(Features::SSE3)
                 .union(Features::NX),
-            Model::Max => Features::all().difference(LONG_MODE),
-            Model::Qemu64 => Features::all(),
+            Model::Max => Model::Qemu64.historical_features().difference(LONG_MODE),
+            Model::Qemu64 => Features::all().difference(Features::XSAVE),
+            Model::X86_64_V2 => Features::all(),
         }
     }
 
@@ -287,7 +306,7 @@ impl Model {
     /// CPUID leaf that it lacks.
     pub(crate) const fn performance_counters(self) -> u32 {
         match self {
-            Model::I486 | Model::Max | Model::Qemu64 => 0,
+            Model::I486 | Model::Max | Model::Qemu64 | Model::X86_64_V2 => 0,
             Model::Pentium | Model::Pentium3 => 2,
             Model::Pentium4 => 18,
         }
@@ -296,7 +315,7 @@ impl Model {
     /// Returns whether opcode 0F 0D, by which other processors prefetch data, is a NOP, as on all of Intel's
     /// processors since those with 64-bit extensions. On earlier ones it was undefined.
     pub(crate) const fn ignores_prefetches(self) -> bool {
-        matches!(self, Model::Pentium4 | Model::Max | Model::Qemu64)
+        matches!(self, Model::Pentium4 | Model::Max | Model::Qemu64 | Model::X86_64_V2)
     }
 
     /// Returns the last basic leaf of CPUID.
@@ -305,19 +324,20 @@ impl Model {
             Model::I486 | Model::Pentium => 1,
             Model::Pentium3 | Model::Pentium4 => 2,
             Model::Max | Model::Qemu64 => 7,
+            Model::X86_64_V2 => EXTENDED_STATES,
         }
     }
 
     /// Returns whether IA32_ARCH_CAPABILITIES exists, which lists flaws that the processor does not have.
     pub(crate) const fn tells_of_flaws(self) -> bool {
-        matches!(self, Model::Max | Model::Qemu64)
+        matches!(self, Model::Max | Model::Qemu64 | Model::X86_64_V2)
     }
 
     /// Returns the last extended leaf of CPUID, or None on processors without such leaves.
     const fn last_extended_leaf(self) -> Option<u32> {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => None,
-            Model::Pentium4 | Model::Max | Model::Qemu64 => Some(EXTENDED + 8),
+            Model::Pentium4 | Model::Max | Model::Qemu64 | Model::X86_64_V2 => Some(EXTENDED + 8),
         }
     }
 
@@ -326,7 +346,7 @@ impl Model {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => "",
             Model::Pentium4 => "Intel(R) Pentium(R) 4 CPU",
-            Model::Max | Model::Qemu64 => "ring3 virtual CPU",
+            Model::Max | Model::Qemu64 | Model::X86_64_V2 => "ring3 virtual CPU",
         }
     }
 
@@ -347,7 +367,7 @@ impl Model {
     /// Returns whether the result of CPUID for `leaf` depends on ECX. Such a leaf has one sub-leaf, and all
     /// others are zeros.
     pub fn has_sub_leaf(self, leaf: u32) -> bool {
-        leaf == 7 && self.last_leaf() == 7
+        matches!(leaf, 7 | EXTENDED_STATES) && leaf <= self.last_leaf()
     }
 
     fn basic_leaf(self, leaf: u32, has_apic: bool) -> Leaf {
@@ -364,9 +384,12 @@ impl Model {
                 let clflush_line = if features.contains(Features::CLFSH) { 8 } else { 0 };
                 [self.signature(), clflush_line << 8 | brand, ecx, edx]
             }
-            // There are no leaves of cache parameters (4), MONITOR (5) and power management (6), and leaf 3
-            // is empty.
-            3..=6 => [0; 4],
+            // There are no leaves of cache parameters (4), MONITOR (5), power management (6), direct cache access
+            // (9), performance counters (10) and topology (11), and leaves 3, 8 and 12 are empty.
+            3..=6 | 8..=12 => [0; 4],
+            // The components in XCR0, and the size of the area of XSAVE, now and with all components: the x87 and
+            // SSE need no more than the image of FXSAVE and the header.
+            EXTENDED_STATES => [3, 512 + 64, 512 + 64, 0],
             // The x87 notes only the operands of unmasked exceptions.
             7 => {
                 let word = word(self.features(), 96);
@@ -446,6 +469,7 @@ impl Model {
             CpuidFeature::CMPXCHG16B => Features::CX16,
             CpuidFeature::FSGSBASE => Features::FSGSBASE,
             CpuidFeature::SYSCALL => Features::SYSCALL,
+            CpuidFeature::XSAVE => Features::XSAVE,
             _ => return false,
         };
         self.features().contains(flag)
@@ -491,6 +515,7 @@ mod tests {
             (F::SSE4_1, 2, 19),
             (F::SSE4_2, 2, 20),
             (F::POPCNT, 2, 23),
+            (F::XSAVE, 2, 26),
         ];
         for model in Model::ALL {
             for (feature, register, bit) in flags {
@@ -508,8 +533,8 @@ mod tests {
         assert!(!Model::I486.has(CpuidFeature::CMOV));
         assert!(!Model::I486.has(CpuidFeature::TSC));
         assert!(!Model::Pentium.has(CpuidFeature::MULTIBYTENOP));
-        assert_eq!(Model::Max.features(), IMPLEMENTED.difference(LONG_MODE));
-        assert_eq!(Model::Qemu64.features(), IMPLEMENTED);
+        assert_eq!(Model::Max.features(), Model::Qemu64.features().difference(LONG_MODE));
+        assert_eq!(Model::X86_64_V2.features(), IMPLEMENTED);
     }
 
     #[test]

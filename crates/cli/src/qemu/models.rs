@@ -20,6 +20,8 @@ pub(super) const MODELS: &[(&str, Model)] = &[
     ("n270", Model::Max),
     ("qemu64", Model::Qemu64),
     ("kvm64", Model::Qemu64),
+    ("x86-64-v2", Model::X86_64_V2),
+    ("Nehalem", Model::X86_64_V2),
     ("core2duo", Model::Max),
     ("host", Model::Max),
     ("max", Model::Max),
@@ -134,7 +136,8 @@ pub(super) fn model(name: &str) -> Result<(Model, bool), Reason> {
         _ => name,
     };
     let base = base.trim_end_matches("-i386-cpu").trim_end_matches("-x86_64-cpu");
-    if let Some((_, model)) = MODELS.iter().find(|(known, _)| *known == base) {
+    let is_meant = |known: &str| known == base || known == name;
+    if let Some((_, model)) = MODELS.iter().find(|(known, _)| is_meant(known)) {
         return Ok((*model, false));
     }
     if LATER.iter().any(|later| base.starts_with(later)) {

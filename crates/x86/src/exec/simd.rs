@@ -17,6 +17,7 @@ mod shuffle;
 mod state;
 mod text;
 mod transfer;
+mod xsave;
 
 use ring3_core::memory::Memory;
 
@@ -31,6 +32,7 @@ use crate::word::Word;
 /// Adds the forms of this chapter to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     state::forms(rows);
+    xsave::forms(rows);
     transfer::forms(rows);
     arithmetic::forms(rows);
     float::forms(rows);

@@ -95,6 +95,9 @@ fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     if cpu.get::<u32>(reg::AX) == *ABOUT_LONG_MODE.end() && !cpu.is_in_64_bit_mode() {
         leaf[3] &= !SYSCALL_BIT;
     }
+    if cpu.get::<u32>(reg::AX) == 1 && cpu.cr4.contains(Cr4::OSXSAVE) {
+        leaf[2] |= OSXSAVE_BIT;
+    }
     if cpu.model.has_sub_leaf(cpu.get(reg::AX)) && cpu.get::<u32>(reg::CX) != 0 {
         leaf = [0; 4];
     }
@@ -103,6 +106,9 @@ fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     }
     Ok(())
 }
+
+/// The bit in ECX of leaf 1 that shows CR4.OSXSAVE.
+const OSXSAVE_BIT: u32 = 1 << 27;
 
 /// The bit for SYSCALL in EDX of leaf 80000001h, which only 64-bit code sees (SDM vol. 2, CPUID).
 const SYSCALL_BIT: u32 = 1 << 11;
@@ -222,6 +228,7 @@ fn supported_cr4(model: Model) -> Cr4 {
         (Cr4::SMEP, Features::SMEP),
         (Cr4::SMAP, Features::SMAP),
         (Cr4::FSGSBASE, Features::FSGSBASE),
+        (Cr4::OSXSAVE, Features::XSAVE),
     ];
     let features = model.features();
     let mut supported: Cr4 = bits

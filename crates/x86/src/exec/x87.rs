@@ -164,7 +164,17 @@ pub(super) fn read_bytes<const N: usize>(
     memory: &mut Memory,
     op: &Op,
 ) -> Result<[u8; N], Stopped> {
-    let linear = cpu.linear_for_read(op.segment, op.effective_address(cpu), N)?;
+    read_bytes_at(cpu, memory, op.segment, op.effective_address(cpu))
+}
+
+/// Does the same at `offset` of segment `register`.
+pub(super) fn read_bytes_at<const N: usize>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    register: u8,
+    offset: u64,
+) -> Result<[u8; N], Stopped> {
+    let linear = cpu.linear_for_read(register, offset, N)?;
     let mut bytes = [0; N];
     if let Some(place) = cpu.tlb.current(linear).for_read(linear, N) {
         return Ok(memory.load(place));

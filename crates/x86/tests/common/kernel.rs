@@ -34,6 +34,9 @@ const HANDLER_SIZE: u64 = 16;
 /// A handler is one IN AL, DX, at which the engine returns.
 const HANDLER: u8 = 0xec;
 
+/// The components that XSAVE and XRSTOR know here; the host's know more.
+const XCR0: u64 = 3;
+
 /// Rights in page-table entries.
 const SUPERVISOR_ONLY: u64 = 3;
 const READ_ONLY: u64 = 5;
@@ -66,8 +69,8 @@ impl Kernel {
     pub(super) fn processor(self, memory: &mut Memory) -> Cpu {
         self.map_all(memory);
         self.fill_tables(memory);
-        let model = if self.is_long { Model::Qemu64 } else { Model::Max };
-        let mut cpu = Cpu::of_model(model);
+        let mut cpu = Cpu::of_model(Model::X86_64_V2);
+        cpu.msrs.xcr0 = XCR0;
         cpu.ldtr = Segment::null(0);
         cpu.gdtr = TableRegister { base: self.start(), limit: IDT as u16 - 1 };
         let limit = (VECTORS * 2 * self.word() - 1) as u16;
@@ -75,7 +78,7 @@ impl Kernel {
         cpu.tr = Segment::new(TASK, self.start() + TSS, 0x67, Attributes(0x008b));
         (cpu.msrs.long.enabled, cpu.msrs.no_execute) = (self.is_long, self.is_long);
         let extensions = if self.is_long { Cr4::PAE } else { Cr4::empty() };
-        cpu.set_cr4(extensions | Cr4::OSFXSR | Cr4::OSXMMEXCPT);
+        cpu.set_cr4(extensions | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::OSXSAVE);
         cpu.set_cr3(TOP);
         cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
         cpu

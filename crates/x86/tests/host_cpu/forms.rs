@@ -67,7 +67,9 @@ fn why_not(code: Code) -> Option<&'static str> {
         Mnemonic::Sgdt | Mnemonic::Sidt | Mnemonic::Sldt | Mnemonic::Smsw | Mnemonic::Str => {
             Some("tells of the host, or is emulated by its kernel (UMIP)")
         }
-        Mnemonic::Cpuid | Mnemonic::Rdtsc | Mnemonic::Rdtscp => Some("tells of the host"),
+        Mnemonic::Cpuid | Mnemonic::Rdtsc | Mnemonic::Rdtscp | Mnemonic::Xgetbv => {
+            Some("tells of the host")
+        }
         _ => None,
     }
 }
@@ -80,6 +82,7 @@ fn host_has(feature: CpuidFeature) -> bool {
         CpuidFeature::SSE4_1 => Feature::Sse41,
         CpuidFeature::SSE4_2 => Feature::Sse42,
         CpuidFeature::POPCNT => Feature::Popcnt,
+        CpuidFeature::XSAVE => Feature::Xsave,
         _ => return true,
     };
     HostCpu::detect().is_some_and(|cpu| cpu.has(feature))

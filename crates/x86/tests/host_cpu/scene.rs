@@ -10,7 +10,7 @@ use crate::common::comparison::{Case, Poke, mask};
 use crate::common::guest::Pace;
 use crate::common::random::Random;
 use crate::encode::encode;
-use crate::vectors::uses_vectors;
+use crate::vectors::{is_extended, uses_vectors};
 
 const LAYOUT: Layout = Layout::FIXED;
 /// The number of attempts to find random bytes of the form that is wanted.
@@ -233,10 +233,14 @@ impl IntegerScene {
             if wants_alignment && random.percent(80) {
                 target &= !15;
             }
+            if is_extended(self.0.instruction.mnemonic()) && random.percent(90) {
+                target &= !63;
+            }
             self.solve_address(target);
             let at = self.memory_address();
             self.poke_numbers(random, at);
             self.poke_mxcsr(random, at);
+            self.poke_header(random, at);
         }
         let at = self.0.start.gpr[gpr::ESP];
         self.poke_numbers(random, at);

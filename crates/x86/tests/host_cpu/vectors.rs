@@ -16,7 +16,7 @@ const MXCSR_RESERVED: u32 = 1 << 16;
 
 /// Returns whether the instruction belongs to MMX or SSE, or concerns their state.
 pub(crate) fn uses_vectors(code: Code) -> bool {
-    const FEATURES: [CpuidFeature; 8] = [
+    const FEATURES: [CpuidFeature; 9] = [
         CpuidFeature::MMX,
         CpuidFeature::FXSR,
         CpuidFeature::SSE,
@@ -25,8 +25,15 @@ pub(crate) fn uses_vectors(code: Code) -> bool {
         CpuidFeature::SSSE3,
         CpuidFeature::SSE4_1,
         CpuidFeature::SSE4_2,
+        CpuidFeature::XSAVE,
     ];
     code.cpuid_features().iter().any(|feature| FEATURES.contains(feature))
+}
+
+/// Returns whether this is an instruction on an area of XSAVE.
+pub(crate) fn is_extended(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(mnemonic, M::Xsave | M::Xsave64 | M::Xrstor | M::Xrstor64)
 }
 
 /// Returns a text of few letters, which sometimes ends.
@@ -69,9 +76,29 @@ impl IntegerScene {
             fx.set_xmm(to, fx.xmm(from));
             fx.set_mm(to, fx.mm(from));
         }
+        if is_extended(self.0.instruction.mnemonic()) {
+            // These are the components that our processor has.
+            self.0.start.gpr[gpr::EAX] = random.pick(&[0, 1, 2, 3, 3, 3, 3, 3]);
+            self.0.start.gpr[gpr::EDX] = 0;
+        }
         if matches!(self.0.instruction.mnemonic(), Mnemonic::Maskmovq | Mnemonic::Maskmovdqu) {
             self.0.start.gpr[gpr::EDI] = address(random, self.0.bits);
         }
+    }
+
+    /// If the memory operand at `at` is an area of XSAVE, makes its header a valid one, or one that is invalid on all
+    /// processors.
+    pub(crate) fn poke_header(&mut self, random: &mut Random, at: u64) {
+        if !is_extended(self.0.instruction.mnemonic()) {
+            return;
+        }
+        let reserved = if random.percent(10) { 1 << 40 } else { 0 };
+        let components = u64::from(random.below(4)) | reserved;
+        let mask = self.0.mask();
+        self.poke(at.wrapping_add(512) & mask, 8, components);
+        let behind = if random.percent(10) { 1 << random.below(60) } else { 0 };
+        self.poke(at.wrapping_add(520) & mask, 8, behind);
+        self.poke(at.wrapping_add(528) & mask, 48, 0);
     }
 
     /// Returns whether this is MASKMOVQ or MASKMOVDQU with a mask in which no effective bit is set.
@@ -91,7 +118,7 @@ impl IntegerScene {
     pub(crate) fn poke_mxcsr(&mut self, random: &mut Random, at: u64) {
         let offset = match self.0.instruction.mnemonic() {
             Mnemonic::Ldmxcsr => 0,
-            Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => 24,
+            Mnemonic::Fxrstor | Mnemonic::Fxrstor64 | Mnemonic::Xrstor | Mnemonic::Xrstor64 => 24,
             _ => return,
         };
         let reserved = if random.percent(20) { MXCSR_RESERVED } else { 0 };

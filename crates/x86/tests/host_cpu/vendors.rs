@@ -9,6 +9,7 @@ use ring3_x86::undefined::undefined;
 use crate::common::comparison::{Case, Outcome, Scene, data_offset};
 use crate::common::kernel::Kernel;
 use crate::scene::{IntegerScene, compares_strings};
+use crate::vectors::is_extended;
 
 impl Scene for IntegerScene {
     fn case(&self) -> &Case {
@@ -19,6 +20,11 @@ impl Scene for IntegerScene {
         let case = &self.0;
         // The host's descriptor table may contain it.
         if self.reads_unknown_selector() {
+            return true;
+        }
+        // The host's processor has more state components than ours, which must stay as they are.
+        let [low, high] = [gpr::EAX, gpr::EDX].map(|register| case.start.gpr[register] as u32);
+        if is_extended(case.instruction.mnemonic()) && (low & !3 != 0 || high != 0) {
             return true;
         }
         // If the mask selects no bytes, AMD's processors fault where others and ours do not.
@@ -47,7 +53,12 @@ impl Scene for IntegerScene {
                         | Code::Reservednop_rm32_r32_0F0D
                         | Code::Reservednop_rm64_r64_0F0D
                 );
+                // They read a doubleword for a word.
+                let reads_more = vendor == Vendor::Amd
+                    && case.instruction.code() == Code::Movsxd_r16_rm16
+                    && self.memory_address() % page > page - 4;
                 into_itself
+                    || reads_more
                     || pushes_segment(case) && crosses_page
                     || vendor == Vendor::Amd && is_reserved
             }
@@ -85,6 +96,9 @@ impl Scene for IntegerScene {
     }
 }
 
+/// The bit of MXCSR that only AMD's processors have (APM vol. 2, figure 11-5).
+const AMD_MXCSR: u32 = 1 << 17;
+
 /// Returns whether the code is VERW with any prefixes.
 fn is_verw(case: &Case) -> bool {
     let options = DecoderOptions::NO_INVALID_CHECK;
@@ -99,6 +113,13 @@ impl IntegerScene {
         if self.0.bits == 64 {
             hide_kernel(host);
         }
+        // AMD's processors have one more bit in MXCSR.
+        if host.stop == LongStop::Reached
+            && is_general_protection(ours)
+            && host.state.fx.mxcsr() & AMD_MXCSR != 0
+        {
+            *host = ours.clone();
+        }
         let instruction = &self.0.instruction;
         let faults = (page_fault(host), page_fault(ours));
         if self.0.bits == 64 && self.is_told_otherwise(host, ours) {
@@ -111,11 +132,14 @@ impl IntegerScene {
                 Mnemonic::Fxsave | Mnemonic::Fxrstor | Mnemonic::Fxsave64 | Mnemonic::Fxrstor64,
                 (Some(_), Some(_)),
             ) => host.stop = ours.stop,
+            // The same holds for the area of XSAVE, whose parts are checked in any order too.
+            (mnemonic, _) if is_extended(mnemonic) && is_exception(host) => host.stop = ours.stop,
             // AMD's processors check the limit of the stack segment for the first doubleword of an image
             // before its alignment.
-            (Mnemonic::Fxsave | Mnemonic::Fxrstor, _)
-                if is_stack_limit(host) && is_general_protection(ours) =>
-            {
+            (
+                Mnemonic::Fxsave | Mnemonic::Fxrstor | Mnemonic::Fxsave64 | Mnemonic::Fxrstor64,
+                _,
+            ) if is_stack_limit(host) && is_general_protection(ours) => {
                 host.stop = ours.stop;
             }
             // Some registers may have been popped; ESP has not changed.
@@ -141,6 +165,13 @@ impl IntegerScene {
                     host.stop = ours.stop;
                 }
             }
+            // A byte that is not written may not be canonical.
+            (Mnemonic::Maskmovdqu | Mnemonic::Maskmovq, (Some(address), None)) => {
+                let first = self.0.start.gpr[gpr::EDI] & self.string_mask();
+                if address.wrapping_sub(first) < 16 && !is_canonical(first + 15) {
+                    host.stop = ours.stop;
+                }
+            }
             // Intel's processors compare with the lower bound before they read the upper one.
             (Mnemonic::Bound, (None, Some(_))) if is_bound_range(host) => host.stop = ours.stop,
             (_, (Some(_), _)) if compares_strings(instruction) => {
@@ -154,7 +185,8 @@ impl IntegerScene {
             // If one operand of CMPS is not mapped and the other is not canonical, each may be checked first.
             (_, (None, Some(_))) if compares_strings(instruction) => {
                 let indices = [gpr::ESI, gpr::EDI].map(|index| ours.state.gpr[index]);
-                if !indices.into_iter().all(is_canonical) {
+                let ends = indices.map(|index| index.wrapping_add(7));
+                if !indices.into_iter().chain(ends).all(is_canonical) {
                     host.stop = ours.stop;
                 }
             }
@@ -174,6 +206,7 @@ impl IntegerScene {
             _ if reasons == [13, 12] && !self.memory_address().is_multiple_of(16) => true,
             // AMD's processors check the target after the stack.
             (Mnemonic::Call, (Some(_), None)) => true,
+            (Mnemonic::Call, _) if reasons == [12, 13] => true,
             // They read a doubleword for a word.
             (Mnemonic::Movsxd, _) => instruction.op0_register().size() == 2,
             // They write a quadword for a selector.
@@ -244,8 +277,17 @@ impl IntegerScene {
     /// Accepts differences in an image of FXSAVE: each processor stores the pointers and the opcode in its
     /// own way, and AMD's have one more bit in MXCSR.
     fn forgive_image(&self, host: &mut Outcome, ours: &Outcome) {
-        if !matches!(self.0.instruction.mnemonic(), Mnemonic::Fxsave | Mnemonic::Fxsave64) {
-            return;
+        use Mnemonic as M;
+        match self.0.instruction.mnemonic() {
+            M::Fxsave | M::Fxsave64 => {}
+            // Each processor has its own way to track which components are in their initial configuration, too.
+            M::Xsave | M::Xsave64 => {
+                let address = self.memory_address().wrapping_add(512) & self.0.mask();
+                if let Some(place) = data_offset(address) {
+                    host.data[place] = host.data[place] & !3 | ours.data[place] & 3;
+                }
+            }
+            _ => return,
         }
         for offset in (6..24).chain(28..32) {
             let address = self.memory_address().wrapping_add(offset) & self.0.mask();
@@ -283,6 +325,11 @@ fn page_fault(outcome: &Outcome) -> Option<u64> {
         LongStop::Exception { vector: 14, cr2, .. } => Some(cr2),
         _ => None,
     }
+}
+
+/// Returns whether the case ended in an exception.
+fn is_exception(outcome: &Outcome) -> bool {
+    matches!(outcome.stop, LongStop::Exception { .. })
 }
 
 /// Returns whether the case ended in #SS(0).

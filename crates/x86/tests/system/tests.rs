@@ -8,6 +8,7 @@ mod call_gates;
 mod code;
 mod deadlines;
 mod exits;
+mod extended_states;
 mod far_transfers;
 mod fast_calls;
 mod gates;

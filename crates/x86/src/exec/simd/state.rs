@@ -59,7 +59,7 @@ fn stmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 }
 
 /// Raises #GP(0) if a reserved bit of MXCSR would be set.
-fn require_valid_mxcsr(cpu: &mut Cpu, value: u32) -> Done {
+pub(super) fn require_valid_mxcsr(cpu: &mut Cpu, value: u32) -> Done {
     if value & !MXCSR_MASK == 0 { Ok(()) } else { Err(cpu.general_protection(0)) }
 }
 
@@ -69,30 +69,30 @@ fn clflush(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 }
 
 /// The image of FXSAVE (SDM vol. 1, table 10-2).
-mod image {
+pub(super) mod image {
     use std::ops::Range;
 
     /// Size of the whole image.
-    pub(super) const BYTES: usize = 512;
+    pub(in crate::exec::simd) const BYTES: usize = 512;
     /// The environment of the x87: FCW, FSW, FTW (one byte), FOP, FIP, FCS, FDP, FDS.
-    pub(super) const ENVIRONMENT: Range<usize> = 0..24;
+    pub(in crate::exec::simd) const ENVIRONMENT: Range<usize> = 0..24;
     /// FIP and FDP of 64 bits, in the places of FIP and FCS, and of FDP and FDS.
-    pub(super) const LONG_IP: Range<usize> = 8..16;
-    pub(super) const LONG_DP: Range<usize> = 16..24;
-    pub(super) const MXCSR: Range<usize> = 24..28;
-    pub(super) const MXCSR_MASK: Range<usize> = 28..32;
+    pub(in crate::exec::simd) const LONG_IP: Range<usize> = 8..16;
+    pub(in crate::exec::simd) const LONG_DP: Range<usize> = 16..24;
+    pub(in crate::exec::simd) const MXCSR: Range<usize> = 24..28;
+    pub(in crate::exec::simd) const MXCSR_MASK: Range<usize> = 28..32;
     /// ST(0) to ST(7), each in 16 bytes.
-    pub(super) const ST: Range<usize> = 32..160;
+    pub(in crate::exec::simd) const ST: Range<usize> = 32..160;
     /// XMM0 to XMM7.
-    pub(super) const XMM: Range<usize> = 160..288;
+    pub(in crate::exec::simd) const XMM: Range<usize> = 160..288;
     /// XMM8 to XMM15, in 64-bit mode.
-    pub(super) const HIGH_XMM: Range<usize> = 288..416;
+    pub(in crate::exec::simd) const HIGH_XMM: Range<usize> = 288..416;
     /// Number of bytes that are written. The rest is reserved, or belongs to software.
-    pub(super) const WRITTEN: usize = 288;
+    pub(in crate::exec::simd) const WRITTEN: usize = 288;
     /// Number of bytes that are written in 64-bit mode.
-    pub(super) const WRITTEN_IN_64_BIT_MODE: usize = 416;
+    pub(in crate::exec::simd) const WRITTEN_IN_64_BIT_MODE: usize = 416;
     /// Number of bytes that are written without SSE.
-    pub(super) const WRITTEN_WITHOUT_SSE: usize = 160;
+    pub(in crate::exec::simd) const WRITTEN_WITHOUT_SSE: usize = 160;
 }
 
 /// Converts a tag word, with two bits for each register, to the abridged form, with one bit: not empty.
@@ -124,21 +124,13 @@ fn begin(cpu: &mut Cpu, op: &Op) -> Result<u64, Stopped> {
 fn fxsave<const LONG: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let offset = begin(cpu, op)?;
     cpu.check_writable(memory, op.segment, offset, image::BYTES)?;
-    let mut image = cpu.numeric_image();
-    if LONG {
-        let (ip, dp) = cpu.stored_fpu().offsets();
-        image[image::LONG_IP].copy_from_slice(&ip.to_le_bytes());
-        image[image::LONG_DP].copy_from_slice(&dp.to_le_bytes());
-    }
+    let image = whole_image::<LONG>(cpu);
     if cpu.cr4().contains(Cr4::OSFXSR) && cpu.is_in_64_bit_mode() {
-        let mut whole = [0; image::WRITTEN_IN_64_BIT_MODE];
-        whole[..image::WRITTEN].copy_from_slice(&image);
-        for (place, number) in whole[image::HIGH_XMM].chunks_mut(16).zip(8..) {
-            place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
-        }
-        write_bytes(cpu, memory, op, whole)
-    } else if cpu.cr4().contains(Cr4::OSFXSR) {
         write_bytes(cpu, memory, op, image)
+    } else if cpu.cr4().contains(Cr4::OSFXSR) {
+        let mut written = [0; image::WRITTEN];
+        written.copy_from_slice(&image[..image::WRITTEN]);
+        write_bytes(cpu, memory, op, written)
     } else {
         let mut without_sse = [0; image::WRITTEN_WITHOUT_SSE];
         without_sse.copy_from_slice(&image[..image::WRITTEN_WITHOUT_SSE]);
@@ -157,17 +149,37 @@ fn fxrstor<const LONG: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Don
             set_xmm(cpu, 8, &image[image::HIGH_XMM]);
         }
     }
-    cpu.set_x87_image(&image);
-    if LONG {
-        let long = |at| u64::from(word(&image, at)) | u64::from(word(&image, at + 4)) << 32;
-        cpu.fpu.forget_selectors();
-        cpu.fpu.set_offsets(long(image::LONG_IP.start), long(image::LONG_DP.start));
-    }
+    restore_x87::<LONG>(cpu, &image);
     Ok(())
 }
 
+/// Returns the image with all registers, and with addresses of 64 bits if `LONG`.
+pub(super) fn whole_image<const LONG: bool>(cpu: &Cpu) -> [u8; image::WRITTEN_IN_64_BIT_MODE] {
+    let mut image = [0; image::WRITTEN_IN_64_BIT_MODE];
+    image[..image::WRITTEN].copy_from_slice(&cpu.numeric_image());
+    if LONG {
+        let (ip, dp) = cpu.numeric_offsets();
+        image[image::LONG_IP].copy_from_slice(&ip.to_le_bytes());
+        image[image::LONG_DP].copy_from_slice(&dp.to_le_bytes());
+    }
+    for (place, number) in image[image::HIGH_XMM].chunks_mut(16).zip(8..) {
+        place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
+    }
+    image
+}
+
+/// Sets the x87 registers to those of an image, in which addresses have 64 bits if `LONG`.
+pub(super) fn restore_x87<const LONG: bool>(cpu: &mut Cpu, image: &[u8; image::BYTES]) {
+    cpu.set_x87_image(image);
+    if LONG {
+        let long = |at| u64::from(word(image, at)) | u64::from(word(image, at + 4)) << 32;
+        cpu.fpu.forget_selectors();
+        cpu.fpu.set_offsets(long(image::LONG_IP.start), long(image::LONG_DP.start));
+    }
+}
+
 /// Sets the XMM registers from number `first` on to those in a part of an image.
-fn set_xmm(cpu: &mut Cpu, first: u8, part: &[u8]) {
+pub(super) fn set_xmm(cpu: &mut Cpu, first: u8, part: &[u8]) {
     for (place, number) in part.chunks_exact(16).zip(first..) {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(place);
@@ -176,7 +188,7 @@ fn set_xmm(cpu: &mut Cpu, first: u8, part: &[u8]) {
 }
 
 /// Returns the doubleword at `at` of an image.
-fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
+pub(super) fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]))
 }
 

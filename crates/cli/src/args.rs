@@ -156,7 +156,7 @@ pub(crate) struct RunArguments {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// The kernel to start without firmware: a Linux bzImage, or a kernel with a Multiboot header. Firmware
+    /// The kernel to start without firmware: a Linux bzImage or vmlinux, or a kernel with a header of Multiboot or Multiboot2. Firmware
     /// starts kernels that begin in real mode (old kernels, zImages, memdisk), and with --bios any Linux
     /// kernel. Without a kernel, firmware boots from the drives
     #[arg(long, value_name = "FILE")]

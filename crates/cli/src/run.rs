@@ -15,9 +15,11 @@ use ring3_snapshot::{OpenError, RestoreDriveError, Snapshot, attach_drives};
 use ring3_tern::{System, TERN};
 use ring3_vm::control::{Event, Status as ControlStatus};
 use ring3_vm::firmware::{self, FirmwareError};
-use ring3_vm::kernel_file::{FOR_64_BITS, NoKernel};
+use ring3_vm::kernel_file::{self, FOR_64_BITS, NoKernel};
 use ring3_vm::linux::{self, LinuxError};
-use ring3_vm::multiboot::{self, MultibootError};
+use ring3_vm::multiboot::MultibootError;
+use ring3_vm::multiboot2::Multiboot2Error;
+use ring3_vm::pvh::PvhError;
 use ring3_vm::{
     Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, OnPanic, Software,
     Verified, Vm, VmError, door,
@@ -84,12 +86,16 @@ pub(crate) enum RunError {
          or name a file with --bios", path = .0.display()
     )]
     NoFirmwareForKernel(PathBuf),
-    #[error("{path} has a Multiboot header and starts without firmware: leave --bios out", path = .0.display())]
-    MultibootByFirmware(PathBuf),
+    #[error("{path} starts without firmware, as its header says: leave --bios out", path = .0.display())]
+    ByFirmware(PathBuf),
     #[error("{path} {source}", path = .path.display())]
     NoKernel { path: PathBuf, source: NoKernel },
     #[error("{path} {source}", path = .path.display())]
     Multiboot { path: PathBuf, source: MultibootError },
+    #[error("{path} {source}", path = .path.display())]
+    Multiboot2 { path: PathBuf, source: Multiboot2Error },
+    #[error("{path} {source}", path = .path.display())]
+    Pvh { path: PathBuf, source: PvhError },
     #[error("{path} {source}", path = .path.display())]
     Firmware { path: PathBuf, source: FirmwareError },
     #[error(transparent)]
@@ -498,8 +504,8 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
         Ok(Module { name: path.display().to_string(), contents })
     };
     let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
-    if arguments.bios.is_some() && multiboot::is_multiboot(&image) {
-        return Err(RunError::MultibootByFirmware(path.clone()));
+    if arguments.bios.is_some() && kernel_file::starts_without_firmware(&image) {
+        return Err(RunError::ByFirmware(path.clone()));
     }
     let needs_firmware = linux::needs_firmware(&image);
     let (image, command_line) = (image.into(), arguments.append.clone());
@@ -600,6 +606,8 @@ pub(crate) fn explain(error: VmError, path: PathBuf) -> RunError {
         },
         VmError::NoKernel(source) => RunError::NoKernel { path, source },
         VmError::Multiboot(source) => RunError::Multiboot { path, source },
+        VmError::Multiboot2(source) => RunError::Multiboot2 { path, source },
+        VmError::Pvh(source) => RunError::Pvh { path, source },
         VmError::Firmware(source) => RunError::Firmware { path, source },
         error => RunError::Machine(error),
     }

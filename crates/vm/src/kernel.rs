@@ -5,27 +5,32 @@ use std::borrow::Cow;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::cpuid::Features;
-use ring3_x86::segment::TableRegister;
+use ring3_x86::segment::{Attributes, Segment, TableRegister};
 
 use crate::acpi::PCI_WINDOW;
 use crate::config::Kernel;
 use crate::file_bytes::UnreadableFile;
 use crate::kernel_file::{self, KernelFile};
+use crate::linear_mode::LinearMode;
 use crate::linux::seed::SEED_LEN;
 use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
-use crate::multiboot;
+use crate::multiboot2::{self, Given};
+use crate::placing::GDT_LEN;
+use crate::{multiboot, pvh};
 
 /// Puts `kernel` into memory, which has the ACPI tables already, and sets the processor to its start. Linux
-/// gets `seed`. If the machine `has_display`, the kernel is told of the text screen.
+/// gets `seed`. If there is a display adapter, whose memory is at `video_memory`, the kernel is told of its screen.
+/// Returns the mode in which that must be; without one it shows text.
 pub(crate) fn start(
     cpu: &mut Cpu,
     memory: &mut Memory,
     kernel: &Kernel,
     rsdp: u64,
     seed: Option<&[u8; SEED_LEN]>,
-    has_display: bool,
-) -> Result<(), VmError> {
+    video_memory: Option<u32>,
+) -> Result<Option<LinearMode>, VmError> {
+    let has_display = video_memory.is_some();
     let Kernel { image, modules, command_line } = kernel;
     for register in reg::AX..=reg::DI {
         cpu.set_gpr(register, 0);
@@ -37,20 +42,53 @@ pub(crate) fn start(
     let image = image.get()?;
     let named = modules.iter().map(|module| Ok((module.name.as_str(), module.contents.get()?)));
     let modules = named.collect::<Result<Vec<_>, UnreadableFile>>()?;
-    if kernel_file::recognize(image) == KernelFile::Multiboot {
-        let entry = multiboot::load(memory, image, &modules, command_line, has_display)?;
-        cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
-        cpu.set_gpr(reg::AX, multiboot::BOOTED.into());
-        cpu.set_gpr(reg::BX, entry.information.into());
-        let limit = size_of_val(&multiboot::GDT) as u16 - 1;
-        cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit };
-        return Ok(());
-    }
     let files: Vec<&[u8]> = modules.iter().map(|(_, contents)| *contents).collect();
     let initrd = initial_ram_disk(&files);
     let initrd = (!modules.is_empty()).then_some(&*initrd);
-    let image = LinuxImage { kernel: image, initrd, command_line };
-    let entry = linux::load(memory, &image, Some(rsdp))?;
+    let mut mode = None;
+    let (entry, ax) = match kernel_file::recognize(image) {
+        KernelFile::Multiboot => {
+            let entry = multiboot::load(memory, image, &modules, command_line, has_display)?;
+            (entry, multiboot::BOOTED)
+        }
+        KernelFile::Multiboot2 => {
+            let given = Given { modules: &modules, command_line, rsdp, video_memory };
+            let (entry, asked) = multiboot2::load(memory, image, &given)?;
+            mode = asked;
+            (entry, multiboot2::BOOTED)
+        }
+        KernelFile::Elf => {
+            let initrd = initrd.unwrap_or_default();
+            (pvh::load(memory, image, initrd, command_line, rsdp)?, 0)
+        }
+        _ => {
+            let image = LinuxImage { kernel: image, initrd, command_line };
+            start_linux(cpu, memory, &image, rsdp, seed, has_display)?;
+            return Ok(None);
+        }
+    };
+    cpu.set_flat_entry(linux::BOOT_CS, linux::BOOT_DS, entry.eip);
+    cpu.set_gpr(reg::AX, ax.into());
+    cpu.set_gpr(reg::BX, entry.information.into());
+    cpu.gdtr = TableRegister { base: entry.gdt_base.into(), limit: GDT_LEN as u16 - 1 };
+    // As PVH wants it: a busy 32-bit TSS.
+    cpu.tr = Segment::new(0, 0, TSS_LIMIT, Attributes(0x8b));
+    Ok(mode)
+}
+
+/// The limit of a 32-bit TSS without an I/O permission map (SDM vol. 3, 8.2.2).
+const TSS_LIMIT: u32 = 0x67;
+
+/// Starts Linux by its boot protocol for PCs.
+fn start_linux(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    image: &LinuxImage<'_>,
+    rsdp: u64,
+    seed: Option<&[u8; SEED_LEN]>,
+    has_display: bool,
+) -> Result<(), VmError> {
+    let entry = linux::load(memory, image, Some(rsdp))?;
     if let Some(seed) = seed {
         linux::seed::give(memory, seed)?;
     }

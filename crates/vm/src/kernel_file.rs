@@ -3,7 +3,7 @@
 use ring3_x86::cpuid::Model;
 use thiserror::Error;
 
-use crate::multiboot;
+use crate::{multiboot, multiboot2};
 
 /// The message about kernels, and about guests, that need long mode.
 pub const FOR_64_BITS: &str = "is for 64-bit processors: use a 32-bit system, such as the kernel of Debian's package \
@@ -18,6 +18,10 @@ pub enum KernelFile {
     Linux64,
     /// A kernel with a Multiboot header.
     Multiboot,
+    /// A kernel with a Multiboot2 header.
+    Multiboot2,
+    /// An ELF file for PCs, which may say by a note how it starts ([`crate::pvh`]).
+    Elf,
     /// A known kind of file, but no kernel that can be started here.
     Other(NoKernel),
     /// An unknown kind of file.
@@ -33,16 +37,6 @@ pub enum NoKernel {
     /// A kernel or program for something that is no PC.
     #[error("is for a processor other than a PC's")]
     OtherProcessor,
-    /// A kernel with a header of Multiboot 2 only.
-    #[error(
-        "has a header of Multiboot 2 and none of Multiboot 1: let GRUB start it, from a CD image that grub-mkrescue makes"
-    )]
-    Multiboot2,
-    /// An ELF file without a header for a boot loader.
-    #[error(
-        "is an ELF file without a Multiboot header, such as Linux's vmlinux: give the bzImage that was made from it"
-    )]
-    Elf,
     /// A file that a program can unpack.
     #[error("is compressed: unpack it with {0} first")]
     Compressed(&'static str),
@@ -60,13 +54,9 @@ const VERSION_WITH_XLOADFLAGS: u16 = 0x020c;
 /// `xloadflags`: the kernel has a 64-bit entry point, which no 32-bit kernel has.
 const XLF_KERNEL_64: u16 = 1 << 0;
 
-/// The magic number of Multiboot 2 (Multiboot2 Specification, 3.1.1). It is at a multiple of 8, within this
-/// many bytes of the file.
-const MULTIBOOT2: [u8; 4] = 0xe852_50d6_u32.to_le_bytes();
-const MULTIBOOT2_SEARCHED: usize = 32768;
-
-/// ELF: the magic number, the class of 64-bit files, and machines (`e_machine`).
+/// ELF: the magic number, classes, and machines (`e_machine`).
 const ELF: &[u8] = b"\x7fELF";
+const ELFCLASS32: u8 = 1;
 const ELFCLASS64: u8 = 2;
 const EM_386: u16 = 3;
 const EM_X86_64: u16 = 62;
@@ -85,14 +75,38 @@ const COMPRESSED: [(&[u8], &str); 6] = [
 pub(crate) fn check(file: &[u8], model: Model) -> Result<(), NoKernel> {
     match recognize(file) {
         KernelFile::Other(other) => Err(other),
-        KernelFile::Linux64 if !model.has_long_mode() => Err(NoKernel::For64Bits),
-        KernelFile::Linux | KernelFile::Linux64 | KernelFile::Multiboot | KernelFile::Unknown => {
-            Ok(())
-        }
+        kind if needs_long_mode(kind, file) && !model.has_long_mode() => Err(NoKernel::For64Bits),
+        _ => Ok(()),
     }
 }
 
-/// Returns the kind of `file`.
+/// Returns whether `file` begins as an ELF file of this class, for this processor.
+fn is_elf(file: &[u8], class: u8, machine: u16) -> bool {
+    file.starts_with(ELF)
+        && file.get(4) == Some(&class)
+        && file.get(18..20) == Some(&machine.to_le_bytes())
+}
+
+/// Returns whether a kernel of this kind is for 64-bit processors. All ELF files start in 32-bit code; nobody
+/// makes one of 64 bits for other processors.
+fn needs_long_mode(kind: KernelFile, file: &[u8]) -> bool {
+    let is_addressed = match kind {
+        KernelFile::Linux64 => return true,
+        KernelFile::Multiboot => multiboot::is_addressed(file),
+        KernelFile::Multiboot2 => multiboot2::is_addressed(file),
+        KernelFile::Elf => false,
+        KernelFile::Linux | KernelFile::Other(_) | KernelFile::Unknown => return false,
+    };
+    !is_addressed && is_elf(file, ELFCLASS64, EM_X86_64)
+}
+
+/// Returns whether a kernel of the file's kind starts without firmware, and cannot be started by it.
+pub fn starts_without_firmware(file: &[u8]) -> bool {
+    matches!(recognize(file), KernelFile::Multiboot | KernelFile::Multiboot2 | KernelFile::Elf)
+}
+
+/// Returns the kind of `file`, of which the first bytes will do. Of two headers the older one counts, except in an
+/// ELF file of 64 bits, which Multiboot 1 did not know.
 pub fn recognize(file: &[u8]) -> KernelFile {
     let word = |at: usize| Some(u16::from_le_bytes([*file.get(at)?, *file.get(at + 1)?]));
     let has = |at: usize, bytes: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(bytes));
@@ -102,19 +116,21 @@ pub fn recognize(file: &[u8]) -> KernelFile {
         let is_64 = flags & XLF_KERNEL_64 != 0;
         return if is_64 { KernelFile::Linux64 } else { KernelFile::Linux };
     }
-    if multiboot::is_multiboot(file) && !multiboot::needs_64_bits(file) {
+    let is_64 = is_elf(file, ELFCLASS64, EM_X86_64);
+    let is_multiboot = multiboot::is_multiboot(file);
+    if is_multiboot && (!is_64 || multiboot::is_addressed(file)) {
         return KernelFile::Multiboot;
     }
-    let is_for_64_bits = file.get(4) == Some(&ELFCLASS64) && word(18) == Some(EM_X86_64);
-    if has(0, ELF) && is_for_64_bits {
-        return KernelFile::Other(NoKernel::For64Bits);
+    if multiboot2::is_multiboot2(file) {
+        return KernelFile::Multiboot2;
     }
-    let mut searched = file[..file.len().min(MULTIBOOT2_SEARCHED)].chunks_exact(8);
-    let other = if searched.any(|chunk| chunk.starts_with(&MULTIBOOT2)) {
-        NoKernel::Multiboot2
-    } else if has(0, ELF) {
-        if word(18) == Some(EM_386) { NoKernel::Elf } else { NoKernel::OtherProcessor }
-    } else if has(0x38, b"ARM\x64") || has(0x30, b"RISCV") {
+    if is_multiboot {
+        return KernelFile::Multiboot;
+    }
+    if is_64 || is_elf(file, ELFCLASS32, EM_386) {
+        return KernelFile::Elf;
+    }
+    let other = if has(0, ELF) || has(0x38, b"ARM\x64") || has(0x30, b"RISCV") {
         NoKernel::OtherProcessor
     } else if let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| has(0, magic)) {
         NoKernel::Compressed(program)
@@ -170,28 +186,39 @@ mod tests {
         assert_eq!(recognize(&file(&[(0x202, b"HdrS")])[..0x206]), KernelFile::Linux);
     }
 
-    #[track_caller]
-    fn for_64_bits(found: KernelFile) {
-        assert_eq!(found, KernelFile::Other(NoKernel::For64Bits));
+    /// Returns a Multiboot2 header without tags but the last one.
+    fn multiboot2_header() -> Vec<u8> {
+        let magic = 0xe852_50d6_u32;
+        let sum = 0u32.wrapping_sub(magic).wrapping_sub(24);
+        [magic, 0, 24, sum, 0, 8].into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
     #[test]
     fn elf_files_are_classified() {
         let header = multiboot_header(3);
-        for_64_bits(recognize(&elf(2, EM_X86_64, &[(0x200, &header)])));
-        for_64_bits(recognize(&elf(2, EM_X86_64, &[])));
-        assert_eq!(recognize(&elf(1, EM_386, &[(0x200, &header)])), KernelFile::Multiboot);
+        let kind = |class, machine, more: &[(usize, &[u8])]| {
+            let file = elf(class, machine, more);
+            let for_64_bits = check(&file, Model::default()) == Err(NoKernel::For64Bits);
+            assert!(for_64_bits || check(&file, Model::default()) == check(&file, Model::Qemu64));
+            (recognize(&file), for_64_bits)
+        };
+        let [one, two] = [(0x200, &header[..]), (0x100, &multiboot2_header()[..])];
+        assert_eq!(kind(2, EM_X86_64, &[one]), (KernelFile::Multiboot, true));
+        assert_eq!(kind(2, EM_X86_64, &[]), (KernelFile::Elf, true));
+        assert_eq!(kind(1, EM_386, &[one]), (KernelFile::Multiboot, false));
         // With addresses in the header, the file's class says nothing about the code.
-        let addressed = multiboot_header(1 << 16);
-        assert_eq!(recognize(&elf(2, EM_X86_64, &[(0x200, &addressed)])), KernelFile::Multiboot);
+        let addressed = (0x200, &multiboot_header(1 << 16)[..]);
+        assert_eq!(kind(2, EM_X86_64, &[addressed, two]), (KernelFile::Multiboot, false));
+        assert_eq!(kind(1, EM_386, &[]), (KernelFile::Elf, false));
+        assert_eq!(kind(1, EM_386, &[two]), (KernelFile::Multiboot2, false));
+        assert_eq!(kind(1, EM_386, &[one, two]), (KernelFile::Multiboot, false));
+        assert_eq!(kind(2, EM_X86_64, &[two]), (KernelFile::Multiboot2, true));
+        assert_eq!(kind(2, EM_X86_64, &[one, two]), (KernelFile::Multiboot2, true));
         let other = |file: &[u8]| match recognize(file) {
             KernelFile::Other(other) => other,
             found => panic!("{found:?}"),
         };
-        assert_eq!(other(&elf(1, EM_386, &[])), NoKernel::Elf);
         assert_eq!(other(&elf(2, 183, &[])), NoKernel::OtherProcessor);
-        assert_eq!(other(&elf(1, EM_386, &[(0x100, &MULTIBOOT2)])), NoKernel::Multiboot2);
-        assert_eq!(other(&elf(2, EM_X86_64, &[(0x100, &MULTIBOOT2)])), NoKernel::For64Bits);
         assert_eq!(other(&file(&[(0x38, b"ARM\x64")])), NoKernel::OtherProcessor);
         assert_eq!(other(&file(&[(0, &[0x1f, 0x8b, 8])])), NoKernel::Compressed("gunzip"));
     }

@@ -17,7 +17,7 @@
 //! * [`firmware`] finds SeaBIOS and describes the machine to it;
 //! * [`screenshot`] writes the display's picture to a file;
 //! * `smbios` makes the tables that identify the machine;
-//! * [`linux`], [`multiboot`] and [`acpi`] put a kernel into memory without firmware.
+//! * [`linux`], [`multiboot`], [`mod@multiboot2`], [`pvh`] and [`acpi`] put a kernel into memory without firmware.
 //!
 //! ```no_run
 //! use ring3_vm::{Config, Console, Ending, Kernel, Software, Vm};
@@ -56,6 +56,7 @@ pub mod debug;
 pub mod difference;
 pub mod door;
 pub mod drives;
+mod elf_kernel;
 mod engines;
 pub mod event_log;
 mod facts;
@@ -67,13 +68,17 @@ pub mod inspect;
 pub mod interrupts;
 mod kernel;
 pub mod kernel_file;
+mod linear_mode;
 pub mod linux;
 mod machine;
 mod memory_map;
 pub mod multiboot;
+pub mod multiboot2;
 pub mod networks;
 pub mod pace;
+pub mod placing;
 pub mod profile;
+pub mod pvh;
 pub mod recording;
 pub mod screenshot;
 mod set_up;

@@ -53,10 +53,13 @@ use crate::kernel;
 use crate::kernel_file::{self, NoKernel};
 use crate::linux::{self, LinuxError};
 use crate::multiboot::MultibootError;
+use crate::multiboot2::Multiboot2Error;
 use crate::networks::{Network, Networks};
 use crate::pace::INITIAL_PICOS;
 use crate::profile::Profile;
+use crate::pvh::PvhError;
 use crate::recording::{RecordingError, RecordingWriter};
+use crate::set_up;
 use crate::smbios;
 use crate::stats::Stats;
 use crate::system_calls::SystemCallTrace;
@@ -95,6 +98,12 @@ pub enum VmError {
     /// The kernel, which has a Multiboot header, cannot be booted.
     #[error("the kernel {0}")]
     Multiboot(#[from] MultibootError),
+    /// The kernel, which has a Multiboot2 header, cannot be booted.
+    #[error("the kernel {0}")]
+    Multiboot2(#[from] Multiboot2Error),
+    /// The kernel, which is an ELF file, cannot be booted.
+    #[error("the kernel {0}")]
+    Pvh(#[from] PvhError),
     /// The kernel, or a file for it, cannot be read from the file of a saved machine.
     #[error(transparent)]
     UnreadableFile(#[from] UnreadableFile),
@@ -427,8 +436,13 @@ impl Vm {
             smbios::install(&mut self.memory, &self.config)?;
             let seed = self.config.rng_seed;
             let seed = seed.map(|seed| linux::seed::after_resets(seed, self.stats.resets));
-            let (seed, has_display) = (seed.as_ref(), self.config.display);
-            kernel::start(&mut self.cpu, &mut self.memory, kernel, rsdp, seed, has_display)?;
+            let now = self.now();
+            let video_memory = set_up::video_memory(&mut self.board, &mut self.memory, now);
+            let (cpu, memory) = (&mut self.cpu, &mut self.memory);
+            let mode = kernel::start(cpu, memory, kernel, rsdp, seed.as_ref(), video_memory)?;
+            if let Some(mode) = mode {
+                set_up::enter_mode(&mut self.board, &mut self.memory, now, mode);
+            }
         }
         Ok(())
     }

@@ -13,32 +13,16 @@
 //! A kernel file may contain anything: each field is compared with the length of the file and the size of
 //! memory before it is used.
 
-use elf::ElfBytes;
-use elf::abi::{EM_386, EM_X86_64, PT_LOAD};
-use elf::endian::LittleEndian;
-use ring3_core::memory::{Memory, MemoryError, PAGE_SIZE, RamLayout};
+use ring3_core::memory::{Memory, RamLayout};
 use thiserror::Error;
 use tracing::warn;
 
+use crate::elf_kernel::{ElfError, ElfKernel};
 use crate::memory_map::{LOW_RAM_END, memory_map};
+use crate::placing::{Entry, GDT_LEN, Part, Placer, PlacingError};
 
 /// The value that a kernel finds in EAX (3.2).
 pub const BOOTED: u32 = 0x2bad_b002;
-
-/// The state in which the kernel starts (3.2): protected mode without paging, flat segments, interrupts off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// The address where execution starts.
-    pub eip: u32,
-    /// The address of the multiboot information.
-    pub information: u32,
-    /// Linear address of the GDT, which the specification does not promise to kernels.
-    pub gdt_base: u32,
-}
-
-/// The GDT: two empty descriptors, flat code and flat data (SDM vol. 3, 3.4.5), so that the selectors are
-/// those of Linux.
-pub const GDT: [u64; 4] = [0, 0, 0x00cf_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
 
 /// The reasons why a kernel cannot be booted.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -51,26 +35,12 @@ pub enum MultibootError {
     /// It is no ELF file, and its header does not say where it belongs.
     #[error("has a Multiboot header but cannot be loaded: {0}")]
     Unloadable(&'static str),
-    /// A segment overlaps the display adapter or the firmware, or is beyond the end of memory.
-    #[error("must be loaded from {start:#x} to {end:#x}, where the machine has no free memory")]
-    NoMemory {
-        /// The first address of the segment.
-        start: u64,
-        /// The first address after it.
-        end: u64,
-    },
-    /// The machine has too little memory for the kernel and its modules.
-    #[error("needs at least {} MiB of memory with its modules, but the machine has {} MiB",
-        .needed.div_ceil(MIB), .available / MIB)]
-    TooLittleMemory {
-        /// The memory that is needed, in bytes.
-        needed: u64,
-        /// The memory that there is.
-        available: u64,
-    },
-    /// Memory refuses a write. [`load`] has checked all sizes, so this is not expected.
+    /// The file cannot be read.
+    #[error("has a Multiboot header but cannot be loaded: {0}")]
+    Elf(#[from] ElfError),
+    /// There is no place for it in memory.
     #[error(transparent)]
-    Memory(#[from] MemoryError),
+    Placing(#[from] PlacingError),
 }
 
 const MIB: u64 = 1 << 20;
@@ -104,13 +74,10 @@ struct Header {
     mode_type: u32,
 }
 
-/// Returns whether `file` has a Multiboot header and is an ELF file for 64-bit processors, and its header
-/// does not say where it belongs. A loader that uses this header would take the file's start for 32-bit code.
-pub(crate) fn needs_64_bits(file: &[u8]) -> bool {
-    let is_addressed = |header: Header| header.flags & ADDRESSES != 0;
-    let is_elf = find_header(file).is_some_and(|header| !is_addressed(header));
-    let parsed = is_elf.then(|| ElfBytes::<LittleEndian>::minimal_parse(file).ok()).flatten();
-    parsed.is_some_and(|parsed| parsed.ehdr.e_machine == EM_X86_64)
+/// Returns whether `file` has a Multiboot header that says where it belongs. Then the format of the file says
+/// nothing about the kernel.
+pub(crate) fn is_addressed(file: &[u8]) -> bool {
+    find_header(file).is_some_and(|header| header.flags & ADDRESSES != 0)
 }
 
 /// Returns whether `file` has a Multiboot header.
@@ -145,14 +112,6 @@ fn find_header(file: &[u8]) -> Option<Header> {
     })
 }
 
-/// A part of memory that the kernel occupies: bytes of the file, and zeros after them.
-struct Part<'a> {
-    start: u64,
-    bytes: &'a [u8],
-    /// Its length, with the zeros.
-    len: u64,
-}
-
 /// Loads the kernel in `file` and its modules, each a name and contents, into `memory`. If the machine `has_display`, the kernel is told
 /// of the text screen.
 pub fn load(
@@ -171,38 +130,21 @@ pub fn load(
         let screen = if has_display { "with a text screen" } else { "without a screen" };
         warn!("the kernel asks for a video mode, which only firmware can set; it starts {screen}");
     }
-    let (parts, eip) =
-        if header.flags & ADDRESSES != 0 { addressed(file, &header)? } else { elf(file)? };
-    let mut end = MIB;
-    for part in &parts {
-        end = end.max(check(part, memory.ram().low())?);
-    }
-    for part in &parts {
-        memory.load_image(part.start, part.bytes)?;
-    }
+    let (parts, eip) = if header.flags & ADDRESSES != 0 {
+        addressed(file, &header)?
+    } else {
+        let kernel = ElfKernel::parse(file)?;
+        (kernel.parts, kernel.entry as u32)
+    };
+    let mut placer = Placer::load(memory, &parts)?;
     let mut loaded = Vec::new();
     for (name, contents) in modules {
-        let start = end.next_multiple_of(PAGE_SIZE);
-        end = start + contents.len() as u64;
-        let too_little =
-            MultibootError::TooLittleMemory { needed: end, available: memory.ram().low() };
-        memory.load_image(start, contents).map_err(|_| too_little)?;
-        loaded.push((start as u32, end as u32, *name));
+        let (start, end) = placer.put(contents)?;
+        loaded.push((start, end, *name));
     }
-    let start = end.next_multiple_of(PAGE_SIZE);
-    let block = information(start as u32, memory.ram(), &loaded, command_line, has_display);
-    let needed = start + block.len() as u64;
-    let too_little = MultibootError::TooLittleMemory { needed, available: memory.ram().low() };
-    memory.load_image(start, &block).map_err(|_| too_little)?;
-    let information = start as u32 + size_of_val(&GDT) as u32;
-    Ok(Entry { eip, information, gdt_base: start as u32 })
-}
-
-/// Returns the end of a part of the kernel, if the machine has RAM there.
-fn check(part: &Part<'_>, ram: u64) -> Result<u64, MultibootError> {
-    let end = part.start + part.len;
-    let fits = end <= LOW_RAM_END || part.start >= MIB && end <= ram;
-    if fits { Ok(end) } else { Err(MultibootError::NoMemory { start: part.start, end }) }
+    let (base, ram) = (placer.next() + GDT_LEN, placer.memory().ram());
+    let block = information(base, ram, &loaded, command_line, has_display);
+    Ok(placer.finish(&block, eip)?)
 }
 
 /// Reads a kernel whose header says where it belongs (3.1.3).
@@ -224,28 +166,6 @@ fn addressed<'a>(file: &'a [u8], header: &Header) -> Result<(Vec<Part<'a>>, u32)
     let bss = u64::from(header.bss_end_addr.saturating_sub(header.load_addr));
     let part = Part { start: header.load_addr.into(), bytes, len: bss.max(len as u64) };
     Ok((vec![part], header.entry_addr))
-}
-
-/// Reads a kernel in an ELF file: its loadable segments, at their physical addresses.
-fn elf(file: &[u8]) -> Result<(Vec<Part<'_>>, u32), MultibootError> {
-    let damaged = MultibootError::Unloadable("it is not a valid 32-bit ELF file");
-    let Ok(parsed) = ElfBytes::<LittleEndian>::minimal_parse(file) else { return Err(damaged) };
-    if parsed.ehdr.class != elf::file::Class::ELF32 || parsed.ehdr.e_machine != EM_386 {
-        return Err(MultibootError::Unloadable("it is for another processor"));
-    }
-    let Some(segments) = parsed.segments() else { return Err(damaged) };
-    let mut parts = Vec::new();
-    let mut eip = parsed.ehdr.e_entry as u32;
-    for segment in segments.iter().filter(|segment| segment.p_type == PT_LOAD) {
-        let Ok(bytes) = parsed.segment_data(&segment) else { return Err(damaged) };
-        let entry = u64::from(eip).wrapping_sub(segment.p_vaddr);
-        if entry < segment.p_memsz && segment.p_vaddr != segment.p_paddr {
-            eip = segment.p_paddr.wrapping_add(entry) as u32;
-        }
-        let len = segment.p_memsz.max(bytes.len() as u64);
-        parts.push(Part { start: segment.p_paddr, bytes, len });
-    }
-    Ok((parts, eip))
 }
 
 /// Offsets in the multiboot information (3.3).
@@ -287,7 +207,7 @@ const TEXT_SCREEN: [(usize, u32); 5] = [
 ];
 const EGA_TEXT: u32 = 2;
 
-/// Returns the GDT and the multiboot information with everything that it points to, for address `base`.
+/// Returns the multiboot information with everything that it points to, for address `base`.
 fn information(
     base: u32,
     ram: RamLayout,
@@ -295,9 +215,7 @@ fn information(
     command_line: &str,
     has_display: bool,
 ) -> Vec<u8> {
-    let start = size_of_val(&GDT);
-    let mut block = GDT.map(u64::to_le_bytes).as_flattened().to_vec();
-    block.resize(start + field::END, 0);
+    let mut block = vec![0; field::END];
     // The first word of the command line is the kernel's name (3.3).
     let command_line = add_text(&mut block, base, &format!("kernel {command_line}"));
     let name = add_text(&mut block, base, concat!("ring3 ", env!("CARGO_PKG_VERSION")));
@@ -333,7 +251,7 @@ fn information(
         (field::BOOT_LOADER_NAME, name),
     ];
     for (offset, value) in fields.iter().chain(screen) {
-        block[start + offset..][..4].copy_from_slice(&value.to_le_bytes());
+        block[*offset..][..4].copy_from_slice(&value.to_le_bytes());
     }
     block
 }
@@ -450,10 +368,13 @@ mod tests {
         file[16 + 16..][..4].copy_from_slice(&words(&[0xb0000]));
         file[16 + 12..][..4].copy_from_slice(&words(&[0xb0010]));
         file[16 + 20..][..4].copy_from_slice(&words(&[0xb0040]));
-        assert!(matches!(result(&file, &[]), MultibootError::NoMemory { start: 0xb0000, .. }));
+        assert!(matches!(
+            result(&file, &[]),
+            MultibootError::Placing(PlacingError::NoMemory { start: 0xb0000, .. })
+        ));
         let large = vec![0; 4 << 20];
         let error = result(&addressed_file(), &[("", &large)]);
-        assert!(matches!(error, MultibootError::TooLittleMemory { .. }));
+        assert!(matches!(error, MultibootError::Placing(PlacingError::TooLittleMemory { .. })));
         assert!(!is_multiboot(&[0; 100]) && !is_multiboot(&[]));
     }
 

@@ -13,6 +13,7 @@ use ring3_core::memory::Memory;
 use ring3_devices::pci::{MULTI_FUNCTION, registers};
 
 use crate::board::Board;
+use crate::linear_mode::LinearMode;
 
 mod legacy;
 mod text_mode;
@@ -44,6 +45,7 @@ const CLASS_VGA: u32 = 0x0300;
 const IDE_DECODE_ENABLE: u32 = 1 << 15;
 
 const ISA_BRIDGE: Function = Function { slot: 1, number: 0 };
+const DISPLAY: Function = Function { slot: 2, number: 0 };
 /// PIRQRC: the input is not routed.
 const NOT_ROUTED: u32 = 0x80;
 /// Edge/level control of the 8259A, both bytes.
@@ -52,6 +54,16 @@ const EDGE_LEVEL_CONTROL: u16 = 0x4d0;
 /// System control port A, and its bit that holds address line 20 high.
 const PORT_92: u16 = 0x92;
 const ADDRESS_LINE_20: u32 = 1 << 1;
+
+/// The registers for linear modes, by index and data port (Bochs's VBE display interface): the size, the bits of a
+/// pixel, and what lets the adapter show them from its linear memory.
+const DISPI_INDEX: u16 = 0x1ce;
+const DISPI_DATA: u16 = 0x1cf;
+const DISPI_WIDTH: u32 = 1;
+const DISPI_HEIGHT: u32 = 2;
+const DISPI_DEPTH: u32 = 3;
+const DISPI_ENABLE: u32 = 4;
+const DISPI_ENABLED: u16 = 0x41;
 
 /// The ports for functions: the first one, and the end.
 const FIRST_PORT: u32 = 0xc000;
@@ -75,6 +87,28 @@ pub(crate) fn set_up(board: &mut Board, memory: &mut Memory, now: Time) {
     firmware.make_routed_lines_levels();
     legacy::set_up(&mut firmware);
     firmware.board.write_port(firmware.memory, now, PORT_92, Width::Byte, ADDRESS_LINE_20);
+}
+
+/// Returns the address at which a board that was set up shows the display adapter's memory, if it has an adapter.
+pub(crate) fn video_memory(board: &mut Board, memory: &mut Memory, now: Time) -> Option<u32> {
+    let mut firmware = Firmware { board, memory, now, ports: 0, addresses: 0 };
+    let class = firmware.read(DISPLAY, registers::REVISION, Width::Dword) >> 16;
+    let base = firmware.read(DISPLAY, registers::BASE_ADDRESS, Width::Dword);
+    (class == CLASS_VGA).then_some(base & !0xf)
+}
+
+/// Lets the display adapter of a board that was set up show pixels.
+pub(crate) fn enter_mode(board: &mut Board, memory: &mut Memory, now: Time, mode: LinearMode) {
+    let values = [
+        (DISPI_WIDTH, mode.width),
+        (DISPI_HEIGHT, mode.height),
+        (DISPI_DEPTH, mode.bits_per_pixel.into()),
+        (DISPI_ENABLE, DISPI_ENABLED),
+    ];
+    for (index, value) in values {
+        board.write_port(memory, now, DISPI_INDEX, Width::Word, index);
+        board.write_port(memory, now, DISPI_DATA, Width::Word, value.into());
+    }
 }
 
 /// The place of a PCI function.
@@ -214,12 +248,12 @@ mod tests {
     use super::*;
     use crate::board::VideoParts;
     use crate::config::Config;
+    use ring3_core::display::Picture;
     use ring3_devices::fw_cfg::FwCfg;
     use ring3_devices::vga::VIDEO_MEMORY_LEN;
 
     const POWER_MANAGEMENT: Function = Function { slot: 1, number: 3 };
     const IDE: Function = Function { slot: 1, number: 1 };
-    const DISPLAY: Function = Function { slot: 2, number: 0 };
 
     /// Runs `test` with a machine after a reset, which is set up if it has no firmware.
     pub(super) fn after_reset(has_firmware: bool, test: impl FnOnce(&mut Firmware<'_>)) {
@@ -260,6 +294,21 @@ mod tests {
             let mut byte = [0];
             machine.memory.read(frame_buffer.into(), &mut byte);
             assert_eq!(byte, [7]);
+        });
+    }
+
+    #[test]
+    fn a_kernel_can_have_pixels() {
+        after_reset(false, |machine| {
+            let now = machine.now;
+            let video_memory = video_memory(machine.board, machine.memory, now);
+            assert_eq!(video_memory, Some(FIRST_MEMORY));
+            let mode = LinearMode::for_request(640, 480, 32).unwrap();
+            enter_mode(machine.board, machine.memory, now, mode);
+            machine.memory.write(FIRST_MEMORY.into(), &[0x11, 0x22, 0x33, 0]);
+            let picture = machine.board.picture(machine.memory);
+            let Some(Picture::Pixels(pixels)) = picture else { panic!("{picture:?}") };
+            assert_eq!((pixels.width, pixels.height, pixels.colours[0]), (640, 480, 0x33_2211));
         });
     }
 

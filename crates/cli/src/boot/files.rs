@@ -93,7 +93,7 @@ fn recognize(head: &[u8], len: u64) -> Found {
     let is_diskette = DISKETTES.iter().any(|kib| len == kib << 10);
     match kernel {
         // Its first sector ends as a boot sector does.
-        KernelFile::Linux | KernelFile::Linux64 | KernelFile::Other(NoKernel::For64Bits) => {}
+        KernelFile::Linux | KernelFile::Linux64 => {}
         _ if Format::probe(head) != Format::Raw => return Found::Disk,
         _ if DISC.iter().any(|magic| has(DISC_AT, magic)) => return Found::Disc,
         _ if is_diskette => return Found::Diskette,
@@ -104,7 +104,11 @@ fn recognize(head: &[u8], len: u64) -> Found {
         _ => {}
     }
     match kernel {
-        KernelFile::Linux | KernelFile::Linux64 | KernelFile::Multiboot => Found::Kernel,
+        KernelFile::Linux
+        | KernelFile::Linux64
+        | KernelFile::Multiboot
+        | KernelFile::Multiboot2
+        | KernelFile::Elf => Found::Kernel,
         KernelFile::Other(other) => Found::NoKernel(other),
         KernelFile::Unknown if CPIO.iter().any(|magic| has(0, magic)) => Found::InitialRamDisk,
         KernelFile::Unknown if has(TAR_AT, TAR) => Found::Archive,

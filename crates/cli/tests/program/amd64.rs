@@ -43,10 +43,11 @@ fn program() -> Vec<u8> {
     file
 }
 
-/// The shell is a 32-bit program, in compatibility mode, and starts a 64-bit one.
+/// The kernel starts by PVH, so it need not unpack itself (tests/guests/unpack). The shell is a 32-bit program, in
+/// compatibility mode, and starts a 64-bit one.
 #[test]
 fn debians_kernel_boots_in_64_bit_mode() {
-    let Some(kernel) = file_if_there("linux-amd64/vmlinuz") else { return };
+    let Some(kernel) = file_if_there("linux-amd64/vmlinux") else { return };
     let directory = Directory::new();
     let [gdb, qmp] = ["gdb", "qmp"].map(|name| directory.path(name));
     let mut command = ring3();
@@ -59,6 +60,9 @@ fn debians_kernel_boots_in_64_bit_mode() {
     guest.wait_for(PROMPT);
     guest.command("dmesg -n 1");
     assert_eq!(guest.command("uname -m"), "x86_64");
+    assert_eq!(guest.command("cat /proc/cmdline"), CONSOLE);
+    let rsdp = guest.command("dmesg | grep 'ACPI: RSDP'");
+    assert!(rsdp.contains("RING3"), "{rsdp}");
     let octal: Vec<_> = program().iter().map(|byte| format!("\\{byte:03o}")).collect();
     let octal = octal.concat();
     guest.command(&format!("printf '{octal}' > /tmp/program; chmod +x /tmp/program"));

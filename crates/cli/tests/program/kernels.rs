@@ -1,4 +1,4 @@
-//! The kernel that the book's chapter for authors of kernels builds and boots, with the commands printed there.
+//! The kernels that the book's chapter for authors of kernels builds and boots, with the commands printed there.
 
 use std::process::Command;
 
@@ -10,10 +10,16 @@ const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../book/src/kerne
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 #[test]
-fn the_first_kernel_of_the_book_does_what_is_printed_there() {
+fn the_kernels_of_the_book_do_what_is_printed_there() {
     let chapter = std::fs::read_to_string(CHAPTER).unwrap();
-    let (_, session) = chapter.split_once("```console\n").expect("the chapter has a session");
-    let (session, _) = session.split_once("```").unwrap();
+    let sessions: Vec<_> = chapter.split("```console\n").skip(1).collect();
+    assert_eq!(sessions.len(), 2, "one of 32 bits and one of 64");
+    for session in sessions {
+        does_what_is_printed(session.split_once("```").unwrap().0);
+    }
+}
+
+fn does_what_is_printed(session: &str) {
     let mut lines = session.lines();
     let build = lines.next().unwrap().strip_prefix("$ gcc ").expect("the compiler comes first");
     let boot = lines.next().unwrap().strip_prefix("$ ring3 ").expect("then the boot");
@@ -23,7 +29,7 @@ fn the_first_kernel_of_the_book_does_what_is_printed_there() {
     let kernel = directory.path("hello");
     let in_place = |words: &str| -> Vec<String> {
         let replace = |word: &str| match word {
-            "hello" => kernel.display().to_string(),
+            "hello" | "hello64" => kernel.display().to_string(),
             word => word.to_owned(),
         };
         words.split(' ').map(replace).collect()

@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,archive disk exits fetch fetch-debug init initramfs install-needs iso suite tern-source unpack)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,archive disk disk-amd64 exits fetch fetch-debug init initramfs install-needs iso suite tern-source unpack)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -177,6 +177,7 @@ guests: needs ## fetch and build the guests (quick when they are there)
 	@tests/guests/exits
 	@tests/guests/iso
 	@tests/guests/disk
+	@tests/guests/disk-amd64
 	@tests/guests/tern-source
 
 .PHONY: guests-debug

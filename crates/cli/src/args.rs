@@ -184,7 +184,7 @@ pub(crate) struct RunArguments {
     /// disks return to their state at that moment, unless --snapshot is given, too; its networks, serial
     /// ports and screen are those of this command line
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
         "replay", "debug_exit", "hpet", "on_panic", "fw_cfg", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) restore: Option<PathBuf>,
@@ -193,7 +193,7 @@ pub(crate) struct RunArguments {
     /// tcp:PORT or tcp:HOST:PORT of this host, or in file:PATH. Its disks are handed over; its networks, serial
     /// ports and screen are those of this command line
     #[arg(long, value_name = "WHERE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "hda",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "hda",
         "hdb", "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "vga", "rtc", "seed", "deterministic", "verify",
         "record", "replay", "debug_exit", "hpet", "fw_cfg", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) incoming: Option<MovingPlace>,
@@ -337,7 +337,7 @@ pub(crate) struct RepetitionArguments {
 
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "on_panic", "fw_cfg", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,

@@ -42,6 +42,7 @@ impl RunArguments {
         self.tern
             || self.kernel.is_some()
             || self.bios.is_some()
+            || !self.drives.flash.is_empty()
             || self.restore.is_some()
             || self.incoming.is_some()
             || self.repetition.replay.is_some()

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use ring3_block::{Secret, forbid_external_files};
 use ring3_core::device::DeviceId;
-use ring3_core::disk::{DriveId, Medium};
+use ring3_core::disk::{DiskError, DiskOperation, DriveId, Medium, SECTOR_SIZE};
 use ring3_devices::virtio::block::DiskModel;
-use ring3_devices::{floppy, ide};
+use ring3_devices::{flash, floppy, ide};
 use ring3_disk::{
     Access, BlockSize, ClientError, ImageError, ImageFile, ImageOptions, Overlay, Served,
 };
@@ -23,7 +23,7 @@ mod help;
 mod properties;
 mod virtio_disk;
 
-pub(crate) use properties::{BootOptions, DriveProperties, KNOWN};
+pub(crate) use properties::{BootOptions, DriveProperties, FlashProperties, KNOWN};
 pub(crate) use virtio_disk::VirtioProperties;
 
 /// The properties that only IDE drives have.
@@ -41,6 +41,8 @@ pub(crate) enum Interface {
     Ide,
     Floppy,
     Virtio,
+    /// Flash memory with firmware.
+    Flash,
 }
 
 impl Interface {
@@ -50,6 +52,7 @@ impl Interface {
             Interface::Ide => "ide",
             Interface::Floppy => "floppy",
             Interface::Virtio => "virtio",
+            Interface::Flash => "pflash",
         }
     }
 
@@ -60,6 +63,7 @@ impl Interface {
             Interface::Floppy => DriveId::new(DeviceId::FLOPPY, unit),
             // Each virtio disk is a device of its own.
             Interface::Virtio => DriveId::new(DeviceId::VIRTIO_BLK[usize::from(unit)], 0),
+            Interface::Flash => DriveId::new(DeviceId::FLASH, unit),
         }
     }
 
@@ -68,6 +72,7 @@ impl Interface {
             Interface::Ide => ide::UNITS,
             Interface::Floppy => 2,
             Interface::Virtio => DeviceId::VIRTIO_BLK.len() as u8,
+            Interface::Flash => flash::CHIPS as u8,
         }
     }
 }
@@ -103,6 +108,11 @@ pub(crate) struct DriveArguments {
     /// The image of a diskette in drive B
     #[arg(long, value_name = "FILE")]
     pub(crate) fdb: Option<PathBuf>,
+
+    /// Flash memory with firmware, such as OVMF's, which may keep its variables there: FILE or FILE,readonly=on. May be given
+    /// twice: the first file ends at 4 GiB, and the second one, with the variables, is before it
+    #[arg(long, value_name = "FILE[,PROPERTIES]", conflicts_with_all = ["bios", "tern"])]
+    pub(crate) flash: Vec<FlashProperties>,
 
     /// A drive with these properties, such as file=FILE,if=virtio; "--drive help" lists them
     #[arg(long, value_name = "PROPERTIES", long_help = help::DRIVE)]
@@ -162,9 +172,20 @@ pub(crate) enum DriveError {
     Properties(PathBuf),
     #[error("a drive for a hard disk needs a file: give file=FILE")]
     NoFile,
+    #[error("{path} is no image of flash memory: its size must be a multiple of 4 KiB", path = .0.display())]
+    NoFlash(PathBuf),
+    #[error("the first flash memory is missing: give its file with --flash or index=0")]
+    NoFirstFlash,
+    #[error("flash memory has a file, which is not on a server: give file=FILE")]
+    ServedFlash,
+    #[error("cannot read the flash memory: {0}")]
+    Flash(#[source] DiskError),
     #[error("{path} does not have the size of a diskette (360K, 720K, 1200K, 1440K or 2880K)", path = .0.display())]
     NoDiskette(PathBuf),
 }
+
+/// How much of flash memory is read at once: 1 MiB.
+const FLASH_READ_SECTORS: usize = (1 << 20) / SECTOR_SIZE;
 
 /// The drives of a machine, with their files open.
 #[derive(Default)]
@@ -189,11 +210,12 @@ struct Attached {
 }
 
 impl Attached {
-    fn boot_device(&self) -> BootDevice {
+    fn boot_device(&self) -> Option<BootDevice> {
         match self.interface {
-            Interface::Ide => BootDevice::Ide(self.unit),
-            Interface::Virtio => BootDevice::Virtio(self.unit),
-            Interface::Floppy => BootDevice::Diskette(self.unit),
+            Interface::Ide => Some(BootDevice::Ide(self.unit)),
+            Interface::Virtio => Some(BootDevice::Virtio(self.unit)),
+            Interface::Floppy => Some(BootDevice::Diskette(self.unit)),
+            Interface::Flash => None,
         }
     }
 }
@@ -221,7 +243,8 @@ impl Drives {
             file(Interface::Floppy, 1, false, &arguments.fdb),
         ];
         // Drives with a place of their own take it first.
-        let long = arguments.drive.iter().cloned();
+        let flash = arguments.flash.iter().map(|flash| flash.0.clone());
+        let long = arguments.drive.iter().cloned().chain(flash);
         let (placed, others): (Vec<_>, Vec<_>) =
             short.into_iter().flatten().chain(long).partition(|drive| drive.index.is_some());
         if arguments.no_external_files {
@@ -267,6 +290,9 @@ impl Drives {
         let drive = match (&properties.file, &properties.vblock) {
             (_, Some(socket)) => {
                 let is_image = properties.file.is_some() || properties.format.is_some();
+                if interface == Interface::Flash {
+                    return Err(DriveError::ServedFlash);
+                }
                 if is_image || is_snapshot || is_cdrom || interface == Interface::Floppy {
                     return Err(DriveError::Served);
                 }
@@ -288,8 +314,14 @@ impl Drives {
                     .ok_or_else(|| DriveError::NoDiskette(path.clone()))?,
             ),
             (Interface::Floppy, ..) => Some(floppy::DriveKind::Mb1_44),
-            (Interface::Ide | Interface::Virtio, ..) => None,
+            (Interface::Ide | Interface::Virtio | Interface::Flash, ..) => None,
         };
+        if let (Interface::Flash, Some(medium), Some(path)) = (interface, medium, &properties.file)
+            && (medium.sectors == 0
+                || !(medium.sectors * SECTOR_SIZE as u64).is_multiple_of(flash::BLOCK_LEN))
+        {
+            return Err(DriveError::NoFlash(path.clone()));
+        }
         let virtio = properties.virtio.clone();
         let ide = properties.ide.clone();
         let id = properties.id.clone();
@@ -354,11 +386,12 @@ impl Drives {
                     let model = DiskModel { medium, serial, queues };
                     config.virtio_disks.push(Some(VirtioDisk { model, interfaces }));
                 }
-                (Interface::Floppy | Interface::Virtio, ..) => {}
+                (Interface::Flash, _, Some(medium)) => config.flash.push(medium),
+                (Interface::Floppy | Interface::Virtio | Interface::Flash, ..) => {}
             }
         }
         config.boot_menu = arguments.boot.menu;
-        let placed = self.0.iter().filter_map(|at| Some((at.boot_index?, at.boot_device())));
+        let placed = self.0.iter().filter_map(|at| Some((at.boot_index?, at.boot_device()?)));
         first.extend(placed);
         first.sort_by_key(|(place, _)| *place);
         config.boot_order = first.into_iter().map(|(_, device)| device).collect();
@@ -367,6 +400,29 @@ impl Drives {
             config.boot_once.extend(self.boot_devices(&arguments.boot.once, &config.nics));
         }
         config.boot_order.extend(self.boot_devices(&arguments.boot.order, &config.nics));
+    }
+
+    /// Returns the firmware in flash memory, the last chip first, or None without flash memory.
+    pub(crate) fn firmware(&self) -> Result<Option<Vec<u8>>, DriveError> {
+        const ROM_MAX_SECTORS: u64 = ring3_devices::i440fx::ROM_MAX / SECTOR_SIZE as u64;
+        let chips = || self.0.iter().filter(|at| at.interface == Interface::Flash);
+        if chips().next().is_none() {
+            return Ok(None);
+        }
+        if chips().zip(0..).any(|(chip, unit)| chip.unit != unit) {
+            return Err(DriveError::NoFirstFlash);
+        }
+        let mut image = Vec::new();
+        for chip in chips().rev() {
+            // What is too large is refused by its length.
+            let sectors = chip.medium.map_or(0, |medium| medium.sectors).min(ROM_MAX_SECTORS + 1);
+            for sector in (0..sectors).step_by(FLASH_READ_SECTORS) {
+                let count = (sectors - sector).min(FLASH_READ_SECTORS as u64) as u32;
+                let read = chip.drive.execute(&DiskOperation::Read { sector, count });
+                image.extend(read.map_err(DriveError::Flash)?);
+            }
+        }
+        Ok(Some(image))
     }
 
     /// Returns the drives and network cards that `letters` stand for, in their order.
@@ -385,7 +441,7 @@ impl Drives {
                 (b'd', Interface::Ide) => attached.is_cdrom,
                 _ => false,
             };
-            devices.extend(self.0.iter().filter(of_letter).map(Attached::boot_device));
+            devices.extend(self.0.iter().filter(of_letter).filter_map(Attached::boot_device));
         }
         devices
     }

@@ -303,8 +303,8 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
 /// Makes a new machine.
 fn new_machine(arguments: &RunArguments) -> Result<Vm, RunError> {
     limits::check_for_machine(arguments.memory.bytes)?;
-    let (path, software) = software(arguments)?;
     let drives = Drives::open(&arguments.drives)?;
+    let (path, software) = software(arguments, drives.firmware()?)?;
     let has_firmware = software.kernel().is_none();
     let config = config(arguments, &drives, has_firmware)?;
     let recorder = arguments.repetition.recorder(&config, &software)?;
@@ -490,13 +490,17 @@ impl Console for Outputs {
     }
 }
 
-/// Returns the software that the machine starts, and the name of its file.
-fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
+/// Returns the software that the machine starts, and the name of its file. `flash` is firmware in flash memory, if
+/// there is any.
+fn software(
+    arguments: &RunArguments,
+    flash: Option<Vec<u8>>,
+) -> Result<(PathBuf, Software), RunError> {
     if arguments.tern {
         return tern(arguments);
     }
     let Some(path) = &arguments.kernel else {
-        return firmware(arguments.bios.as_deref(), None, || RunError::NoFirmware);
+        return firmware(arguments.bios.as_deref(), flash, None, || RunError::NoFirmware);
     };
     let image = read("kernel", path)?;
     let module = |path: &PathBuf| -> Result<Module, RunError> {
@@ -504,15 +508,16 @@ fn software(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
         Ok(Module { name: path.display().to_string(), contents })
     };
     let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
-    if arguments.bios.is_some() && kernel_file::starts_without_firmware(&image) {
+    let has_firmware = arguments.bios.is_some() || flash.is_some();
+    if has_firmware && kernel_file::starts_without_firmware(&image) {
         return Err(RunError::ByFirmware(path.clone()));
     }
     let needs_firmware = linux::needs_firmware(&image);
     let (image, command_line) = (image.into(), arguments.append.clone());
     let kernel = Kernel { image, modules, command_line };
-    if arguments.bios.is_some() || needs_firmware {
+    if has_firmware || needs_firmware {
         let missing = || RunError::NoFirmwareForKernel(path.clone());
-        let (_, software) = firmware(arguments.bios.as_deref(), Some(kernel), missing)?;
+        let (_, software) = firmware(arguments.bios.as_deref(), flash, Some(kernel), missing)?;
         return Ok((path.clone(), software));
     }
     Ok((path.clone(), Software::Kernel(kernel)))
@@ -530,16 +535,18 @@ fn tern(arguments: &RunArguments) -> Result<(PathBuf, Software), RunError> {
     Ok((PathBuf::from("Tern"), Software::Kernel(kernel)))
 }
 
-/// Returns the firmware, and `kernel` for it to start. The firmware is the file `asked_for`, or the installed
-/// one; `missing` makes the error if none is installed.
+/// Returns the firmware, and `kernel` for it to start. The firmware is the file `asked_for`, or that in flash memory, or
+/// the installed one; `missing` makes the error if none is installed.
 fn firmware(
     asked_for: Option<&Path>,
+    flash: Option<Vec<u8>>,
     kernel: Option<Kernel>,
     missing: impl FnOnce() -> RunError,
 ) -> Result<(PathBuf, Software), RunError> {
-    let (path, image) = match asked_for {
-        Some(path) => (path.to_owned(), read("firmware", path)?),
-        None => installed(&firmware::NAMES)?.ok_or_else(missing)?,
+    let (path, image) = match (asked_for, flash) {
+        (Some(path), _) => (path.to_owned(), read("firmware", path)?),
+        (None, Some(image)) => (PathBuf::from("the firmware in flash memory"), image),
+        (None, None) => installed(&firmware::NAMES)?.ok_or_else(missing)?,
     };
     Ok((path, Software::Firmware { image, video: video_firmware()?, kernel }))
 }

@@ -4,7 +4,8 @@
 //! Registers as in the ACPI specification, 4.8.3 (numbered as in its version 6.3), laid out behind the base port
 //! as in Intel's data sheet "82371AB PCI-TO-ISA / IDE Xcelerator (PIIX4)" (290562): [`EVENT_BLOCK`],
 //! [`CONTROL_BLOCK`] and [`TIMER_BLOCK`] are what the FADT tells the guest. The base port is in the
-//! function's configuration space (PMBASE), where firmware sets it. There is no system management mode:
+//! function's configuration space (PMBASE), where SeaBIOS sets it. Other than in the data sheet it is there from the
+//! start: UEFI firmware for emulators then leaves it where the machine's ACPI tables say that it is. There is no system management mode:
 //! the machine is in ACPI mode from the start and SCI_EN is always 1, and DEVACTB says from
 //! the start that an SMI handler has enabled the APMC port, so that firmware does not install one. The SMBus
 //! host is not there; its configuration registers hold what is written.
@@ -14,7 +15,7 @@
 //! use ring3_devices::acpi_pm::{AcpiPm, CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
 //!
 //! let mut bench = TestBench::default();
-//! let mut acpi = AcpiPm::new(true);
+//! let mut acpi = AcpiPm::default();
 //! let off = SLEEP_ENABLE | u16::from(SLP_TYP_S5) << 10;
 //! acpi.write_port(&mut bench.context(), DEFAULT_BASE + CONTROL_BLOCK, Width::Word, off.into());
 //! assert_eq!(bench.outputs, [Output::PowerOff]);
@@ -115,38 +116,34 @@ struct Saved {
 /// The power management function, device `acpi_pm`.
 #[derive(Debug, Clone)]
 pub struct AcpiPm {
-    is_set_up: bool,
     function: Function,
     state: State,
 }
 
-impl AcpiPm {
-    /// The function as after power-on, with its ports nowhere, or, when `is_set_up`, as firmware leaves it: with
-    /// the registers at [`DEFAULT_BASE`].
-    pub fn new(is_set_up: bool) -> AcpiPm {
+impl Default for AcpiPm {
+    /// The function as after power-on, with the registers at [`DEFAULT_BASE`].
+    fn default() -> AcpiPm {
         let identity = Identity { vendor: 0x8086, device: 0x7113, revision: 3, class: 0x068000 };
-        let mut function = Function::new(identity)
+        let base = DEFAULT_BASE | u16::from(PM_BASE_IO);
+        let function = Function::new(identity)
             // This concerns the SMBus only.
             .command(command::IO)
             .status(0x0280)
             .interrupt()
-            .fixed(PM_BASE, &[PM_BASE_IO])
+            .fixed(registers::INTERRUPT_LINE, &[SCI_IRQ])
+            .fixed(PM_BASE, &base.to_le_bytes())
             .writable(PM_BASE, &PM_BASE_BITS.to_le_bytes())
             .fixed(DEVICE_ACTIVITY_B + 3, &[APMC_ENABLE])
+            .fixed(PM_MISCELLANEOUS, &[PM_IO_ENABLE])
             .writable(PM_MISCELLANEOUS, &[PM_IO_ENABLE])
             .fixed(SMBUS_BASE, &[PM_BASE_IO])
             .writable(SMBUS_BASE, &[0xf0, 0xff])
             .writable(SMBUS_CONFIGURATION, &[0x0f]);
-        if is_set_up {
-            let base = DEFAULT_BASE | u16::from(PM_BASE_IO);
-            function = function
-                .fixed(registers::INTERRUPT_LINE, &[SCI_IRQ])
-                .fixed(PM_BASE, &base.to_le_bytes())
-                .fixed(PM_MISCELLANEOUS, &[PM_IO_ENABLE]);
-        }
-        AcpiPm { is_set_up, function, state: State::default() }
+        AcpiPm { function, state: State::default() }
     }
+}
 
+impl AcpiPm {
     fn base(&self) -> u16 {
         self.function.read(PM_BASE, Width::Word) as u16 & PM_BASE_BITS
     }
@@ -222,7 +219,7 @@ impl Device for AcpiPm {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        *self = AcpiPm::new(self.is_set_up);
+        *self = AcpiPm::default();
         self.state.overflows = overflows(context.now);
         self.claim(context);
     }
@@ -310,7 +307,7 @@ mod tests {
     const HALF_TURN_NANOS: u64 = Time::of_tick(1 << 31, TIMER_HERTZ).as_nanos();
 
     fn machine() -> (TestBench, AcpiPm) {
-        (TestBench::default(), AcpiPm::new(true))
+        (TestBench::default(), AcpiPm::default())
     }
 
     fn read(bench: &mut TestBench, acpi: &mut AcpiPm, port: u16) -> u32 {
@@ -393,7 +390,7 @@ mod tests {
 
     #[test]
     fn impossible_states_are_refused() {
-        let mut acpi = AcpiPm::new(true);
+        let mut acpi = AcpiPm::default();
         for state in [
             State { status: 2, ..State::default() },
             State { enable: 2, ..State::default() },
@@ -408,10 +405,11 @@ mod tests {
 
     #[test]
     fn firmware_chooses_the_addresses_of_the_ports() {
-        let (mut bench, mut acpi) = (TestBench::default(), AcpiPm::new(false));
+        let (mut bench, mut acpi) = machine();
         acpi.reset(&mut bench.context());
         let claimed = |bench: &mut TestBench| bench.claims.drain(..).next_back().unwrap().decoded;
-        assert_eq!(claimed(&mut bench), Decoded::Nothing);
+        assert_eq!(claimed(&mut bench), Decoded::Ports(PortRange::new(DEFAULT_BASE, 64)));
+        acpi.write_config(&mut bench.context(), 3, PM_MISCELLANEOUS, Width::Byte, 0);
         acpi.write_config(&mut bench.context(), 3, PM_BASE, Width::Dword, 0xb001);
         assert_eq!(claimed(&mut bench), Decoded::Nothing);
         acpi.write_config(&mut bench.context(), 3, PM_MISCELLANEOUS, Width::Byte, 1);
@@ -431,7 +429,7 @@ mod tests {
             let (mut bench, mut acpi) = machine();
             hammer_config(&mut acpi, &mut bench, 3, blows);
             let saved = acpi.save();
-            let mut copy = AcpiPm::new(true);
+            let mut copy = AcpiPm::default();
             copy.restore(&saved).unwrap();
             prop_assert_eq!(copy.save(), saved);
         }
@@ -451,7 +449,7 @@ mod tests {
                 }
                 bench.advance(&mut acpi, nanos);
                 let saved = acpi.save();
-                let mut copy = AcpiPm::new(true);
+                let mut copy = AcpiPm::default();
                 copy.restore(&saved).unwrap();
                 prop_assert_eq!(copy.save(), saved);
             }

@@ -78,7 +78,16 @@ pub(crate) fn memory_blows(offsets: &'static [u64]) -> impl Strategy<Value = Vec
 /// Deals the blows, and then requires that the state goes into `fresh` and comes
 /// out of it as it was.
 pub(crate) fn hammer(device: &mut dyn Device, fresh: &mut dyn Device, blows: Vec<Blow>) {
-    let mut bench = TestBench::default();
+    hammer_in(&mut TestBench::default(), device, fresh, blows);
+}
+
+/// The same in a machine that has what the device needs.
+pub(crate) fn hammer_in(
+    bench: &mut TestBench,
+    device: &mut dyn Device,
+    fresh: &mut dyn Device,
+    blows: Vec<Blow>,
+) {
     for blow in blows {
         match blow {
             Blow::Read(port, width) => {

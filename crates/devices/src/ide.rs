@@ -5,8 +5,9 @@
 //! and the commands of disks (`ata`), and from the standards of CD-ROM drives (`atapi`).
 //!
 //! The channels are in compatibility mode for good: ports 1F0h to 1F7h and 3F6h with IRQ 14, ports 170h to 177h and 376h with
-//! IRQ 15. Firmware enables them: by bit 15 of each channel's timing register (40h, 42h), bit 0 of the command
-//! register, and bit 2 of that for DMA. A board that starts a kernel without firmware does the same.
+//! IRQ 15. Firmware enables them: by bit 0 of the command register, and bit 2 of that for DMA. A board that starts a
+//! kernel without firmware does the same. Bit 15 of each channel's timing register (40h, 42h) disables it; other than
+//! in the data sheet it is set after a reset, since UEFI firmware for emulators does not know it.
 //!
 //! Drives take no time but for what their media take: timings are stored and mean nothing.
 //!
@@ -213,6 +214,7 @@ fn function() -> Function {
         .clearable(registers::STATUS, &[0, 0x38])
         .writable(LATENCY_TIMER, &[0xf0])
         .ports(BUS_MASTER_REGION, BUS_MASTER_PORTS)
+        .fixed(IDETIM, &[0x00, 0x80, 0x00, 0x80])
         .writable(IDETIM, &[0xff; 4])
         .writable(SIDETIM, &[0xff])
 }

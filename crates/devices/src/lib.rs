@@ -14,6 +14,7 @@
 //! * [`pci`]: PCI configuration space and configuration mechanism #1;
 //! * [`pci_hotplug`]: cards that are put in and taken out while the machine runs;
 //! * [`i440fx`]: the host bridge, which says what is RAM below 1 MiB;
+//! * [`flash`]: flash memory with the firmware and its variables;
 //! * [`piix3`]: the ISA bridge with its router of PCI interrupts, and reset;
 //! * [`acpi_pm`]: the power management function: power button, power management timer, soft-off;
 //! * [`port92`]: system control port A;
@@ -51,6 +52,7 @@ pub mod acpi_pm;
 pub mod debug_ports;
 pub mod dma8237;
 pub mod e1000;
+pub mod flash;
 pub mod floppy;
 pub mod fpu_error;
 pub mod fw_cfg;

@@ -37,6 +37,7 @@ fn qemu_name(drive: &DriveInfo) -> String {
             format!("ide{}-{kind}{}", unit / 2, unit % 2)
         }
         DeviceId::FLOPPY => format!("floppy{unit}"),
+        DeviceId::FLASH => format!("pflash{unit}"),
         device => device.name().replace("virtio-blk", "virtio"),
     }
 }

@@ -193,6 +193,7 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
             (DeviceId::IDE, true) => "ide-cd",
             (DeviceId::IDE, false) => "ide-hd",
             (DeviceId::FLOPPY, _) => "floppy",
+            (DeviceId::FLASH, _) => "cfi.pflash01",
             _ => "virtio-blk-pci",
         };
         Some((drive.id.clone()?, kind))

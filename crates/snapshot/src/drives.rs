@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ring3_block::{Format, Image, OpenOptions, SnapshotAct};
 use ring3_core::device::DeviceId;
-use ring3_core::disk::DiskOperation;
+use ring3_core::disk::{DiskError, DiskOperation};
 use ring3_devices::ide::DriveKind;
 use ring3_disk::{Access, BlockSize, ImageError, ImageFile, ImageOptions, Overlay};
 use ring3_vm::drives::{Attachment, Drive, Empty, KeptDisk, LimitError};
@@ -31,6 +31,9 @@ pub enum RestoreDriveError {
         /// The image.
         path: String,
     },
+    /// The flash memory cannot be written to its file.
+    #[error("cannot write the machine's flash memory to its file: {0}")]
+    Flash(#[from] DiskError),
     /// The drive gets no limits.
     #[error(transparent)]
     Limits(#[from] LimitError),
@@ -48,14 +51,26 @@ pub fn attach_drives(
     throws_away: bool,
     vm: &mut Vm,
 ) -> Result<(), RestoreDriveError> {
+    let flash: Vec<_> = vm.config().flash.iter().map(|chip| chip.read_only).collect();
     attach(snapshot.drives(), vm, |saved, options| match (&saved.kept, &saved.file) {
+        (KeptDisk::InFile, Some(path)) if saved.device == DeviceId::FLASH => {
+            let read_only = flash.get(usize::from(saved.unit)).is_none_or(|read_only| *read_only);
+            let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+            let options = ImageOptions { access, ..options };
+            Ok(if throws_away {
+                Arc::new(Overlay::open(path, options)?)
+            } else {
+                Arc::new(ImageFile::open(path, options)?)
+            })
+        }
         (KeptDisk::InSnapshot(name), Some(path)) if !throws_away => {
             go_back(path, options.format, name)?;
             let access = Access::ReadWrite;
             Ok(Arc::new(ImageFile::open(path, ImageOptions { access, ..options })?))
         }
         _ => open(snapshot, saved, options),
-    })
+    })?;
+    Ok(vm.write_flash()?)
 }
 
 /// Attaches `drives` to `vm`. What does the work of each is opened by `open`.
@@ -148,6 +163,8 @@ fn medium_sectors(saved: &SavedDrive, config: &Config) -> Option<u64> {
             DriveKind::Disk(medium) => medium,
             DriveKind::CdRom(_) => return None,
         }
+    } else if saved.device == DeviceId::FLASH {
+        *config.flash.get(unit)?
     } else {
         let index = DeviceId::VIRTIO_BLK.iter().position(|device| *device == saved.device)?;
         config.virtio_disks.get(index)?.as_ref()?.model.medium

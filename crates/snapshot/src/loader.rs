@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ring3_core::device::DeviceId;
 use ring3_disk::ImageOptions;
 use ring3_vm::control::{Ended, LoadError, Running};
 use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk};
@@ -93,6 +94,7 @@ fn make(snapshot: &Snapshot, path: PathBuf, running: &Running<'_>) -> Result<Vm,
     drives::attach(snapshot.drives(), &mut vm, |saved, options| {
         open(snapshot, saved, options, running, &mut back)
     })?;
+    vm.write_flash().map_err(RestoreDriveError::from)?;
     for Back { path, drive, name } in back {
         drive.go_back(&name).map_err(|source| LoadFileError::HalfBack { path, source })?;
     }
@@ -132,6 +134,7 @@ fn open(
             back.push(Back { path, drive: Arc::clone(&drive), name });
             Ok(drive)
         }
+        (KeptDisk::InFile, Some(drive)) if saved.device == DeviceId::FLASH => Ok(Arc::clone(drive)),
         (_, Some(_)) => Err(LoadFileError::Writes(path.clone())),
         (KeptDisk::InSnapshot(_), None) if present.count() == 0 => {
             Err(LoadFileError::NoDrive(path.clone()))

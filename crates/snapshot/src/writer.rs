@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use ring3_block::storage::{HostFile, Storage};
 use ring3_block::{Unfinished, remove_left};
+use ring3_core::device::DeviceId;
 use ring3_core::memory::{FullPages, Memory};
 use ring3_vm::control::{DriveInfo, Ended, KeepError, Moment};
 use ring3_vm::drives::{Drive, KeepDiskError, KeptDisk};
@@ -189,6 +190,11 @@ impl Writer<'_> {
         name: &str,
     ) -> Result<SavedDrive, Failure> {
         let mut written = Vec::new();
+        // What is in flash memory is a part of the machine's memory.
+        if info.drive.device == DeviceId::FLASH {
+            let file = info.file.as_deref().map(std::path::absolute).transpose()?;
+            return Ok(SavedDrive::of(info, file, KeptDisk::InFile, written));
+        }
         let kept = drive.keep(name, &mut |sector, bytes| {
             written.push(self.append(sector * ring3_core::disk::SECTOR_SIZE as u64, bytes)?);
             Ok(())

@@ -63,6 +63,10 @@ pub struct Config {
     /// The diskette drives A and B: units 0 and 1 of
     /// [`DeviceId::FLOPPY`](ring3_core::device::DeviceId::FLOPPY).
     pub diskettes: [Option<DisketteDrive>; 2],
+    /// The chips of flash memory that firmware is in, if it is not in a ROM: at most two, the first one with the end of the
+    /// firmware's image. [`Vm::attach_drive`](crate::Vm::attach_drive) attaches the files to which their changes go, as
+    /// units of [`DeviceId::FLASH`](ring3_core::device::DeviceId::FLASH).
+    pub flash: Vec<Medium>,
     /// Where firmware looks for a system, the first place first. If it is empty, firmware decides.
     pub boot_order: Vec<BootDevice>,
     /// The order until the first reset of the machine, if it differs: to install a system from a disc, and
@@ -126,6 +130,7 @@ impl Default for Config {
             virtio_disks: Vec::new(),
             nics: Vec::new(),
             diskettes: [None; 2],
+            flash: Vec::new(),
             boot_order: Vec::new(),
             boot_once: Vec::new(),
             boot_menu: false,

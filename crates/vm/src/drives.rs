@@ -551,6 +551,8 @@ impl Drives {
             drive.as_ref()?;
             Some((DriveId::new(DeviceId::FLOPPY, unit), true))
         });
+        let chips =
+            (0..config.flash.len() as u8).map(|unit| (DriveId::new(DeviceId::FLASH, unit), false));
         let info = |(place, removable): (DriveId, bool)| {
             let at = self.all.iter().find(|at| at.id == place);
             let drive = at.map(|at| &*at.drive);
@@ -572,6 +574,6 @@ impl Drives {
                 counts: at.map(|at| at.counts).unwrap_or_default(),
             }
         };
-        ide.chain(virtio).chain(diskettes).map(info).collect()
+        ide.chain(virtio).chain(diskettes).chain(chips).map(info).collect()
     }
 }

@@ -7,7 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ring3_core::disk::{Medium, SECTOR_SIZE};
 use ring3_core::memory::{Area, Memory, MemoryError, PAGE_SIZE};
+use ring3_devices::flash::{BLOCK_LEN, CHIPS};
 use ring3_devices::i440fx::ROM_MAX;
 use thiserror::Error;
 
@@ -36,6 +38,9 @@ pub enum FirmwareError {
         "is not a firmware image: it has {0} bytes, but must have 64 KiB to 16 MiB, a multiple of 4 KiB"
     )]
     BadSize(usize),
+    /// The chips of flash memory are not those of the image.
+    #[error("is not in the flash memory of the machine")]
+    BadFlash,
 }
 
 /// Returns the paths at which the host may have one of the files `names`, by the XDG Base Directory
@@ -71,6 +76,17 @@ pub(crate) fn load(memory: &mut Memory, image: &[u8]) -> Result<Area, VmError> {
         return Err(FirmwareError::BadSize(len).into());
     }
     Ok(area_of(memory, image, len as u64)?)
+}
+
+/// Checks that `chips` of flash memory contain an image of `len` bytes.
+pub(crate) fn check_flash(chips: &[Medium], len: usize) -> Result<(), FirmwareError> {
+    let bytes = |chip: &Medium| {
+        let bytes = chip.sectors.checked_mul(SECTOR_SIZE as u64)?;
+        (bytes > 0 && bytes.is_multiple_of(BLOCK_LEN)).then_some(bytes)
+    };
+    let all = chips.iter().try_fold(0_u64, |sum, chip| sum.checked_add(bytes(chip)?));
+    let fits = chips.is_empty() || chips.len() <= CHIPS && all == Some(len as u64);
+    if fits { Ok(()) } else { Err(FirmwareError::BadFlash) }
 }
 
 /// Puts the image of the display adapter's firmware into an area of its own.
@@ -109,6 +125,16 @@ mod tests {
         for len in [0, 4096, (64 << 10) + 1, (16 << 20) + 4096] {
             assert!(load(&mut memory, &vec![0; len]).is_err());
         }
+    }
+
+    #[test]
+    fn flash_memory_has_the_whole_image() {
+        let chip = |sectors| Medium { sectors, read_only: false };
+        let fits = |chips: &[Medium], len| check_flash(chips, len).is_ok();
+        assert!(fits(&[], 1 << 16) && fits(&[chip(128), chip(8)], 136 * 512));
+        assert!(!fits(&[chip(128)], 1 << 20) && !fits(&[chip(129)], 129 * 512));
+        assert!(!fits(&[chip(0)], 0) && !fits(&[chip(u64::MAX / 8)], 0));
+        assert!(!fits(&[chip(8); 3], 24 * 512));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod back;
 mod cards;
 mod checkpoints;
 mod deterministic;
+mod flash;
 pub(crate) mod flight;
 mod giving_up;
 mod guest_tools;
@@ -292,6 +293,7 @@ impl Vm {
         let rom = match &*software {
             Software::Firmware { image, video, .. } => {
                 let rom = firmware::load(&mut memory, image)?;
+                firmware::check_flash(&config.flash, image.len())?;
                 if let Some(image) = video.as_ref().filter(|_| config.display) {
                     video_rom = Some(firmware::load_video(&mut memory, image)?);
                 }

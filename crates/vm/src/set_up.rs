@@ -328,6 +328,7 @@ mod tests {
         after_reset(true, |machine| {
             // Pin A of slot 1 goes to PIRQA.
             machine.write(ISA_BRIDGE, PIRQ_ROUTES, Width::Dword, 0x8080_8005);
+            machine.write(POWER_MANAGEMENT, registers::INTERRUPT_LINE, Width::Byte, 0);
             set_up(machine.board, machine.memory, Time::ZERO);
             let line = machine.read(POWER_MANAGEMENT, registers::INTERRUPT_LINE, Width::Byte);
             assert_eq!(line, 5);

@@ -217,7 +217,8 @@ impl FromStr for DriveProperties {
                         "ide" => Interface::Ide,
                         "floppy" => Interface::Floppy,
                         "virtio" => Interface::Virtio,
-                        _ => return Err(wrong("if", "ide, floppy or virtio")),
+                        "pflash" => Interface::Flash,
+                        _ => return Err(wrong("if", "ide, floppy, virtio or pflash")),
                     };
                 }
                 "index" => {
@@ -242,6 +243,18 @@ impl FromStr for DriveProperties {
         }
         drive.check()?;
         Ok(drive)
+    }
+}
+
+/// The value of `--flash`: a file, and properties of a drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlashProperties(pub(crate) DriveProperties);
+
+impl FromStr for FlashProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<FlashProperties, BadProperties> {
+        format!("if=pflash,file={text}").parse().map(FlashProperties)
     }
 }
 
@@ -326,6 +339,13 @@ mod tests {
         ] {
             assert!(wrong.parse::<DriveProperties>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn flash_memory_is_a_file_with_properties() {
+        let FlashProperties(flash) = "OVMF.fd,readonly=on".parse().unwrap();
+        assert_eq!((flash.interface, flash.file), (Interface::Flash, Some("OVMF.fd".into())));
+        assert!(flash.read_only && "a,b".parse::<FlashProperties>().is_err());
     }
 
     #[test]

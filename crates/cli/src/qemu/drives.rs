@@ -158,6 +158,14 @@ fn common(drive: &mut DriveProperties, key: &str, value: &str) -> Result<bool, R
     Ok(true)
 }
 
+/// `-pflash`: the next flash memory.
+pub(super) fn pflash(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let file = Some(file(value)?);
+    let (interface, format) = (Interface::Flash, Some(ring3_block::Format::Raw));
+    all.run.drives.drive.push(DriveProperties { file, interface, format, ..Default::default() });
+    Ok(())
+}
+
 /// `-drive`.
 pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut drive = DriveProperties::default();
@@ -172,9 +180,9 @@ pub(super) fn drive(all: &mut Translation, value: &str) -> Result<(), Reason> {
         ("if", "floppy") => set(&mut drive.interface, Interface::Floppy),
         ("if", "virtio") => set(&mut drive.interface, Interface::Virtio),
         ("if", "none") => set(&mut is_loose, true),
-        ("if", "pflash") => reason("there is no flash memory: give the firmware's file with -bios"),
+        ("if", "pflash") => set(&mut drive.interface, Interface::Flash),
         ("if", "scsi") => reason("there is no SCSI: give if=ide, if=floppy, if=virtio or if=none"),
-        ("if", _) => reason("give if=ide, if=floppy, if=virtio or if=none"),
+        ("if", _) => reason("give if=ide, if=floppy, if=virtio, if=pflash or if=none"),
         ("id" | "node-name", value) => set(&mut drive.id, Some(value.to_owned())),
         ("index", value) => set(&mut drive.index, Some(number(key, value)?)),
         ("bus", value) => set(&mut bus, Some(number(key, value)?)),
@@ -424,6 +432,14 @@ pub(super) fn floppy(all: &mut Translation, id: &str, unit: u8) {
     all.disks.push(disk);
 }
 
+/// Makes the drive or node `id` flash memory `unit`.
+pub(super) fn flash(all: &mut Translation, id: &str, unit: u8) {
+    let mut disk = Disk::new(all, Interface::Flash, false);
+    disk.drive = Some(id.to_owned());
+    disk.unit = Some(unit);
+    all.disks.push(disk);
+}
+
 /// Gives the devices their drives. Returns the options that cannot be met, with the reasons.
 pub(super) fn finish(all: &mut Translation) -> Vec<(String, Reason)> {
     let mut errors = Vec::new();
@@ -474,7 +490,7 @@ fn attach(
     }
     drive.index = match (disk.interface, disk.bus, disk.unit) {
         (Interface::Virtio, ..) | (_, None, None) => None,
-        (Interface::Floppy, _, unit) => unit,
+        (Interface::Floppy | Interface::Flash, _, unit) => unit,
         // Each port of a q35's controller is a bus of its own.
         (Interface::Ide, Some(bus), _) if all.is_q35 => Some(bus),
         (Interface::Ide, bus, unit) => {

@@ -9,7 +9,7 @@ use crate::rtc::RtcBase;
 use crate::status::Status;
 
 use super::properties::{switch, unknown};
-use super::{Properties, Reason, Translation, reason, set};
+use super::{Properties, Reason, Translation, drives, reason, set};
 
 /// Properties of QEMU's `pc` that make no difference here.
 const HARMLESS: [&str; 25] = [
@@ -64,6 +64,14 @@ pub(super) fn machine(all: &mut Translation, value: &str) -> Result<(), Reason> 
             Ok(())
         }
         ("hpet", value) => set(&mut all.run.board.hpet, switch(key, value)?),
+        ("pflash0", id) => {
+            drives::flash(all, id, 0);
+            Ok(())
+        }
+        ("pflash1", id) => {
+            drives::flash(all, id, 1);
+            Ok(())
+        }
         ("usb" | "nvdimm", "on") => {
             all.warn(&format!("there is no {key}"));
             Ok(())

@@ -50,7 +50,8 @@ const fn other(name: &'static str, value: Option<&'static str>, kind: Kind) -> Q
 
 const NO_WINDOW: &str = "there is no window: without -nographic the screen is shown in the terminal; -vnc :N shows it elsewhere";
 const NO_AUDIO: &str = "there is no sound card: leave it out";
-const NO_FLASH: &str = "there is no flash memory: give the firmware's file with -bios";
+const NO_FLASH: &str =
+    "there is no such flash memory: give the firmware's file with -pflash or -bios";
 const NO_SHARING: &str = "files cannot be shared with the guest: give it a disk with them, or let it fetch them by -nic user";
 const NO_XEN: &str = "there is no Xen: leave it out";
 const NO_SCSI: &str = "there is no such drive: give -drive with if=ide, if=virtio or if=floppy";
@@ -102,7 +103,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     option("display", "none|curses|vnc=WHERE", characters::display),
     option(
         "drive",
-        "file=FILE[,if=ide|floppy|virtio|none][,index=N][,media=disk|cdrom]…",
+        "file=FILE[,if=ide|floppy|virtio|pflash|none][,index=N][,media=disk|cdrom]…",
         drives::drive,
     ),
     flag("dry-run", |all, _| set(&mut all.run.qemu.dry_run, true)),
@@ -191,7 +192,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
         "none" | "null" => Ok(()),
         _ => reason("there is no parallel port"),
     }),
-    other("pflash", Some("FILE"), Kind::Missing(NO_FLASH)),
+    option("pflash", "FILE", drives::pflash),
     option("pidfile", "FILE", |all, value| set(&mut all.run.qemu.pid_file, Some(value.into()))),
     other(
         "plugin",

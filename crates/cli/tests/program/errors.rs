@@ -279,7 +279,7 @@ fn wrong_command_lines_have_a_status_of_their_own() {
     misused(&["--log=ring3_vm=loud"], &["error, warn, info"]);
     misused(&["--debug-exit=0x10000"], &["I/O port"]);
     misused(&["--paused"], &["--qmp"]);
-    misused(&["--drive=file=a,if=scsi"], &["ide, floppy or virtio"]);
+    misused(&["--drive=file=a,if=scsi"], &["ide, floppy, virtio or pflash"]);
     misused(&["--drive=file=a,cache=fast"], &["writethrough"]);
     misused(&["--drive=file=a,throttling.bps-total=1M"], &["\"1M\""]);
     misused(&["--boot=x"], &["order=LETTERS"]);

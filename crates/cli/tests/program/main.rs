@@ -59,5 +59,6 @@ mod tern;
 mod tern_compile;
 mod tern_files;
 mod tern_network;
+mod uefi;
 mod vblock;
 mod virtio;

@@ -45,6 +45,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "debug_exit",
     "test_device",
     "fw_cfg",
+    "flash",
     "pci_hotplug",
     "vmgenid",
     "pvpanic",
@@ -73,7 +74,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 51;
+    pub const COUNT: usize = 52;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -109,6 +110,8 @@ impl DeviceId {
     pub const TEST_DEVICE: DeviceId = DeviceId::known("test_device");
     /// The files that the machine gives its software.
     pub const FW_CFG: DeviceId = DeviceId::known("fw_cfg");
+    /// The flash memory with the firmware.
+    pub const FLASH: DeviceId = DeviceId::known("flash");
     /// The controller for cards that come and go.
     pub const PCI_HOTPLUG: DeviceId = DeviceId::known("pci_hotplug");
     /// The VM generation ID.

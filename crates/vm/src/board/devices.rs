@@ -9,6 +9,7 @@ use ring3_devices::acpi_pm::AcpiPm;
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::dma8237::Dma8237;
 use ring3_devices::e1000::E1000;
+use ring3_devices::flash::Flash;
 use ring3_devices::floppy::{self, Floppy};
 use ring3_devices::fpu_error::FpuError;
 use ring3_devices::fw_cfg::FwCfg;
@@ -102,7 +103,7 @@ impl Board {
         let piix3 = Piix3::new(is_set_up);
         let ports = piix3.ports();
         board.attach_pci(piix3, &ports, ISA_BRIDGE)?;
-        board.attach_pci(AcpiPm::new(is_set_up), &[], POWER_MANAGEMENT)?;
+        board.attach_pci(AcpiPm::default(), &[], POWER_MANAGEMENT)?;
         let pit = Pit::default();
         let ports = pit.ports();
         board.attach(pit, &ports)?;
@@ -172,6 +173,9 @@ impl Board {
             let device = TestDevice::default();
             let ports = device.ports();
             board.attach(device, &ports)?;
+        }
+        if let (Some(rom), false) = (rom, config.flash.is_empty()) {
+            board.attach(Flash::new(rom, &config.flash), &[])?;
         }
         let ports = fw_cfg.ports();
         board.attach(fw_cfg, &ports)?;

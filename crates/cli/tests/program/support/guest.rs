@@ -129,6 +129,11 @@ impl Guest {
         writeln!(self.keys, "{line}").expect("the guest takes keys");
     }
 
+    /// Types keys, without the end of a line.
+    pub(crate) fn type_keys(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("the guest takes keys");
+    }
+
     /// Executes `command` in the shell and returns its output.
     pub(crate) fn command(&mut self, command: &str) -> String {
         self.begin(command);

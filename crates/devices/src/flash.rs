@@ -11,7 +11,8 @@
 //!
 //! The contents are an area of guest memory, which belongs to a saved machine. A drive behind the chip gets what
 //! changes: sectors that the guest programs one by one are sent together, when it returns to reading or a
-//! millisecond later.
+//! millisecond later. If the guest is quicker than the drive, all sectors between those that changed wait until the
+//! drive has answered.
 //!
 //! One thing is not as in the data sheet but as in QEMU: "clear status register" clears the bit that says that the
 //! chip is ready, too, until the next operation. OVMF tells by that whether it is on flash memory.
@@ -40,6 +41,8 @@ const FOUR_GIB: u64 = 1 << 32;
 
 /// How long what was programmed may wait for more, in nanoseconds.
 const DELAY: u64 = 1_000_000;
+/// The most requests that a drive has at a time.
+const MOST_REQUESTS: u32 = 8;
 
 /// Commands (data sheet, table "Command Bus-Cycle Definitions").
 mod command {
@@ -118,6 +121,8 @@ struct State {
     unsent: Option<(u32, u32)>,
     /// How many requests were sent.
     requests: u64,
+    /// How many of them the drive has not answered.
+    unanswered: u32,
 }
 
 /// The flash memory of a machine, device `flash`. The chips are the units of its drives and its memory regions.
@@ -296,7 +301,9 @@ impl ChipOf<'_> {
         let sector = |offset: u64| (offset / SECTOR_SIZE as u64) as u32;
         let (first, end) = (sector(offset), sector(offset + bytes.len() as u64 - 1) + 1);
         match self.state.unsent {
-            Some((unsent, unsent_end)) if first <= unsent_end && unsent <= end => {
+            Some((unsent, unsent_end))
+                if self.is_busy() || first <= unsent_end && unsent <= end =>
+            {
                 self.state.unsent = Some((unsent.min(first), unsent_end.max(end)));
             }
             _ => {
@@ -309,8 +316,16 @@ impl ChipOf<'_> {
         context.memory.write_area(self.area, self.chip.offset + offset, bytes);
     }
 
-    /// Sends the drive what it does not know yet.
+    /// Returns whether the drive has as many requests as it may have.
+    fn is_busy(&self) -> bool {
+        self.state.unanswered >= MOST_REQUESTS
+    }
+
+    /// Sends the drive what it does not know yet, unless it is busy.
     fn send(&mut self, context: &mut Context<'_>) {
+        if self.is_busy() {
+            return;
+        }
         let Some((first, end)) = self.state.unsent.take() else { return };
         context.cancel_timer(self.unit.into());
         let [start, end] = [first, end].map(|sector| sector as usize * SECTOR_SIZE);
@@ -318,6 +333,7 @@ impl ChipOf<'_> {
         // Both chips are behind one device: the tag's remainder is the chip.
         let tag = self.state.requests * CHIPS as u64 + u64::from(self.unit);
         self.state.requests += 1;
+        self.state.unanswered += 1;
         let operation = DiskOperation::Write { sector: first.into(), data };
         context.ask_disk(self.unit, DiskRequest { tag, operation });
     }
@@ -333,8 +349,9 @@ impl Device for Flash {
         for unit in 0..self.chips.len() as u8 {
             let Some(mut chip) = self.chip(unit) else { continue };
             chip.send(context);
-            let requests = chip.state.requests;
-            *chip.state = State { status: status::READY, requests, ..State::default() };
+            let State { unsent, requests, unanswered, .. } = *chip.state;
+            let kept = State { unsent, requests, unanswered, ..State::default() };
+            *chip.state = State { status: status::READY, ..kept };
             chip.map(context);
             context.claim_memory(unit, chip.chip.start, chip.chip.len);
         }
@@ -378,11 +395,16 @@ impl Device for Flash {
     }
 
     /// A drive that fails is an error of programming, which the guest may have stopped to look for.
-    fn input(&mut self, _: &mut Context<'_>, input: DeviceInput) {
-        if let DeviceInput::Disk(DiskAnswer { tag, result: Err(_) }) = input
-            && let Some(state) = self.states.get_mut((tag % CHIPS as u64) as usize)
-        {
-            state.status |= status::PROGRAM_ERROR;
+    fn input(&mut self, context: &mut Context<'_>, input: DeviceInput) {
+        let DeviceInput::Disk(DiskAnswer { tag, result }) = input else { return };
+        let Some(mut chip) = self.chip((tag % CHIPS as u64) as u8) else { return };
+        if result.is_err() {
+            chip.state.status |= status::PROGRAM_ERROR;
+        }
+        let was_busy = chip.is_busy();
+        chip.state.unanswered = chip.state.unanswered.saturating_sub(1);
+        if was_busy {
+            chip.send(context);
         }
     }
 
@@ -402,7 +424,7 @@ impl Device for Flash {
             let sectors = chip.len / SECTOR_SIZE as u64;
             let unsent =
                 state.unsent.is_none_or(|(first, end)| first < end && u64::from(end) <= sectors);
-            buffered && unsent
+            buffered && unsent && state.unanswered <= MOST_REQUESTS
         };
         if states.len() != self.chips.len() || !self.chips.iter().zip(&states).all(fits) {
             return Err(saved.damaged("the state of the chips is impossible"));

@@ -116,6 +116,31 @@ fn sectors_that_are_apart_are_sent_one_by_one() {
 }
 
 #[test]
+fn a_slow_drive_gets_a_few_requests_at_a_time() {
+    let (mut bench, mut flash) = machine();
+    let program = |bench: &mut TestBench, flash: &mut Flash, times: u32| {
+        for time in 0..times {
+            let offset = if time % 2 == 0 { 0 } else { 2 * BLOCK_LEN };
+            write(bench, flash, VARIABLES, offset + u64::from(time), &[0x40, 0]);
+        }
+        sent(bench)
+    };
+    let first = program(&mut bench, &mut flash, 400);
+    assert_eq!(first.len(), MOST_REQUESTS as usize);
+    flash.reset(&mut bench.context());
+    assert_eq!(sent(&mut bench), [], "the drive is still busy");
+    let answer = DiskAnswer { tag: VARIABLES.into(), result: Ok(Vec::new()) };
+    flash.input(&mut bench.context(), DeviceInput::Disk(answer));
+    assert_eq!(sent(&mut bench), [(VARIABLES, 0, 2 * BLOCK_LEN as usize + 512)]);
+    for _ in 0..MOST_REQUESTS {
+        let answer = DiskAnswer { tag: VARIABLES.into(), result: Ok(Vec::new()) };
+        flash.input(&mut bench.context(), DeviceInput::Disk(answer));
+    }
+    assert_eq!(sent(&mut bench), []);
+    assert_eq!(program(&mut bench, &mut flash, 400).len(), 0, "the bits are clear already");
+}
+
+#[test]
 fn a_buffer_is_written_at_once() {
     let (mut bench, mut flash) = machine();
     write(&mut bench, &mut flash, VARIABLES, 0x100, &[0xe8]);

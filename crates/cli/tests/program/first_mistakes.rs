@@ -185,7 +185,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run --nic nat kernel", 2, "user, switch"),
     ("run --nic user,model=rtl8139 kernel", 2, "e1000"),
     ("run --nic user,hostfwd=2222:22 kernel", 2, "hostfwd"),
-    ("run --drive file=disk.img,if=scsi", 2, "ide, floppy or virtio"),
+    ("run --drive file=disk.img,if=scsi", 2, "ide, floppy, virtio or pflash"),
     ("run --drive file=disk.img,format=qcow", 1, "disk.img"),
     ("run --boot cdrom disk.img", 2, "order=LETTERS"),
 ];

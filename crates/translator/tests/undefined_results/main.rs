@@ -176,6 +176,7 @@ fn is_plain(code: Code) -> bool {
             | Mnemonic::Rdtscp
             | Mnemonic::Rdpmc
             | Mnemonic::Cpuid
+            | Mnemonic::Xgetbv
             | Mnemonic::Cli
             | Mnemonic::Sti
             | Mnemonic::Std

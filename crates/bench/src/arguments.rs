@@ -376,6 +376,10 @@ pub(crate) struct HalArguments {
     /// Measure what messages cost with and without the kernel's checks of their destinations
     #[arg(long, conflicts_with = "transfers")]
     pub(crate) masks: bool,
+
+    /// Count instructions only, which are the same in each run and on any host
+    #[arg(long)]
+    pub(crate) instructions: bool,
 }
 
 /// The arguments of all measurements.

@@ -6,8 +6,12 @@
 //! * `accesses`: at ports without a device, so that nearly all of the time is the way's;
 //! * `transfers`: by the drivers of a serial line, a disk and a network card;
 //! * `masks`: what messages cost without the checks of their destinations.
+//!
+//! Times are measured in machines whose shell is told what to do; instructions are counted in one that is told nothing
+//! (`counted`).
 
 mod accesses;
+mod counted;
 mod masks;
 mod transfers;
 
@@ -47,21 +51,23 @@ pub(super) fn measure(arguments: &HalArguments) -> Result<(), BenchError> {
     // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let (settings, path) = (&arguments.settings, directory.path());
+    // Of these machines there are times; instructions are always counted.
+    let kinds = if arguments.instructions { Vec::new() } else { Kind::installed() };
     if arguments.transfers {
-        transfers::measure(settings, path)
+        transfers::measure(&kinds, settings, path)
     } else if arguments.masks {
-        masks::measure(settings, path)
+        masks::measure(&kinds, settings, path)
     } else {
-        accesses::measure(settings, path)
+        accesses::measure(&kinds, settings, path)
     }
 }
 
-/// Returns the kinds of machines that are measured. Instructions are those of the last one: its time
-/// is a function of them.
-fn kinds() -> Vec<Kind> {
-    let mut kinds = Kind::installed();
-    kinds.push(Kind::Deterministic);
-    kinds
+/// Returns the shell's command that starts the driver `service` with the way `way`, and waits until `probe` succeeds.
+fn choosing(service: &str, way: &str, probe: &str) -> String {
+    format!(
+        "service down {service}; service way {service} {way}; service up {service}; i=0; \
+         until {probe} || [ $i = 100 ]; do sleep 0.1; i=$((i+1)); done 2>/dev/null"
+    )
 }
 
 impl Machine {
@@ -77,11 +83,7 @@ impl Machine {
 
     /// Starts the driver `service` with the way `way`, and waits until `probe` succeeds.
     fn choose(&mut self, service: &str, way: &str, probe: &str) -> Result<(), BenchError> {
-        let command = format!(
-            "service down {service}; service way {service} {way}; service up {service}; i=0; \
-             until {probe} || [ $i = 100 ]; do sleep 0.1; i=$((i+1)); done 2>/dev/null"
-        );
-        self.work(&command).map(|_| ())
+        self.work(&choosing(service, way, probe)).map(|_| ())
     }
 
     fn work(&mut self, command: &str) -> Result<Work, BenchError> {

@@ -12,7 +12,7 @@
 
 mod archive;
 
-pub use archive::with_line;
+pub use archive::{with_file, with_line, with_services};
 
 /// The two files of a system.
 #[derive(Debug, Clone, Copy)]

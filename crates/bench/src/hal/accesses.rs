@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{DIRECT, MESSAGE, Machine, NAME, SHARE, VALUE, WAYS, header, kinds, row, share};
+use super::counted::{Extras, Orders};
+use super::{DIRECT, MESSAGE, Machine, NAME, SHARE, VALUE, WAYS, header, row, share};
 use crate::data::Log;
-use crate::guest::Extras;
+use crate::guest;
 use crate::peer::Kind;
 use crate::statistics::{SPREAD, Series, Turn, cell};
 use crate::{BenchError, Settings, show};
@@ -30,7 +31,7 @@ const fn string(name: &'static str, title: &'static str) -> Access {
 }
 
 const ACCESSES: [Access; 14] = [
-    single("nothing", "no access, the way alone"),
+    single(NOTHING, "no access, the way alone"),
     single(READ, "read a byte"),
     single("in16", "read a word"),
     single("in32", "read a double-word"),
@@ -45,6 +46,8 @@ const ACCESSES: [Access; 14] = [
     string("outs32", "write 512 double-words"),
     Access { name: "vector", title: "vector of 16 reads", count: 4000 },
 ];
+/// Only messages and direct calls have it: the other ways have no door without an access.
+const NOTHING: &str = "nothing";
 const READ: &str = "in8";
 const WRITE: &str = "out8";
 
@@ -68,8 +71,6 @@ struct Run {
     cycles: Option<f64>,
     /// Processor time on the host.
     seconds: f64,
-    /// None if the machine does not count them.
-    instructions: Option<f64>,
 }
 
 /// A run in the file of raw data, after one with nothing to do.
@@ -80,11 +81,23 @@ struct Measurement<'a> {
     access: &'a str,
     turn: Turn,
     count: u32,
-    cycles: f64,
-    /// Processor time on the host, without that of the run with nothing to do.
-    seconds: f64,
-    /// The same of the instructions; null if the system does not count them.
-    instructions: Option<f64>,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+/// What was measured, which is not the same everywhere.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case", untagged)]
+enum Cost {
+    Time {
+        cycles: f64,
+        /// Processor time on the host, without that of the run with nothing to do.
+        seconds: f64,
+    },
+    Counted {
+        /// Without those of the run with nothing to do.
+        instructions: f64,
+    },
 }
 
 /// The figures of one access by one way, in all turns.
@@ -93,8 +106,10 @@ struct Costs {
     cycles: Series,
     /// Of the host's processor time.
     nanoseconds: Series,
-    instructions: Series,
 }
+
+/// The instructions of each access, for each way.
+type Instructions = Vec<[Series; WAYS.len()]>;
 
 /// A machine, and its figures.
 struct System {
@@ -104,19 +119,24 @@ struct System {
 }
 
 /// Measures the machines in turns, and shows the medians.
-pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), BenchError> {
-    let boot = |kind: Kind| {
-        let machine = Machine::boot(kind, settings, &Extras::default(), directory)?;
+pub(super) fn measure(
+    kinds: &[Kind],
+    settings: &Settings,
+    directory: &Path,
+) -> Result<(), BenchError> {
+    let boot = |&kind: &Kind| {
+        let machine = Machine::boot(kind, settings, &guest::Extras::default(), directory)?;
         let costs = ACCESSES.iter().map(|_| Default::default()).collect();
         Ok(System { machine, costs })
     };
-    let systems: Result<Vec<_>, BenchError> = kinds().into_iter().map(boot).collect();
+    let systems: Result<Vec<_>, BenchError> = kinds.iter().map(boot).collect();
     let mut systems = systems?;
     let mut log = Log::begin(settings)?;
+    let instructions = count(&mut log, directory)?;
     for turn in 0..settings.runs {
         for system in &mut systems {
             for (way, name) in WAYS.iter().enumerate() {
-                system.machine.choose("hal", name, "echo loop 0 >/dev/hal")?;
+                system.machine.choose(SERVICE, name, PROBE)?;
                 for number in 0..ACCESSES.len() {
                     log.add(system.take_turn(turn, way, number)?.as_slice())?;
                 }
@@ -130,10 +150,66 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
             show(&line)?;
         }
     }
-    for line in beside_the_paper(&systems) {
+    for line in table("instructions", "instructions", &instructions, |counted| counted) {
+        show(&line)?;
+    }
+    for line in beside_the_paper(&systems, &instructions) {
         show(&line)?;
     }
     Ok(())
+}
+
+/// The service that makes the accesses, and what succeeds when it can.
+const SERVICE: &str = "hal";
+const PROBE: &str = "echo loop 0 >/dev/hal";
+
+/// Returns the command by which the service makes an access `count` times.
+fn order(access: &str, count: u32) -> String {
+    format!("echo {access} {count} >/dev/{SERVICE}")
+}
+
+/// Counts the instructions of all accesses by all ways.
+fn count(log: &mut Log, directory: &Path) -> Result<Instructions, BenchError> {
+    let mut orders = Orders::new();
+    let mut places = Vec::new();
+    for (way, name) in WAYS.iter().enumerate() {
+        orders.choose(SERVICE, name, PROBE);
+        for (number, access) in ACCESSES.iter().enumerate() {
+            if access.name != NOTHING || [MESSAGE, DIRECT].contains(&way) {
+                orders.compare([&order(access.name, 0), &order(access.name, access.count)]);
+                places.push((way, number));
+            }
+        }
+    }
+    let counts = orders.execute(&Extras::default(), directory)?;
+    let mut all: Instructions = ACCESSES.iter().map(|_| Default::default()).collect();
+    for ((way, number), instructions) in places.into_iter().zip(counts) {
+        let Access { name, count, .. } = ACCESSES[number];
+        all[number][way].add(0, instructions / f64::from(count));
+        log.add(&[Measurement {
+            system: Kind::Deterministic.name(),
+            way: WAYS[way],
+            access: name,
+            turn: 0,
+            count,
+            cost: Cost::Counted { instructions },
+        }])?;
+    }
+    Ok(all)
+}
+
+/// Returns the table of one of the figures `all` of each access and way.
+fn table<T>(
+    title: &str,
+    unit: &str,
+    all: &[[T; WAYS.len()]],
+    of: fn(&T) -> &Series,
+) -> Vec<String> {
+    let line = |(access, costs): (&Access, &[T; WAYS.len()])| {
+        row(access.title, &costs.each_ref().map(of), 0)
+    };
+    let rows = ACCESSES.iter().zip(all).map(line);
+    [String::new(), title.to_owned(), header(unit)].into_iter().chain(rows).collect()
 }
 
 impl System {
@@ -149,63 +225,38 @@ impl System {
         let all = self.run(name, count)?;
         let Some(cycles) = all.cycles else { return Ok(None) };
         let seconds = all.seconds - nothing.seconds;
-        let executed = all.instructions.zip(nothing.instructions);
-        let instructions = executed.map(|(all, nothing)| all - nothing);
         let each = |sum: f64| sum / f64::from(count);
         let costs = &mut self.costs[number][way];
         costs.cycles.add(turn, each(cycles));
         costs.nanoseconds.add(turn, each(seconds) * 1e9);
-        if let Some(instructions) = instructions {
-            costs.instructions.add(turn, each(instructions));
-        }
         let (system, way) = (self.machine.kind.name(), WAYS[way]);
-        Ok(Some(Measurement {
-            system,
-            way,
-            access: name,
-            turn,
-            count,
-            cycles,
-            seconds,
-            instructions,
-        }))
+        let cost = Cost::Time { cycles, seconds };
+        Ok(Some(Measurement { system, way, access: name, turn, count, cost }))
     }
 
     fn run(&mut self, access: &str, count: u32) -> Result<Run, BenchError> {
-        let command = format!("echo {access} {count} >/dev/hal && cat /dev/hal");
+        let command = format!("{} && cat /dev/{SERVICE}", order(access, count));
         let work = self.machine.work(&command)?;
         let Some(answer) = work.shown.lines().find_map(|line| answer(line, access, count)) else {
             return Err(BenchError::NotRun(command, self.machine.kind.name(), work.shown));
         };
         let cycles = answer.parse().ok();
-        Ok(Run { cycles, seconds: work.seconds, instructions: work.instructions })
+        Ok(Run { cycles, seconds: work.seconds })
     }
 
-    /// Returns the tables of this system. Of a deterministic run the instructions alone are of
-    /// interest: its time is a function of them.
+    /// Returns the tables of this system.
     fn tables(&self) -> Vec<String> {
-        if self.machine.kind == Kind::Deterministic {
-            return self.table("instructions", "instructions", |costs| &costs.instructions);
-        }
         let name = self.machine.kind.name();
         let cycles = format!("{name}: cycles of the guest's counter");
         let time = format!("{name}: ns of the host's processor");
-        let mut lines = self.table(&cycles, "cycles", |costs| &costs.cycles);
-        lines.extend(self.table(&time, "ns", |costs| &costs.nanoseconds));
+        let mut lines = table(&cycles, "cycles", &self.costs, |costs| &costs.cycles);
+        lines.extend(table(&time, "ns", &self.costs, |costs| &costs.nanoseconds));
         lines
-    }
-
-    fn table(&self, title: &str, unit: &str, of: fn(&Costs) -> &Series) -> Vec<String> {
-        let line = |(access, costs): (&Access, &[Costs; WAYS.len()])| {
-            row(access.title, &costs.each_ref().map(of), 0)
-        };
-        let rows = ACCESSES.iter().zip(&self.costs).map(line);
-        [String::new(), title.to_owned(), header(unit)].into_iter().chain(rows).collect()
     }
 }
 
-/// Returns the lines of the paper's table 1, with our systems below each of its rows.
-fn beside_the_paper(systems: &[System]) -> Vec<String> {
+/// Returns the lines of the paper's table 1, with our systems and the instructions below each of its rows.
+fn beside_the_paper(systems: &[System], instructions: &[[Series; WAYS.len()]]) -> Vec<String> {
     let mut lines = vec![
         String::new(),
         "Table 1 of Pessolani et al. (cycles; its direct call does not check the port)".to_owned(),
@@ -222,12 +273,11 @@ fn beside_the_paper(systems: &[System]) -> Vec<String> {
         let Some(number) = number else { continue };
         for system in systems {
             let costs = &system.costs[number];
-            let is_counted = system.machine.kind == Kind::Deterministic;
-            let of = |way: usize| {
-                if is_counted { &costs[way].instructions } else { &costs[way].cycles }
-            };
-            let name = if is_counted { "instructions" } else { system.machine.kind.name() };
-            lines.push(paper_line(&format!("  {name}"), of(MESSAGE), of(DIRECT)));
+            let name = format!("  {}", system.machine.kind.name());
+            lines.push(paper_line(&name, &costs[MESSAGE].cycles, &costs[DIRECT].cycles));
+        }
+        if let Some([message, direct, ..]) = instructions.get(number) {
+            lines.push(paper_line("  instructions", message, direct));
         }
     }
     lines
@@ -267,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_paper_s_shares_are_those_that_it_gives() {
-        let lines = beside_the_paper(&[]);
+        let lines = beside_the_paper(&[], &[]);
         let words = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();
         assert_eq!(words(&lines[3]), ["IN,", "Pentium", "MMX", "3268", "1435", "44", "%"]);
         assert_eq!(words(&lines[4]), ["OUT,", "Pentium", "MMX", "3346", "1454", "43", "%"]);

@@ -12,7 +12,8 @@ use std::time::Duration;
 use ring3_tern::{TERN, with_line};
 use serde::Serialize;
 
-use super::{Machine, WAYS, Work, header, kinds, row};
+use super::counted::{self, Orders};
+use super::{Machine, WAYS, Work, header, row};
 use crate::data::Log;
 use crate::guest::Extras;
 use crate::peer::Kind;
@@ -158,8 +159,8 @@ struct Measurement<'a> {
     transfer: &'a str,
     turn: Turn,
     count: u32,
-    /// Processor time on the host, without that of the run with nothing to do.
-    seconds: f64,
+    /// Processor time on the host, without that of the run with nothing to do; null if only instructions are counted.
+    seconds: Option<f64>,
     /// The same of the instructions; null if the system does not count them.
     instructions: Option<f64>,
 }
@@ -181,36 +182,36 @@ struct System {
 }
 
 /// Measures all machines in turns, and shows the medians.
-pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), BenchError> {
+pub(super) fn measure(
+    kinds: &[Kind],
+    settings: &Settings,
+    directory: &Path,
+) -> Result<(), BenchError> {
     // The machines' files are written where there are none yet: this archive has the driver of disks
     // use no DMA.
     let tern = TERN.ok_or(BenchError::NoTern)?;
     let archive = with_line(tern.archive, "service ata", "arguments dma=off");
     let archive = archive.ok_or(BenchError::NoTern)?;
     fs::write(directory.join("tern.img"), archive).map_err(BenchError::Disk)?;
-    let boot = |kind: Kind| {
+    let boot = |&kind: &Kind| {
         let line = directory.join(format!("{kind:?}.line"));
         let mut socket = OsString::from("unix:");
         socket.push(&line);
         socket.push(",server=on,wait=off");
         let mut options = vec!["-serial".into(), socket];
-        if has_outside(kind) {
-            options.extend(CARD.map(OsString::from));
-        }
+        options.extend(CARD.map(OsString::from));
         let extras = Extras { disk_bytes: DISK, options: &options, ..Extras::default() };
         let mut machine = Machine::boot(kind, settings, &extras, directory)?;
         machine.work(MAKE_LINES)?;
         Ok(System { machine, line, costs: Default::default() })
     };
-    let systems: Result<Vec<_>, BenchError> = kinds().into_iter().map(boot).collect();
+    let systems: Result<Vec<_>, BenchError> = kinds.iter().map(boot).collect();
     let mut systems = systems?;
     let mut log = Log::begin(settings)?;
+    let exact = count(&mut log, directory)?;
     for turn in 0..settings.runs {
         for system in &mut systems {
             for (transfer, all) in TRANSFERS.iter().zip(&mut system.costs) {
-                if transfer.outside != Outside::Nothing && !has_outside(system.machine.kind) {
-                    continue;
-                }
                 for (way, costs) in WAYS.iter().zip(all) {
                     let System { machine, line, .. } = system;
                     let measurement = one(machine, line, turn, way, transfer, costs)?;
@@ -223,7 +224,7 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
         "A part of a transfer by a driver of Tern, in each of its ways to ports, and a direct call",
     )?;
     show("as a share of a message (medians; ± half the distance between the quartiles).")?;
-    for system in systems.iter().filter(|system| system.machine.kind != Kind::Deterministic) {
+    for system in &systems {
         let line = |(transfer, costs): (&Transfer, &[Costs; WAYS.len()])| {
             row(transfer.title, &costs.each_ref().map(|costs| &costs.microseconds), 2)
         };
@@ -233,24 +234,73 @@ pub(super) fn measure(settings: &Settings, directory: &Path) -> Result<(), Bench
             show(&line)?;
         }
     }
-    for line in instructions(&systems) {
+    for line in exact_table(&exact).into_iter().chain(other_table(&systems)) {
         show(&line)?;
     }
     Ok(())
 }
 
-/// Returns whether anything may come to such a machine from outside: in a deterministic run it would come at no
-/// instruction of its own.
-fn has_outside(kind: Kind) -> bool {
-    kind != Kind::Deterministic
+/// The transfers in which nothing comes from outside.
+fn inner_transfers() -> impl Iterator<Item = &'static Transfer> {
+    TRANSFERS.iter().filter(|transfer| transfer.outside == Outside::Nothing)
 }
 
-/// Returns the table of instructions: those of the last machine that has counted any for the transfer,
-/// which is the deterministic one where nothing comes from outside.
-fn instructions(systems: &[System]) -> Vec<String> {
-    let title = "instructions, of a deterministic run where nothing comes from outside".to_owned();
+/// Counts the instructions of one unit of each of the [`inner_transfers`], for each way.
+fn count(log: &mut Log, directory: &Path) -> Result<Vec<[Series; WAYS.len()]>, BenchError> {
+    let mut orders = Orders::new();
+    for transfer in inner_transfers() {
+        for way in WAYS {
+            orders.choose(transfer.service, way, transfer.probe);
+            orders.compare(transfer.commands);
+        }
+    }
+    let extras = counted::Extras { disk_bytes: DISK, ..Default::default() };
+    let counts = orders.execute(&extras, directory)?;
+    let mut all = Vec::new();
+    for (transfer, counts) in inner_transfers().zip(counts.chunks_exact(WAYS.len())) {
+        let mut costs: [Series; WAYS.len()] = Default::default();
+        for ((way, cost), instructions) in WAYS.into_iter().zip(&mut costs).zip(counts) {
+            let (system, title, count) =
+                (Kind::Deterministic.name(), transfer.title, transfer.count);
+            cost.add(0, instructions / f64::from(count));
+            let instructions = Some(*instructions);
+            let (turn, seconds) = (0, None);
+            log.add(&[Measurement {
+                system,
+                way,
+                transfer: title,
+                turn,
+                count,
+                seconds,
+                instructions,
+            }])?;
+        }
+        all.push(costs);
+    }
+    Ok(all)
+}
+
+/// Returns the table of the instructions of the [`inner_transfers`].
+fn exact_table(counts: &[[Series; WAYS.len()]]) -> Vec<String> {
+    let title =
+        "instructions, where nothing comes from outside: each run has exactly these".to_owned();
+    let rows = inner_transfers().zip(counts);
+    let rows = rows.map(|(transfer, costs)| row(transfer.title, &costs.each_ref(), 0));
+    [String::new(), title, header("instructions")].into_iter().chain(rows).collect()
+}
+
+/// Returns the table of the instructions of the other transfers, by the last machine that counts them. They depend on
+/// when something comes.
+fn other_table(systems: &[System]) -> Vec<String> {
+    if systems.is_empty() {
+        return Vec::new();
+    }
+    let title = "instructions, where something comes from outside".to_owned();
     let mut lines = vec![String::new(), title, header("instructions")];
     for (number, transfer) in TRANSFERS.iter().enumerate() {
+        if transfer.outside == Outside::Nothing {
+            continue;
+        }
         let costs = systems.iter().rev().map(|system| &system.costs[number]);
         let counted = |costs: &&[Costs; WAYS.len()]| costs[0].instructions.turns().next().is_some();
         let counted = costs.into_iter().find(counted);
@@ -291,7 +341,7 @@ fn one(
         costs.instructions.add(turn, each(instructions));
     }
     let (system, count) = (machine.kind.name(), transfer.count);
-    let transfer = transfer.title;
+    let (transfer, seconds) = (transfer.title, Some(seconds));
     Ok(Measurement { system, way, transfer, turn, count, seconds, instructions })
 }
 

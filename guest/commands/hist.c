@@ -32,11 +32,11 @@ static uint32_t word(const char *letters)
 static int call(const char *function, uint32_t operand, struct registers *answer)
 {
     uint32_t a = word("QEMU"), b = operand, c = word(function), d = word("hist");
-    uint32_t flags;
-    asm volatile("stc\n\tcpuid\n\tpushf\n\tpop %4"
-                 : "+a"(a), "+b"(b), "+c"(c), "+d"(d), "=S"(flags) : : "memory", "cc");
+    uint32_t carry;
+    asm volatile("stc\n\tcpuid\n\tsbb %4, %4"
+                 : "+a"(a), "+b"(b), "+c"(c), "+d"(d), "=S"(carry) : : "memory", "cc");
     *answer = (struct registers){ a, b, c, d };
-    return !(flags & 1);
+    return !carry;
 }
 
 /* The most frequent row comes first. */

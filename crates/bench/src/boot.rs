@@ -24,9 +24,9 @@ struct Boots {
 
 /// Boots each guest.
 pub(super) fn measure(arguments: &BootArguments) -> Result<(), BenchError> {
-    let (installed, missing) = kinds(arguments.all);
     let mut log = Log::begin(&arguments.settings)?;
     for guest in arguments.guest.all() {
+        let (installed, missing) = kinds(*guest, arguments.all);
         measure_guest(&arguments.settings, *guest, &installed, &mut log)?;
         for (kind, how) in &missing {
             show(&format!("{:<13} is left out: {how}", kind.name()))?;
@@ -35,10 +35,11 @@ pub(super) fn measure(arguments: &BootArguments) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Returns the kinds of systems that boot, and those that cannot with what they need.
-fn kinds(all: bool) -> (Vec<Kind>, Vec<(Kind, &'static str)>) {
-    let (mut kinds, mut missing) = (Kind::installed(), Vec::new());
-    if all {
+/// Returns the kinds of systems that boot `guest`, and those that cannot with what they need.
+fn kinds(guest: Guest, all: bool) -> (Vec<Kind>, Vec<(Kind, &'static str)>) {
+    let (mut kinds, mut missing) = (Kind::installed_with(guest.processor()), Vec::new());
+    // The discs for the others have 32-bit systems.
+    if all && guest != Guest::Amd64 {
         for (kind, lack) in [(Kind::Bochs, bochs::missing()), (Kind::V86, v86::missing())] {
             match lack {
                 None => kinds.push(kind),
@@ -79,6 +80,7 @@ fn measure_guest(
     show(format!("{:<13}{elapsed}{processor}{ratio}{memory}", "").trim_end())?;
     let work = match guest {
         Guest::Linux => "boot",
+        Guest::Amd64 => "boot of amd64",
         Guest::Tern => "boot of Tern",
     };
     for (kind, boots) in kinds.iter().zip(&all) {
@@ -105,6 +107,11 @@ fn explanation(guest: Guest) -> Vec<String> {
         Guest::Linux => format!(
             "Linux, by firmware and GRUB from a CD, in {MEMORY} MiB: from power-on to a shell's prompt"
         ),
+        Guest::Amd64 => format!(
+            "Linux for 64 bits, its kernel started directly, in {} MiB: from the start of the process\n\
+             to a shell's prompt",
+            guest.processor().memory()
+        ),
         Guest::Tern => "Tern, by \"ring3 run\" without an option, in QEMU as kernel and initrd, in others by\n\
                         firmware and GRUB from a CD: from the start of the process to a shell's prompt"
             .into(),
@@ -126,7 +133,7 @@ fn prepare<'a>(
     kind: Kind,
     directory: &'a Path,
 ) -> Result<Box<dyn FnOnce() -> Result<Peer, BenchError> + 'a>, BenchError> {
-    if guest == Guest::Tern && !matches!(kind, Kind::Bochs | Kind::V86) {
+    if guest != Guest::Linux && !matches!(kind, Kind::Bochs | Kind::V86) {
         guest.files(settings, directory)?;
         return Ok(Box::new(move || guest.start(kind, settings, directory)));
     }

@@ -14,16 +14,17 @@ use super::{BenchError, CpuArguments, figures, paper, plot, show, turns};
 pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
-    let native = turns::native(&arguments.settings, directory.path())?;
+    let native = turns::native(&arguments.settings, arguments.guest, directory.path())?;
     let mut all = native.list()?;
-    // The guests have no network here.
-    all.retain(|benchmark| benchmark.needs != Needs::Server);
+    // The guests have no network here, and not all have a disk.
+    let has = |needs| arguments.guest.all().iter().all(|guest| guest.path(needs).is_some());
+    all.retain(|benchmark| benchmark.needs == Needs::Nothing || has(benchmark.needs));
     if arguments.paper && arguments.only.is_empty() {
         all.retain(|benchmark| paper::has(&benchmark.name));
     }
     let chosen = choose(all, &arguments.only)?;
     let extent = Extent::of(arguments);
-    let mut kinds = Kind::installed();
+    let mut kinds = Kind::installed_with(arguments.guest.processor());
     if arguments.deterministic {
         // The deterministic run stands after the translator, for comparison with it.
         kinds.insert(1, Kind::Deterministic);

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use ring3_tern::TERN;
 
 use super::monitor::Monitor;
-use super::peer::{Kind, PROMPT, Peer, is_installed};
+use super::peer::{Kind, PROMPT, Peer, Processor, is_installed};
 use super::suite::{self, Needs};
 use super::{BenchError, Settings, bochs};
 
@@ -18,6 +18,8 @@ use super::{BenchError, Settings, bochs};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guest {
     Linux,
+    /// Linux for 64 bits.
+    Amd64,
     Tern,
 }
 
@@ -26,9 +28,11 @@ pub(super) enum Guest {
 pub(super) enum Guests {
     /// Linux
     Linux,
+    /// Linux for 64 bits
+    Amd64,
     /// Tern, the system that is part of ring3
     Tern,
-    /// Both, compared with each other
+    /// Linux and Tern, compared with each other
     Both,
 }
 
@@ -36,8 +40,22 @@ impl Guests {
     pub(super) fn all(self) -> &'static [Guest] {
         match self {
             Guests::Linux => &[Guest::Linux],
+            Guests::Amd64 => &[Guest::Amd64],
             Guests::Tern => &[Guest::Tern],
             Guests::Both => &[Guest::Linux, Guest::Tern],
+        }
+    }
+
+    /// Returns the processor of the machines in which they run.
+    pub(super) fn processor(self) -> Processor {
+        self.all()[0].processor()
+    }
+
+    /// Returns the name of the suite's program for the host that they are compared with.
+    pub(super) fn native_suite(self) -> &'static str {
+        match self.processor() {
+            Processor::Bits32 => "suite",
+            Processor::Bits64 => "suite-amd64",
         }
     }
 }
@@ -84,7 +102,16 @@ impl Guest {
     pub(super) fn name(self) -> &'static str {
         match self {
             Guest::Linux => "Linux",
+            Guest::Amd64 => "amd64",
             Guest::Tern => "Tern",
+        }
+    }
+
+    /// Returns the processor of the machines in which it runs.
+    pub(super) fn processor(self) -> Processor {
+        match self {
+            Guest::Linux | Guest::Tern => Processor::Bits32,
+            Guest::Amd64 => Processor::Bits64,
         }
     }
 
@@ -104,7 +131,7 @@ impl Guest {
             let (kernel, initrd) = self.files(settings, directory)?;
             let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), ide_disk(disk)];
             all.extend_from_slice(options);
-            kind.boot_kernel(&kernel, &initrd, &all)?
+            kind.boot_kernel_with(self.processor(), "console=ttyS0", &kernel, &initrd, &all)?
         };
         self.prepare(peer)
     }
@@ -133,7 +160,8 @@ impl Guest {
         all.extend_from_slice(options);
         let (kernel, initrd) = self.files(settings, directory)?;
         let words = format!("console=ttyS0 {words}");
-        let peer = kind.boot_kernel_with(words.trim_end(), &kernel, &initrd, &all)?;
+        let words = words.trim_end();
+        let peer = kind.boot_kernel_with(self.processor(), words, &kernel, &initrd, &all)?;
         let peer = self.prepare(peer)?;
         Ok((peer, is_ours.then(|| Monitor::connect(&socket)).transpose()?))
     }
@@ -143,6 +171,7 @@ impl Guest {
         peer.wait_for(self.prompt())?;
         peer.work(match self {
             Guest::Linux => suite::PREPARATION,
+            Guest::Amd64 => suite::PREPARATION_WITHOUT_DISKS,
             Guest::Tern => TERN_PREPARATION,
         })?;
         Ok(peer)
@@ -151,7 +180,7 @@ impl Guest {
     /// Returns the prompt of its shell when it has booted.
     pub(super) fn prompt(self) -> &'static str {
         match self {
-            Guest::Linux => PROMPT,
+            Guest::Linux | Guest::Amd64 => PROMPT,
             Guest::Tern => TERN_PROMPT,
         }
     }
@@ -168,7 +197,8 @@ impl Guest {
             (Guest::Tern, Kind::Interpreter) => &["--engine", "interpreter"],
             _ => {
                 let (kernel, initrd) = self.files(settings, directory)?;
-                return kind.boot_kernel(&kernel, &initrd, &[]);
+                let words = "console=ttyS0";
+                return kind.boot_kernel_with(self.processor(), words, &kernel, &initrd, &[]);
             }
         };
         let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
@@ -218,6 +248,9 @@ impl Guest {
             Guest::Linux => {
                 Ok((settings.guest("linux-686/vmlinuz")?, settings.guest("suite.cpio.gz")?))
             }
+            Guest::Amd64 => {
+                Ok((settings.guest("linux-amd64/vmlinuz")?, settings.guest("suite-amd64.cpio.gz")?))
+            }
             Guest::Tern => tern_files(directory),
         }
     }
@@ -225,10 +258,11 @@ impl Guest {
     /// Returns the path of what a benchmark needs, or None if there is none.
     pub(super) fn path(self, needs: Needs) -> Option<&'static str> {
         match (needs, self) {
-            (Needs::Nothing | Needs::Server, _) => None,
+            // Its kernel is that of Debian's installer, which has no modules for disks here.
+            (Needs::Disk, Guest::Amd64) | (Needs::Nothing | Needs::Server, _) => None,
             (Needs::Disk, Guest::Linux) => Some("/dev/sda"),
             (Needs::Disk, Guest::Tern) => Some("/dev/hda"),
-            (Needs::Screen, Guest::Linux) => Some("/dev/tty1"),
+            (Needs::Screen, Guest::Linux | Guest::Amd64) => Some("/dev/tty1"),
             (Needs::Screen, Guest::Tern) => Some("/dev/console"),
         }
     }
@@ -241,6 +275,12 @@ mod tests {
     #[test]
     fn the_echo_of_a_preparation_is_no_prompt() {
         assert!(!TERN_PREPARATION.contains(PROMPT) && !suite::PREPARATION.contains(PROMPT));
+    }
+
+    #[test]
+    fn machines_of_64_bits_have_a_suite_for_that() {
+        assert_eq!(Guests::Amd64.native_suite(), "suite-amd64");
+        assert!(Guests::Both.native_suite() == "suite" && Guest::Amd64.path(Needs::Disk).is_none());
     }
 
     #[test]

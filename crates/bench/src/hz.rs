@@ -175,8 +175,8 @@ fn frequencies(guest: Guest, asked: &[u32]) -> Vec<u32> {
     match guest {
         Guest::Tern if asked.is_empty() => PAPER.iter().map(|(hz, _)| *hz).chain(BEYOND).collect(),
         Guest::Tern => asked.to_vec(),
-        Guest::Linux if asked.is_empty() => linux().collect(),
-        Guest::Linux => linux().filter(|hz| asked.contains(hz)).collect(),
+        Guest::Linux | Guest::Amd64 if asked.is_empty() => linux().collect(),
+        Guest::Linux | Guest::Amd64 => linux().filter(|hz| asked.contains(hz)).collect(),
     }
 }
 
@@ -186,11 +186,11 @@ fn boot(
     arguments: &HzArguments,
     directory: &Path,
 ) -> Result<Vec<System>, BenchError> {
-    let mut kinds = Kind::installed();
+    let mut kinds = Kind::installed_with(guest.processor());
     kinds.retain(|kind| *kind != Kind::Interpreter || arguments.all);
     let mut systems = Vec::new();
-    if guest == Guest::Linux {
-        let program = arguments.settings.guest("suite")?.canonicalize();
+    if guest != Guest::Tern {
+        let program = arguments.settings.guest(arguments.guest.native_suite())?.canonicalize();
         let program = program.map_err(|error| BenchError::Native(error.to_string()))?;
         systems.push(System::new("host".into(), Place::Host(program), "")?);
     }

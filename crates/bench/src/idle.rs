@@ -53,7 +53,7 @@ pub(super) fn measure(arguments: &IdleArguments) -> Result<(), BenchError> {
     let mut log = Log::begin(settings)?;
     let mut all = Vec::new();
     for guest in arguments.guest.all() {
-        for kind in Kind::installed() {
+        for kind in Kind::installed_with(guest.processor()) {
             let mut peer = guest.start(kind, settings, directory.path())?;
             peer.wait_for(guest.prompt())?;
             let (shares, wake_ups) = (Series::default(), Series::default());

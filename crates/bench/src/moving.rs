@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::data::Log;
 use super::monitor::Monitor;
-use super::peer::{Kind, Peer, QEMU, is_installed};
+use super::peer::{Kind, Peer, Processor, QEMU, is_installed};
 use super::statistics::{SPREAD, Series, cell};
 use super::{BenchError, show};
 use crate::arguments::MoveArguments;
@@ -141,7 +141,8 @@ impl Starter<'_> {
         ]);
         options.extend(incoming.into_iter().flat_map(|place| ["-incoming".into(), place.into()]));
         let words = "console=ttyS0 quiet";
-        let peer = self.kind.boot_kernel_with(words, &kernel, &initrd, &options)?;
+        let peer =
+            self.kind.boot_kernel_with(Processor::Bits32, words, &kernel, &initrd, &options)?;
         Ok(Machine { peer, monitor: Monitor::await_at(&socket)? })
     }
 

@@ -56,7 +56,7 @@ impl Times {
     /// Returns the slow-down with a guest like ours: Linux, or, beside Tern, the other microkernel.
     fn slowdown(&self, guest: Guest) -> Option<f64> {
         let time = match guest {
-            Guest::Linux => self.linux,
+            Guest::Linux | Guest::Amd64 => self.linux,
             Guest::Tern => Some(self.minix),
         };
         Some(time? / self.native)
@@ -100,7 +100,7 @@ const RATIO: usize = 10;
 /// Returns the lines that compare our slow-downs in `guest`, by the names of their benchmarks, with the paper's.
 pub(super) fn lines(guest: Guest, ours: &[(&str, Option<Figure>)]) -> Vec<String> {
     let theirs = match guest {
-        Guest::Linux => "Linux",
+        Guest::Linux | Guest::Amd64 => "Linux",
         Guest::Tern => "MINIX 3",
     };
     let mut lines = vec![

@@ -16,11 +16,44 @@ use super::children::spawn;
 /// The prompt of the guests' shell when it waits for a command.
 pub(super) const PROMPT: &str = "ring3:~# ";
 
-/// The memory of a guest, in MiB.
+/// The memory of a 32-bit guest, in MiB.
 pub(super) const MEMORY: &str = "128";
 
 /// How long a peer may be silent before it counts as dead. Decompressing a kernel is silent work.
 const PATIENCE: Duration = Duration::from_secs(900);
+
+/// The processor of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Processor {
+    Bits32,
+    Bits64,
+}
+
+impl Processor {
+    /// Returns QEMU's program for it.
+    fn qemu(self) -> &'static str {
+        match self {
+            Processor::Bits32 => QEMU,
+            Processor::Bits64 => "qemu-system-x86_64",
+        }
+    }
+
+    /// Returns the model's name, for ring3 and for QEMU.
+    fn model(self) -> &'static str {
+        match self {
+            Processor::Bits32 => "max",
+            Processor::Bits64 => "qemu64",
+        }
+    }
+
+    /// Returns the memory of a guest, in MiB. The suite needs more than 64 besides a 64-bit kernel.
+    pub(super) fn memory(self) -> &'static str {
+        match self {
+            Processor::Bits32 => MEMORY,
+            Processor::Bits64 => "256",
+        }
+    }
+}
 
 /// The kinds of systems that can run a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +72,15 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kinds that are installed and can boot any kernel or disc, without the deterministic one.
+    /// Returns the kinds that are installed and can boot any 32-bit kernel or disc, without the deterministic one.
     pub(super) fn installed() -> Vec<Kind> {
+        Kind::installed_with(Processor::Bits32)
+    }
+
+    /// Returns the kinds like [`Kind::installed`], for guests that need this processor.
+    pub(super) fn installed_with(processor: Processor) -> Vec<Kind> {
         let mut kinds = vec![Kind::Translator, Kind::Interpreter];
-        kinds.extend(is_installed(QEMU).then_some(Kind::Qemu));
+        kinds.extend(is_installed(processor.qemu()).then_some(Kind::Qemu));
         kinds
     }
 
@@ -60,7 +98,7 @@ impl Kind {
 
     /// Boots a machine of 128 MiB from a disc.
     pub(super) fn boot_disc(self, disc: &Path) -> Result<Peer, BenchError> {
-        self.start(&["-cdrom".into(), disc.into()])
+        self.start(Processor::Bits32, &["-cdrom".into(), disc.into()])
     }
 
     /// Boots a kernel in a machine of 128 MiB with the additional `options`.
@@ -70,12 +108,14 @@ impl Kind {
         initrd: &Path,
         options: &[OsString],
     ) -> Result<Peer, BenchError> {
-        self.boot_kernel_with("console=ttyS0", kernel, initrd, options)
+        self.boot_kernel_with(Processor::Bits32, "console=ttyS0", kernel, initrd, options)
     }
 
-    /// Boots a kernel like [`Kind::boot_kernel`], with other `words` on its command line.
+    /// Boots a kernel in a machine with this processor, with `words` on its command line and the additional
+    /// `options`.
     pub(super) fn boot_kernel_with(
         self,
+        processor: Processor,
         words: &str,
         kernel: &Path,
         initrd: &Path,
@@ -84,19 +124,19 @@ impl Kind {
         let mut boot = vec!["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()];
         boot.extend(["-append".into(), words.into()]);
         boot.extend_from_slice(options);
-        self.start(&boot)
+        self.start(processor, &boot)
     }
 
     /// Starts the kernel `image` in a machine of 128 MiB with the additional `options`.
     pub(super) fn boot_image(self, image: &Path, options: &[OsString]) -> Result<Peer, BenchError> {
         let mut boot = vec!["-kernel".into(), image.into()];
         boot.extend_from_slice(options);
-        self.start(&boot)
+        self.start(Processor::Bits32, &boot)
     }
 
-    fn start(self, boot: &[OsString]) -> Result<Peer, BenchError> {
+    fn start(self, processor: Processor, boot: &[OsString]) -> Result<Peer, BenchError> {
         let mut command = if self == Kind::Qemu {
-            Command::new(QEMU)
+            Command::new(processor.qemu())
         } else {
             let program = env::current_exe().map_err(|error| BenchError::Start("ring3", error))?;
             let mut command = Command::new(program);
@@ -104,7 +144,8 @@ impl Kind {
             command
         };
         let accelerator = if self == Kind::Interpreter { "interpreter" } else { "tcg" };
-        command.args(["-accel", accelerator, "-cpu", "max", "-m", MEMORY, "-nodefaults"]);
+        command.args(["-accel", accelerator, "-cpu", processor.model(), "-m", processor.memory()]);
+        command.arg("-nodefaults");
         command.args(["-serial", "stdio", "-display", "none", "-no-reboot"]);
         if self == Kind::Deterministic {
             command.args(["-icount", "shift=auto"]);

@@ -105,6 +105,8 @@ pub(super) fn guest_command(guest: Guest, benchmark: &Benchmark, count: u32) -> 
 /// The commands that prepare Linux for the suite: they keep the kernel's messages out of the output, and
 /// load a driver for the disk.
 pub(super) const PREPARATION: &str = "dmesg -n 1; modprobe ata_piix; modprobe sd_mod";
+/// The first of these alone.
+pub(super) const PREPARATION_WITHOUT_DISKS: &str = "dmesg -n 1";
 
 /// Returns the disk that the suite uses: 16 MiB in which each 32-bit word holds its own index
 /// (`guest/suite/io.c`).

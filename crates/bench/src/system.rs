@@ -40,7 +40,7 @@ pub(super) fn measure(arguments: &SystemArguments) -> Result<(), BenchError> {
     // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let settings = &arguments.settings;
-    let native = turns::native(settings, directory.path())?;
+    let native = turns::native(settings, Guests::Both, directory.path())?;
     let benchmarks = native.list()?;
     let mut kinds = Kind::installed();
     kinds.retain(|kind| *kind != Kind::Interpreter || arguments.all);
@@ -102,7 +102,7 @@ fn switch(rows: &[Row], columns: &[Column]) -> Option<Row> {
     let pipes = |one: &Series, other: &Series| one.with(other, |one, other| one - other);
     let messages = |one: &Series, other: &Series| one.with(other, |one, other| (one - other) / 2.0);
     let of = |(number, column): (usize, &Column)| match column.guest {
-        Guest::Linux => pipes(&between.times[number], &within.times[number]),
+        Guest::Linux | Guest::Amd64 => pipes(&between.times[number], &within.times[number]),
         Guest::Tern => messages(&message.times[number], &call.times[number]),
     };
     Some(Row {
@@ -124,7 +124,7 @@ fn header(columns: &[Column]) -> [String; 2] {
         format!("{:NAME$}{host:>CELL$}{}", "", names.collect::<String>())
     };
     let system = |column: &Column| match column.guest {
-        Guest::Linux => column.kind.name(),
+        Guest::Linux | Guest::Amd64 => column.kind.name(),
         Guest::Tern => "",
     };
     [line("host", system), line("", |column| column.guest.name())]

@@ -13,9 +13,13 @@ use super::suite::{self, Benchmark, Native};
 use super::table::{Column, Row};
 use super::{BenchError, Settings};
 
-/// Makes the suite on the host, whose disk is in `directory`.
-pub(super) fn native(settings: &Settings, directory: &Path) -> Result<Native, BenchError> {
-    Native::new(&settings.guest("suite")?, make_disk(directory, "native")?)
+/// Makes the suite on the host that these guests are compared with. Its disk is in `directory`.
+pub(super) fn native(
+    settings: &Settings,
+    guests: Guests,
+    directory: &Path,
+) -> Result<Native, BenchError> {
+    Native::new(&settings.guest(guests.native_suite())?, make_disk(directory, "native")?)
 }
 
 /// Makes the disk of a system in `directory`.

@@ -185,6 +185,34 @@ fn the_suite_is_measured_in_tern() {
     }
 }
 
+/// All that the 64-bit guest can run is there, and `ring3 bench` compares its results with those of the host.
+#[test]
+fn the_suite_is_measured_in_64_bits() {
+    let (Some(_), Some(_)) =
+        (file_if_there("suite-amd64.cpio.gz"), file_if_there("linux-amd64/vmlinuz"))
+    else {
+        return;
+    };
+    let guests = file("suite-amd64");
+    let command = |benchmarks: &[&str]| {
+        let mut command = ring3();
+        // No other emulator is in this PATH: booting Linux there takes longest.
+        command.args(["bench", "cpu", "--runs", "1", "--guest", "amd64"]).env("PATH", "/none");
+        command.args(benchmarks).arg("--guests").arg(guests.parent().expect("its directory"));
+        command
+    };
+    let text = output(&mut command(&["--only", "flow_syscall", "--only", "getpid"]));
+    let text = String::from_utf8(text).expect("it speaks UTF-8");
+    for name in ["flow_syscall", "getpid"] {
+        let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
+        // The host, and the translator and the interpreter with a ratio each.
+        assert_eq!(row.split_whitespace().count(), 1 + 1 + 2 * 2, "{text}");
+    }
+    let refused = command(&["--only", "io_disk_read_random"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("io_display"), "{said}");
+}
+
 #[test]
 fn operations_are_measured_in_tern_and_in_linux() {
     if !has_tern() {

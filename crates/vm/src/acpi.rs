@@ -151,9 +151,9 @@ impl Tables {
         self.link(Piece::Rsdp, RSDP_RSDT, 4);
         self.link(Piece::Rsdp, RSDP_XSDT, 8);
         // The checksum of the first 20 bytes, and that of all bytes (ACPI 6.5, 5.2.5.3).
-        self.checksums.push(Checksum { piece: Piece::Rsdp, offset: 8, start: 0, len: 20 });
+        self.leave_sum(Checksum { piece: Piece::Rsdp, offset: 8, start: 0, len: 20 });
         let len = self.rsdp.len();
-        self.checksums.push(Checksum { piece: Piece::Rsdp, offset: 32, start: 0, len });
+        self.leave_sum(Checksum { piece: Piece::Rsdp, offset: 32, start: 0, len });
     }
 
     /// Adds a table, and returns its offset in the file.
@@ -169,8 +169,15 @@ impl Tables {
         let start = self.add(table);
         let offset = start + HEADER_CHECKSUM;
         let piece = Piece::Tables;
-        self.checksums.push(Checksum { piece, offset, start, len: table.len() });
+        self.leave_sum(Checksum { piece, offset, start, len: table.len() });
         start
+    }
+
+    /// Leaves a sum to [`place`](Self::place) or to firmware's linker. Its byte is 0 until then: the linker of OVMF
+    /// sums up all bytes of the range without looking whether a sum is there already, as that of SeaBIOS does.
+    fn leave_sum(&mut self, checksum: Checksum) {
+        self.piece(checksum.piece)[checksum.offset] = 0;
+        self.checksums.push(checksum);
     }
 
     fn link(&mut self, piece: Piece, offset: usize, size: u8) {
@@ -472,6 +479,18 @@ mod tests {
         assert_eq!(u32_at(&memory, fadt + 36) % 64, 0, "FACS");
         let dsdt = u64::from(u32_at(&memory, fadt + 40));
         assert!(summed(&memory, dsdt, *b"DSDT") > 1000);
+    }
+
+    /// Some firmware takes the byte of a sum for 0 when it computes the sum, and some subtracts what is there.
+    #[test]
+    fn firmware_finds_zeros_where_sums_are_to_be() {
+        let mut tables = Tables::new(&Config::default());
+        let places: Vec<(Piece, usize)> =
+            tables.checksums.iter().map(|sum| (sum.piece, sum.offset)).collect();
+        assert!(places.len() >= 8, "two of the RSDP; RSDT, XSDT, FADT, MADT, HPET and DSDT");
+        for (piece, offset) in places {
+            assert_eq!(tables.piece(piece)[offset], 0, "{piece:?}, {offset}");
+        }
     }
 
     /// Checks the signature and the checksum of a table, and returns its length.

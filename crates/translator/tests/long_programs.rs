@@ -1,6 +1,8 @@
 //! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code that
 //! changes: they must have the same results on the translator as on the interpreter, with deadlines anywhere.
 
+#[path = "support/agreement.rs"]
+mod agreement;
 #[path = "../../x86/tests/common/random.rs"]
 #[allow(dead_code, reason = "it is not all needed here")]
 mod random;
@@ -8,6 +10,7 @@ mod random;
 mod series;
 mod support;
 
+use agreement::{Outcome, assert_agrees};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 use random::Random;
 use ring3_core::memory::Memory;
@@ -542,17 +545,8 @@ fn the_translator_agrees_with_the_interpreter_in_64_bit_code() {
         let mut cpu = machine(&mut memory, layout, &code, random.clone());
         let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
-        for ((exit, cpu), (right_exit, right)) in states.iter().zip(&expected) {
-            let reports =
-                || format!("{what}\n{}\n{}", right.report(&interpreted), cpu.report(&memory));
-            assert_eq!(exit, right_exit, "{}", reports());
-            assert_eq!(cpu.instructions, right.instructions, "{}", reports());
-            assert!(cpu.has_state_of(right), "{}", reports());
-        }
-        assert_eq!(states.len(), expected.len(), "{what}");
-        let bytes = memory.contents().iter().zip(interpreted.contents()).enumerate();
-        let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
-        assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+        let ours = Outcome { states: &states, memory: &memory };
+        assert_agrees(&what, &ours, &Outcome { states: &expected, memory: &interpreted });
     }
 }
 

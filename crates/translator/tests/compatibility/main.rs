@@ -2,6 +2,8 @@
 //! their page tables; they go to 64-bit code, 16-bit code and other segments and come back. They must have the
 //! same results on the translator as on the interpreter, with deadlines anywhere.
 
+#[path = "../support/agreement.rs"]
+mod agreement;
 mod kernel;
 mod programs;
 #[path = "../../../x86/tests/common/random.rs"]
@@ -12,6 +14,7 @@ mod series;
 #[path = "../support/mod.rs"]
 mod support;
 
+use agreement::{Outcome, assert_agrees};
 use random::Random;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
@@ -58,17 +61,8 @@ fn the_translator_agrees_with_the_interpreter_in_compatibility_mode() {
         let mut cpu = kernel::machine(&mut memory, &code, random.clone());
         let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
-        for ((exit, cpu), (right_exit, right)) in states.iter().zip(&expected) {
-            let reports =
-                || format!("{what}\n{}\n{}", right.report(&memory_then), cpu.report(&memory));
-            assert_eq!(exit, right_exit, "{}", reports());
-            assert_eq!(cpu.instructions, right.instructions, "{}", reports());
-            assert!(cpu.has_state_of(right), "{}", reports());
-        }
-        assert_eq!(states.len(), expected.len(), "{what}");
-        let bytes = memory.contents().iter().zip(memory_then.contents()).enumerate();
-        let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
-        assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+        let ours = Outcome { states: &states, memory: &memory };
+        assert_agrees(&what, &ours, &Outcome { states: &expected, memory: &memory_then });
         executed += cpu.instructions;
         let counters = translator.counters();
         let name = "instructions interpreted";

@@ -1,0 +1,29 @@
+//! What two engines have made of the same program, which must be the same.
+
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::engine::Exit;
+
+/// What an engine has made of a program.
+pub(crate) struct Outcome<'a> {
+    /// Why it stopped, and the processor's state then, at each deadline.
+    pub(crate) states: &'a [(Exit, Cpu)],
+    /// The memory after the last one.
+    pub(crate) memory: &'a Memory,
+}
+
+/// Panics, and says of which program (`what`), if `ours` is not the `right` outcome.
+#[track_caller]
+pub(crate) fn assert_agrees(what: &str, ours: &Outcome, right: &Outcome) {
+    for ((exit, cpu), (right_exit, right_cpu)) in ours.states.iter().zip(right.states) {
+        let reports =
+            || format!("{what}\n{}\n{}", right_cpu.report(right.memory), cpu.report(ours.memory));
+        assert_eq!(exit, right_exit, "{}", reports());
+        assert_eq!(cpu.instructions, right_cpu.instructions, "{}", reports());
+        assert!(cpu.has_state_of(right_cpu), "{}", reports());
+    }
+    assert_eq!(ours.states.len(), right.states.len(), "{what}");
+    let bytes = ours.memory.contents().iter().zip(right.memory.contents()).enumerate();
+    let differing: Vec<_> = bytes.filter(|(_, (ours, right))| ours != right).take(8).collect();
+    assert!(differing.is_empty(), "memory differs: {differing:x?}, {what}");
+}

@@ -320,11 +320,9 @@ fn put_memory_map(page: &mut [u8], ram: RamLayout) {
     let map = memory_map(ram);
     page[zero_page::E820_ENTRIES] = map.len() as u8;
     let mut offset = zero_page::E820_TABLE;
-    for Range { start, len, kind } in map {
-        put(page, offset, &u64::to_le_bytes(start));
-        put(page, offset + 8, &u64::to_le_bytes(len));
-        put(page, offset + 16, &(kind as u32).to_le_bytes());
-        offset += 20;
+    for range in map {
+        put(page, offset, &range.entry());
+        offset += Range::ENTRY_LEN;
     }
 }
 

@@ -22,6 +22,20 @@ pub(crate) struct Range {
     pub(crate) kind: MemoryType,
 }
 
+impl Range {
+    /// Length in bytes of [`entry`](Self::entry).
+    pub(crate) const ENTRY_LEN: usize = 20;
+
+    /// Returns the range as all boot protocols pass it on: as an address range descriptor (ACPI 6.5, table 15.3).
+    pub(crate) fn entry(&self) -> [u8; Range::ENTRY_LEN] {
+        let mut entry = [0; Range::ENTRY_LEN];
+        entry[..8].copy_from_slice(&self.start.to_le_bytes());
+        entry[8..16].copy_from_slice(&self.len.to_le_bytes());
+        entry[16..].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        entry
+    }
+}
+
 /// Returns the map of a machine with this RAM: RAM, except for the part that firmware keeps below 1 MiB.
 pub(crate) fn memory_map(ram: RamLayout) -> Vec<Range> {
     let range = |start, end, kind| Range { start, len: end - start, kind };

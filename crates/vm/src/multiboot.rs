@@ -18,7 +18,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::elf_kernel::{ElfError, ElfKernel};
-use crate::memory_map::{LOW_RAM_END, memory_map};
+use crate::memory_map::{LOW_RAM_END, Range, memory_map};
 use crate::placing::{Entry, GDT_LEN, Part, Placer, PlacingError};
 
 /// The value that a kernel finds in EAX (3.2).
@@ -231,10 +231,8 @@ fn information(
     let map_address = base + block.len() as u32;
     for range in memory_map(ram) {
         // The size of the following fields.
-        block.extend(20u32.to_le_bytes());
-        block.extend(range.start.to_le_bytes());
-        block.extend(range.len.to_le_bytes());
-        block.extend((range.kind as u32).to_le_bytes());
+        block.extend((Range::ENTRY_LEN as u32).to_le_bytes());
+        block.extend(range.entry());
     }
     let map_length = base + block.len() as u32 - map_address;
     let (valid, screen) =

@@ -60,7 +60,9 @@ pub(crate) fn load(
         |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     let mut ranges_bytes = Vec::new();
     for range in &map {
-        ranges_bytes.extend(words(&[range.start, range.len, range.kind as u64]));
+        ranges_bytes.extend(range.entry());
+        // Reserved.
+        ranges_bytes.extend([0; 4]);
     }
     let command_line_at = ranges + ranges_bytes.len() as u32;
 

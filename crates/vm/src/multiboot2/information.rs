@@ -3,7 +3,7 @@
 use ring3_core::memory::{Memory, RamLayout};
 
 use crate::linear_mode::LinearMode;
-use crate::memory_map::{LOW_RAM_END, memory_map};
+use crate::memory_map::{LOW_RAM_END, Range, memory_map};
 
 /// Tags (3.6.3 to 3.6.20).
 mod tag {
@@ -74,8 +74,8 @@ impl Information {
         // The length and the version of entries.
         let mut map = [ENTRY_LEN, 0].map(u32::to_le_bytes).as_flattened().to_vec();
         for range in memory_map(ram) {
-            let fields = [range.start, range.len, range.kind as u64];
-            map.extend(fields.map(u64::to_le_bytes).as_flattened());
+            map.extend(range.entry());
+            map.extend([0; ENTRY_LEN as usize - Range::ENTRY_LEN]);
         }
         self.add(tag::MEMORY_MAP, &map);
     }

@@ -74,9 +74,26 @@ impl Screen {
         }
     }
 
-    /// Types `keys`, as a terminal sends them.
+    /// Types `keys`, as a terminal sends them. A keyboard forgets keys while its buffer, of 16 bytes, is full.
     pub(crate) fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Types `line` behind `prompt`, each character when those before it are shown, and Enter.
+    pub(crate) fn type_line(&mut self, prompt: &str, line: &str) {
+        let mut shown = prompt.to_owned();
+        let mut typed = String::new();
+        for key in line.chars() {
+            // A space cannot be told from what is on an empty screen.
+            typed.push(key);
+            if key != ' ' {
+                self.type_keys(&typed);
+                shown += &typed;
+                typed.clear();
+                self.wait_for(&shown);
+            }
+        }
+        self.type_keys("\r");
     }
 }
 

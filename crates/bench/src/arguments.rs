@@ -233,6 +233,10 @@ pub(crate) struct CpuArguments {
     #[arg(long)]
     pub(crate) all: bool,
 
+    /// Give the guests their disk by virtio instead of IDE; Bochs has no such disk
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) virtio: bool,
+
     /// Write a plot of the ratios to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,

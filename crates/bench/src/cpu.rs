@@ -3,7 +3,7 @@
 use super::clocks::Clocks;
 use super::data::{Data, Log};
 use super::extent::Extent;
-use super::guest::Guests;
+use super::guest::{Bus, Guests};
 use super::peer::Kind;
 use super::statistics::{Figure, Series};
 use super::suite::{Benchmark, Needs};
@@ -16,8 +16,9 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let native = turns::native(&arguments.settings, arguments.guest, directory.path())?;
     let mut all = native.list()?;
+    let bus = if arguments.virtio { Bus::Virtio } else { Bus::Ide };
     // The guests have no network here, and not all have a disk.
-    let has = |needs| arguments.guest.all().iter().all(|guest| guest.path(needs).is_some());
+    let has = |needs| arguments.guest.all().iter().all(|guest| guest.path(needs, bus).is_some());
     all.retain(|benchmark| benchmark.needs == Needs::Nothing || has(benchmark.needs));
     if arguments.paper && arguments.only.is_empty() {
         all.retain(|benchmark| paper::has(&benchmark.name));
@@ -30,7 +31,8 @@ pub(super) fn measure(arguments: &CpuArguments) -> Result<(), BenchError> {
         kinds.insert(1, Kind::Deterministic);
     }
     kinds.extend(arguments.all.then_some(Kind::Bochs));
-    let mut systems = turns::boot(&arguments.settings, arguments.guest, &kinds, directory.path())?;
+    let settings = &arguments.settings;
+    let mut systems = turns::boot(settings, arguments.guest, &kinds, bus, directory.path())?;
     let columns: Vec<_> = systems.iter().map(|system| system.column).collect();
     let layout = table::layout(&columns);
     for line in explanation(arguments.guest, extent) {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::children::spawn;
 use super::data::Log;
+use super::guest::Bus;
 use super::peer::{Kind, PROMPT, Peer};
 use super::statistics::{Figure, SPREAD, Series, cell};
 use super::{BenchError, DiskArguments, Settings, show, suite};
@@ -38,7 +39,7 @@ const VIRTIO: Interface = Interface {
     option: "virtio",
     is_served: false,
     file: "/dev/vda",
-    preparation: "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+    preparation: suite::preparation(Bus::Virtio),
 };
 const INTERFACES: [Interface; 3] = [
     Interface {
@@ -46,7 +47,7 @@ const INTERFACES: [Interface; 3] = [
         option: "ide",
         is_served: false,
         file: "/dev/sda",
-        preparation: suite::PREPARATION,
+        preparation: suite::preparation(Bus::Ide),
     },
     VIRTIO,
     Interface { name: "vblock", is_served: true, ..VIRTIO },

@@ -60,6 +60,13 @@ impl Guests {
     }
 }
 
+/// The bus by which a guest has its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bus {
+    Ide,
+    Virtio,
+}
+
 /// What a machine has besides a guest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extras<'a> {
@@ -70,9 +77,12 @@ pub(super) struct Extras<'a> {
     pub(super) options: &'a [OsString],
 }
 
-/// Returns the value of the option for the first IDE disk.
-fn ide_disk(path: &Path) -> OsString {
-    let mut drive = OsString::from("format=raw,if=ide,index=0,file=");
+/// Returns the value of the option for the first disk of a bus.
+fn first_disk(bus: Bus, path: &Path) -> OsString {
+    let mut drive = OsString::from(match bus {
+        Bus::Ide => "format=raw,if=ide,index=0,file=",
+        Bus::Virtio => "format=raw,if=virtio,file=",
+    });
     drive.push(path);
     drive
 }
@@ -115,12 +125,13 @@ impl Guest {
         }
     }
 
-    /// Boots it with the IDE disk `disk` and the additional `options`, which Bochs does not know, and makes it
+    /// Boots it with the disk `disk` by `bus` and the additional `options`, neither of which Bochs knows, and makes it
     /// ready. Temporary files are in `directory`.
     pub(super) fn boot(
         self,
         kind: Kind,
         settings: &Settings,
+        bus: Bus,
         disk: &Path,
         options: &[OsString],
         directory: &Path,
@@ -129,11 +140,11 @@ impl Guest {
             bochs::boot(&settings.guest("suite.iso")?, disk, directory)?
         } else {
             let (kernel, initrd) = self.files(settings, directory)?;
-            let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), ide_disk(disk)];
+            let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), first_disk(bus, disk)];
             all.extend_from_slice(options);
             kind.boot_kernel_with(self.processor(), "console=ttyS0", &kernel, &initrd, &all)?
         };
-        self.prepare(peer)
+        self.prepare(bus, peer)
     }
 
     /// Boots it like [`Guest::boot`], in a machine that has a monitor if it is one of this program.
@@ -150,7 +161,8 @@ impl Guest {
         let (disk, socket) = (file("disk"), file("qmp"));
         fs::write(&disk, vec![0; disk_bytes.max(512)]).map_err(BenchError::Disk)?;
         let is_ours = kind != Kind::Qemu;
-        let mut all = vec!["-vga".into(), "std".into(), "-drive".into(), ide_disk(&disk)];
+        let mut all =
+            vec!["-vga".into(), "std".into(), "-drive".into(), first_disk(Bus::Ide, &disk)];
         if is_ours {
             let mut target = OsString::from("unix:");
             target.push(&socket);
@@ -162,15 +174,15 @@ impl Guest {
         let words = format!("console=ttyS0 {words}");
         let words = words.trim_end();
         let peer = kind.boot_kernel_with(self.processor(), words, &kernel, &initrd, &all)?;
-        let peer = self.prepare(peer)?;
+        let peer = self.prepare(Bus::Ide, peer)?;
         Ok((peer, is_ours.then(|| Monitor::connect(&socket)).transpose()?))
     }
 
     /// Waits until it has booted, and makes its shell ready.
-    fn prepare(self, mut peer: Peer) -> Result<Peer, BenchError> {
+    fn prepare(self, bus: Bus, mut peer: Peer) -> Result<Peer, BenchError> {
         peer.wait_for(self.prompt())?;
         peer.work(match self {
-            Guest::Linux => suite::PREPARATION,
+            Guest::Linux => suite::preparation(bus),
             Guest::Amd64 => suite::PREPARATION_WITHOUT_DISKS,
             Guest::Tern => TERN_PREPARATION,
         })?;
@@ -256,10 +268,11 @@ impl Guest {
     }
 
     /// Returns the path of what a benchmark needs, or None if there is none.
-    pub(super) fn path(self, needs: Needs) -> Option<&'static str> {
+    pub(super) fn path(self, needs: Needs, bus: Bus) -> Option<&'static str> {
         match (needs, self) {
             // Its kernel is that of Debian's installer, which has no modules for disks here.
             (Needs::Disk, Guest::Amd64) | (Needs::Nothing | Needs::Server, _) => None,
+            (Needs::Disk, _) if bus == Bus::Virtio => Some("/dev/vda"),
             (Needs::Disk, Guest::Linux) => Some("/dev/sda"),
             (Needs::Disk, Guest::Tern) => Some("/dev/hda"),
             (Needs::Screen, Guest::Linux | Guest::Amd64) => Some("/dev/tty1"),
@@ -274,20 +287,26 @@ mod tests {
 
     #[test]
     fn the_echo_of_a_preparation_is_no_prompt() {
-        assert!(!TERN_PREPARATION.contains(PROMPT) && !suite::PREPARATION.contains(PROMPT));
+        assert!(!TERN_PREPARATION.contains(PROMPT));
+        for bus in [Bus::Ide, Bus::Virtio] {
+            assert!(!suite::preparation(bus).contains(PROMPT));
+        }
     }
 
     #[test]
     fn machines_of_64_bits_have_a_suite_for_that() {
         assert_eq!(Guests::Amd64.native_suite(), "suite-amd64");
-        assert!(Guests::Both.native_suite() == "suite" && Guest::Amd64.path(Needs::Disk).is_none());
+        assert!(
+            Guests::Both.native_suite() == "suite"
+                && Guest::Amd64.path(Needs::Disk, Bus::Virtio).is_none()
+        );
     }
 
     #[test]
     fn both_guests_have_what_benchmarks_need() {
         for guest in Guests::Both.all() {
-            assert!(guest.path(Needs::Disk) != guest.path(Needs::Screen));
-            assert_eq!(guest.path(Needs::Nothing), None);
+            assert!(guest.path(Needs::Disk, Bus::Ide) != guest.path(Needs::Screen, Bus::Ide));
+            assert_eq!(guest.path(Needs::Nothing, Bus::Ide), None);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use super::data::Log;
-use super::guest::Guest;
+use super::guest::{Bus, Guest};
 use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Series, cell};
 use super::{BenchError, RecompileArguments, show, work};
@@ -55,7 +55,7 @@ pub(super) fn measure(arguments: &RecompileArguments) -> Result<(), BenchError> 
     for kind in kinds {
         let disk = directory.path().join(format!("{}.img", workers.len()));
         fs::copy(&sources, &disk).map_err(BenchError::Disk)?;
-        let mut peer = Guest::Tern.boot(kind, settings, &disk, &[], directory.path())?;
+        let mut peer = Guest::Tern.boot(kind, settings, Bus::Ide, &disk, &[], directory.path())?;
         peer.work(ENTER)?;
         workers.push(Worker { kind, peer, times: Series::default() });
     }

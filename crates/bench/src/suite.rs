@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::BenchError;
-use super::guest::Guest;
+use super::guest::{Bus, Guest};
 
 /// The resource that a benchmark needs besides memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,15 +96,20 @@ impl Native {
     }
 }
 
-/// Returns the command by which `guest` runs `benchmark`.
-pub(super) fn guest_command(guest: Guest, benchmark: &Benchmark, count: u32) -> String {
-    let path = guest.path(benchmark.needs).unwrap_or_default();
+/// Returns the command by which `guest`, with its disk by `bus`, runs `benchmark`.
+pub(super) fn guest_command(guest: Guest, bus: Bus, benchmark: &Benchmark, count: u32) -> String {
+    let path = guest.path(benchmark.needs, bus).unwrap_or_default();
     format!("suite {} {count} {path}", benchmark.name)
 }
 
-/// The commands that prepare Linux for the suite: they keep the kernel's messages out of the output, and
+/// Returns the commands that prepare Linux for the suite: they keep the kernel's messages out of the output, and
 /// load a driver for the disk.
-pub(super) const PREPARATION: &str = "dmesg -n 1; modprobe ata_piix; modprobe sd_mod";
+pub(super) const fn preparation(bus: Bus) -> &'static str {
+    match bus {
+        Bus::Ide => "dmesg -n 1; modprobe ata_piix; modprobe sd_mod",
+        Bus::Virtio => "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
+    }
+}
 /// The first of these alone.
 pub(super) const PREPARATION_WITHOUT_DISKS: &str = "dmesg -n 1";
 
@@ -152,10 +157,12 @@ mod tests {
         let read = parse_benchmark("io_disk_read_random io 1000 disk").unwrap();
         assert_eq!((read.name.as_str(), read.group.as_str()), ("io_disk_read_random", "io"));
         assert_eq!((read.count, read.needs), (1000, Needs::Disk));
-        let command = guest_command(Guest::Linux, &read, 10);
+        let command = guest_command(Guest::Linux, Bus::Ide, &read, 10);
         assert_eq!(command, "suite io_disk_read_random 10 /dev/sda");
-        let command = guest_command(Guest::Tern, &read, 10);
+        let command = guest_command(Guest::Tern, Bus::Ide, &read, 10);
         assert_eq!(command, "suite io_disk_read_random 10 /dev/hda");
+        let command = guest_command(Guest::Linux, Bus::Virtio, &read, 10);
+        assert_eq!(command, "suite io_disk_read_random 10 /dev/vda");
         assert_eq!(parse_benchmark("loop cpu many -"), None);
         assert_eq!(parse_benchmark("loop cpu 5"), None);
     }

@@ -2,7 +2,7 @@
 
 use super::data::{Log, Measurement};
 use super::extent::Extent;
-use super::guest::{Guest, Guests};
+use super::guest::{Bus, Guest, Guests};
 use super::peer::Kind;
 use super::statistics::{SPREAD, Series, cell};
 use super::suite::{Benchmark, Native};
@@ -44,7 +44,7 @@ pub(super) fn measure(arguments: &SystemArguments) -> Result<(), BenchError> {
     let benchmarks = native.list()?;
     let mut kinds = Kind::installed();
     kinds.retain(|kind| *kind != Kind::Interpreter || arguments.all);
-    let mut systems = turns::boot(settings, Guests::Both, &kinds, directory.path())?;
+    let mut systems = turns::boot(settings, Guests::Both, &kinds, Bus::Ide, directory.path())?;
     // The guests of a system stand beside each other.
     systems.sort_by_key(|system| kinds.iter().position(|kind| *kind == system.column.kind));
     let columns: Vec<_> = systems.iter().map(|system| system.column).collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::data::{HOST, Measurement, NATIVE};
 use super::extent::Extent;
-use super::guest::{Guest, Guests};
+use super::guest::{Bus, Guest, Guests};
 use super::peer::{Kind, Peer};
 use super::statistics::{Figure, Run, Series};
 use super::suite::{self, Benchmark, Native};
@@ -29,11 +29,12 @@ fn make_disk(directory: &Path, name: &str) -> Result<PathBuf, BenchError> {
     Ok(path)
 }
 
-/// Boots each guest in each kind of system.
+/// Boots each guest in each kind of system, with its disk by `bus`.
 pub(super) fn boot(
     settings: &Settings,
     guests: Guests,
     kinds: &[Kind],
+    bus: Bus,
     directory: &Path,
 ) -> Result<Vec<System>, BenchError> {
     let mut systems = Vec::new();
@@ -41,8 +42,8 @@ pub(super) fn boot(
         // The discs that Bochs boots have Linux.
         for kind in kinds.iter().filter(|kind| **kind != Kind::Bochs || *guest == Guest::Linux) {
             let disk = make_disk(directory, &systems.len().to_string())?;
-            let peer = guest.boot(*kind, settings, &disk, &[], directory)?;
-            systems.push(System { column: Column { guest: *guest, kind: *kind }, peer });
+            let peer = guest.boot(*kind, settings, bus, &disk, &[], directory)?;
+            systems.push(System { column: Column { guest: *guest, kind: *kind }, bus, peer });
         }
     }
     Ok(systems)
@@ -51,6 +52,7 @@ pub(super) fn boot(
 /// A guest that is ready for the suite.
 pub(super) struct System {
     pub(super) column: Column,
+    bus: Bus,
     peer: Peer,
 }
 
@@ -64,7 +66,7 @@ impl System {
         expected: Option<u32>,
     ) -> Result<suite::Outcome, BenchError> {
         let (time, text) =
-            self.peer.work(&suite::guest_command(self.column.guest, benchmark, count))?;
+            self.peer.work(&suite::guest_command(self.column.guest, self.bus, benchmark, count))?;
         let name = || benchmark.name.clone();
         let outcome = suite::outcome(&text, &benchmark.name)
             .ok_or_else(|| BenchError::NotRun(name(), self.column.kind.name(), text))?;

@@ -213,6 +213,24 @@ fn the_suite_is_measured_in_64_bits() {
     assert!(refused.status.code() == Some(1) && said.contains("io_display"), "{said}");
 }
 
+/// The disk is that of a virtio card, and the benchmark has the host's checksum, as `ring3 bench` itself sees to.
+#[test]
+fn the_suite_is_measured_with_a_virtio_disk() {
+    if !has_tern() {
+        return;
+    }
+    let mut command = ring3();
+    // No other emulator is in this PATH.
+    command
+        .args(["bench", "cpu", "--guest", "tern", "--virtio", "--runs", "1"])
+        .env("PATH", "/none");
+    command.args(["--only", "io_disk_write_random", "--guests"]);
+    let text = output(command.arg(file("suite").parent().expect("it is in a directory")));
+    let text = String::from_utf8(text).expect("it speaks UTF-8");
+    let row = text.lines().find(|line| line.starts_with("io_disk_write_random")).expect("a row");
+    assert!(row.contains('x'), "{text}");
+}
+
 #[test]
 fn operations_are_measured_in_tern_and_in_linux() {
     if !has_tern() {

@@ -64,6 +64,12 @@ pub enum DeviceInput {
     PowerButton,
     /// The machine has become another one, with this generation ID.
     Generation([u8; 16]),
+    /// The ports of power management begin here; this tells the firmware configuration device, whose tables name
+    /// them.
+    PowerManagement {
+        /// The first port.
+        port: u16,
+    },
 }
 
 /// A key of a PC keyboard, identified by its code in scan code set 1: the make code, plus E000h for keys

@@ -4,8 +4,7 @@
 //! Registers as in the ACPI specification, 4.8.3 (numbered as in its version 6.3), laid out behind the base port
 //! as in Intel's data sheet "82371AB PCI-TO-ISA / IDE Xcelerator (PIIX4)" (290562): [`EVENT_BLOCK`],
 //! [`CONTROL_BLOCK`] and [`TIMER_BLOCK`] are what the FADT tells the guest. The base port is in the
-//! function's configuration space (PMBASE), where SeaBIOS sets it. Other than in the data sheet it is there from the
-//! start: UEFI firmware for emulators then leaves it where the machine's ACPI tables say that it is. There is no system management mode:
+//! function's configuration space (PMBASE), where firmware sets it. There is no system management mode:
 //! the machine is in ACPI mode from the start and SCI_EN is always 1, and DEVACTB says from
 //! the start that an SMI handler has enabled the APMC port, so that firmware does not install one. The SMBus
 //! host is not there; its configuration registers hold what is written.
@@ -15,7 +14,7 @@
 //! use ring3_devices::acpi_pm::{AcpiPm, CONTROL_BLOCK, DEFAULT_BASE, SLEEP_ENABLE, SLP_TYP_S5};
 //!
 //! let mut bench = TestBench::default();
-//! let mut acpi = AcpiPm::default();
+//! let mut acpi = AcpiPm::new(true);
 //! let off = SLEEP_ENABLE | u16::from(SLP_TYP_S5) << 10;
 //! acpi.write_port(&mut bench.context(), DEFAULT_BASE + CONTROL_BLOCK, Width::Word, off.into());
 //! assert_eq!(bench.outputs, [Output::PowerOff]);
@@ -30,7 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::pci::{Function, Identity, command, registers};
 
-/// Where the registers are in a machine that boots without firmware; SeaBIOS puts them there, too.
+/// Where the registers are in a machine that boots without firmware; SeaBIOS puts them there, too. OVMF puts them
+/// at B000h.
 pub const DEFAULT_BASE: u16 = 0x600;
 /// Offset of the PM1a event block: two bytes of status, two of enable (ACPI 4.8.3.1).
 pub const EVENT_BLOCK: u16 = 0;
@@ -81,8 +81,9 @@ const OVERFLOW: Tag = 0;
 const VERSION: u32 = 2;
 
 /// PMBASE, four bytes: the base port in bits 15:6, and bit 0 always 1.
-const PM_BASE: u8 = 0x40;
-const PM_BASE_BITS: u16 = 0xffc0;
+pub const PM_BASE: u8 = 0x40;
+/// The base port's bits in [`PM_BASE`].
+pub const PM_BASE_BITS: u16 = 0xffc0;
 const PM_BASE_IO: u8 = 1;
 /// DEVACTB, device activity B, four bytes. The third one holds APMC_EN.
 const DEVICE_ACTIVITY_B: u8 = 0x58;
@@ -116,15 +117,18 @@ struct Saved {
 /// The power management function, device `acpi_pm`.
 #[derive(Debug, Clone)]
 pub struct AcpiPm {
+    is_set_up: bool,
     function: Function,
     state: State,
 }
 
-impl Default for AcpiPm {
-    /// The function as after power-on, with the registers at [`DEFAULT_BASE`].
-    fn default() -> AcpiPm {
+impl AcpiPm {
+    /// The function as after power-on, or, when `is_set_up`, as firmware leaves it, with the registers at
+    /// [`DEFAULT_BASE`].
+    pub fn new(is_set_up: bool) -> AcpiPm {
         let identity = Identity { vendor: 0x8086, device: 0x7113, revision: 3, class: 0x068000 };
-        let base = DEFAULT_BASE | u16::from(PM_BASE_IO);
+        let (base, enable) = if is_set_up { (DEFAULT_BASE, PM_IO_ENABLE) } else { (0, 0) };
+        let base = base | u16::from(PM_BASE_IO);
         let function = Function::new(identity)
             // This concerns the SMBus only.
             .command(command::IO)
@@ -134,16 +138,14 @@ impl Default for AcpiPm {
             .fixed(PM_BASE, &base.to_le_bytes())
             .writable(PM_BASE, &PM_BASE_BITS.to_le_bytes())
             .fixed(DEVICE_ACTIVITY_B + 3, &[APMC_ENABLE])
-            .fixed(PM_MISCELLANEOUS, &[PM_IO_ENABLE])
+            .fixed(PM_MISCELLANEOUS, &[enable])
             .writable(PM_MISCELLANEOUS, &[PM_IO_ENABLE])
             .fixed(SMBUS_BASE, &[PM_BASE_IO])
             .writable(SMBUS_BASE, &[0xf0, 0xff])
             .writable(SMBUS_CONFIGURATION, &[0x0f]);
-        AcpiPm { function, state: State::default() }
+        AcpiPm { is_set_up, function, state: State::default() }
     }
-}
 
-impl AcpiPm {
     fn base(&self) -> u16 {
         self.function.read(PM_BASE, Width::Word) as u16 & PM_BASE_BITS
     }
@@ -219,7 +221,7 @@ impl Device for AcpiPm {
     }
 
     fn reset(&mut self, context: &mut Context<'_>) {
-        *self = AcpiPm::default();
+        *self = AcpiPm::new(self.is_set_up);
         self.state.overflows = overflows(context.now);
         self.claim(context);
     }
@@ -307,7 +309,7 @@ mod tests {
     const HALF_TURN_NANOS: u64 = Time::of_tick(1 << 31, TIMER_HERTZ).as_nanos();
 
     fn machine() -> (TestBench, AcpiPm) {
-        (TestBench::default(), AcpiPm::default())
+        (TestBench::default(), AcpiPm::new(true))
     }
 
     fn read(bench: &mut TestBench, acpi: &mut AcpiPm, port: u16) -> u32 {
@@ -390,7 +392,7 @@ mod tests {
 
     #[test]
     fn impossible_states_are_refused() {
-        let mut acpi = AcpiPm::default();
+        let mut acpi = AcpiPm::new(true);
         for state in [
             State { status: 2, ..State::default() },
             State { enable: 2, ..State::default() },
@@ -409,7 +411,9 @@ mod tests {
         acpi.reset(&mut bench.context());
         let claimed = |bench: &mut TestBench| bench.claims.drain(..).next_back().unwrap().decoded;
         assert_eq!(claimed(&mut bench), Decoded::Ports(PortRange::new(DEFAULT_BASE, 64)));
-        acpi.write_config(&mut bench.context(), 3, PM_MISCELLANEOUS, Width::Byte, 0);
+        acpi = AcpiPm::new(false);
+        acpi.reset(&mut bench.context());
+        assert_eq!(claimed(&mut bench), Decoded::Nothing);
         acpi.write_config(&mut bench.context(), 3, PM_BASE, Width::Dword, 0xb001);
         assert_eq!(claimed(&mut bench), Decoded::Nothing);
         acpi.write_config(&mut bench.context(), 3, PM_MISCELLANEOUS, Width::Byte, 1);
@@ -429,7 +433,7 @@ mod tests {
             let (mut bench, mut acpi) = machine();
             hammer_config(&mut acpi, &mut bench, 3, blows);
             let saved = acpi.save();
-            let mut copy = AcpiPm::default();
+            let mut copy = AcpiPm::new(true);
             copy.restore(&saved).unwrap();
             prop_assert_eq!(copy.save(), saved);
         }
@@ -449,7 +453,7 @@ mod tests {
                 }
                 bench.advance(&mut acpi, nanos);
                 let saved = acpi.save();
-                let mut copy = AcpiPm::default();
+                let mut copy = AcpiPm::new(true);
                 copy.restore(&saved).unwrap();
                 prop_assert_eq!(copy.save(), saved);
             }

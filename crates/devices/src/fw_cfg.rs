@@ -2,8 +2,9 @@
 //!
 //! The interface is QEMU's (docs/specs/fw_cfg.rst there), since the firmware for emulators knows that one: items of
 //! bytes that are selected by a key and read byte by byte, or by DMA; a directory gives further items
-//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state. The one
-//! exception is a file in which the guest says where its note for debuggers is ([`FwCfg::add_note`]).
+//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state. There are
+//! two exceptions: a file in which the guest says where its note for debuggers is ([`FwCfg::add_note`]), and one that
+//! names the ports of power management, for which firmware chooses the place ([`FwCfg::add_file_with_ports`]).
 //!
 //! ```
 //! use ring3_core::device::{Device, TestBench, Width};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use ring3_core::bus::PortRange;
 use ring3_core::device::{Context, Device, DeviceId, Width};
+use ring3_core::input::DeviceInput;
 use ring3_core::memory::Memory;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -166,7 +168,18 @@ pub struct FwCfg {
     after_reset: BTreeMap<u16, Contents>,
     /// The key of [`NOTE_FILE`], if there is one.
     note: Option<u16>,
+    with_ports: Option<WithPorts>,
     state: State,
+}
+
+/// A file that names ports of power management.
+#[derive(Debug, Clone)]
+struct WithPorts {
+    key: u16,
+    /// With numbers that count from the first of these ports.
+    contents: Vec<u8>,
+    /// Where these numbers are. Each has four bytes.
+    places: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +198,9 @@ struct State {
     /// What the guest has written to [`NOTE_FILE`].
     #[serde(default)]
     note: Option<NotePlace>,
+    /// The first port of power management.
+    #[serde(default)]
+    power_management: u16,
 }
 
 impl Default for FwCfg {
@@ -195,6 +211,7 @@ impl Default for FwCfg {
             files: vec![],
             after_reset: BTreeMap::new(),
             note: None,
+            with_ports: None,
             state: State::default(),
         };
         fw_cfg.set(key::SIGNATURE, b"QEMU".to_vec());
@@ -265,6 +282,32 @@ impl FwCfg {
         place[..2].copy_from_slice(&NOTE_OF_ELF.to_le_bytes());
         self.add_file(NOTE_FILE, place.to_vec());
         self.note = Some(key::FIRST_FILE + (self.files.len() - 1) as u16);
+    }
+
+    /// Adds a file in which the four bytes at each of `places` are the number of a port of power management, counted from
+    /// the first of these ports. The guest finds numbers that count from 0.
+    ///
+    /// # Panics
+    /// As [`FwCfg::add_file`], and when a place is not in the file, or there is such a file already.
+    pub fn add_file_with_ports(&mut self, name: &str, contents: Vec<u8>, places: Vec<usize>) {
+        assert!(self.with_ports.is_none(), "{name} is not the only file with ports");
+        assert!(places.iter().all(|place| place + 4 <= contents.len()), "no number in {name}");
+        self.add_file(name, contents.clone());
+        let key = key::FIRST_FILE + (self.files.len() - 1) as u16;
+        self.with_ports = Some(WithPorts { key, contents, places });
+    }
+
+    /// Gives the file with ports the numbers that they have now.
+    fn name_ports(&mut self) {
+        let Some(WithPorts { key, contents, places }) = &self.with_ports else { return };
+        let (key, mut contents) = (*key, contents.clone());
+        let first = u32::from(self.state.power_management);
+        for place in places {
+            let number = &mut contents[*place..][..4];
+            let port = first + u32::from_le_bytes(number.try_into().expect("four bytes"));
+            number.copy_from_slice(&port.to_le_bytes());
+        }
+        self.set(key, contents);
     }
 
     /// The ports at which the board attaches the device.
@@ -364,6 +407,15 @@ impl Device for FwCfg {
 
     fn reset(&mut self, _: &mut Context<'_>) {
         self.state = State { is_on: true, was_reset: self.state.is_on, ..State::default() };
+        self.name_ports();
+    }
+
+    /// Takes [`DeviceInput::PowerManagement`].
+    fn input(&mut self, _: &mut Context<'_>, input: DeviceInput) {
+        if let DeviceInput::PowerManagement { port } = input {
+            self.state.power_management = port;
+            self.name_ports();
+        }
     }
 
     fn read_port(&mut self, _: &mut Context<'_>, port: u16, width: Width) -> u32 {
@@ -404,6 +456,7 @@ impl Device for FwCfg {
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), RestoreError> {
         self.state = saved.load(self.name(), VERSION)?;
+        self.name_ports();
         Ok(())
     }
 }
@@ -450,6 +503,25 @@ mod tests {
         restored.restore(&fw_cfg.save()).unwrap();
         select(&mut bench, &mut restored, key::FIRST_FILE + 2);
         assert_eq!(&read::<4>(&mut bench, &mut restored), b"disk");
+    }
+
+    #[test]
+    fn a_file_names_the_ports_of_power_management() {
+        let (mut bench, mut fw_cfg) = machine();
+        fw_cfg.add_file_with_ports("table", vec![1, 0, 0, 0, 0xaa, 4, 0, 0, 0], vec![0, 5]);
+        let table = |fw_cfg: &mut FwCfg, bench: &mut TestBench| {
+            select(bench, fw_cfg, key::FIRST_FILE + 2);
+            read::<9>(bench, fw_cfg)
+        };
+        assert_eq!(table(&mut fw_cfg, &mut bench), [1, 0, 0, 0, 0xaa, 4, 0, 0, 0]);
+        let mut other = fw_cfg.clone();
+        fw_cfg.input(&mut bench.context(), DeviceInput::PowerManagement { port: 0xb0fe });
+        let moved = [0xff, 0xb0, 0, 0, 0xaa, 2, 0xb1, 0, 0];
+        assert_eq!(table(&mut fw_cfg, &mut bench), moved);
+        other.restore(&fw_cfg.save()).unwrap();
+        assert_eq!(table(&mut other, &mut bench), moved);
+        other.reset(&mut bench.context());
+        assert_eq!(table(&mut other, &mut bench), [1, 0, 0, 0, 0xaa, 4, 0, 0, 0]);
     }
 
     /// Runs a DMA descriptor and returns what its control field is afterwards.

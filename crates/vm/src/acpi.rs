@@ -67,6 +67,8 @@ const ALIGNMENT: usize = 64;
 /// Offsets in the FADT of its pointers to the FACS and the DSDT (ACPI 6.5, table 5.9).
 const FADT_FIRMWARE_CTRL: usize = 36;
 const FADT_DSDT: usize = 40;
+/// Offsets in the FADT of the ports of power management: PM1a_EVT_BLK, PM1a_CNT_BLK and PM_TMR_BLK.
+const FADT_PORTS: [usize; 3] = [56, 64, 76];
 
 /// The tables. All pointers count from the beginning of `file`.
 struct Tables {
@@ -75,6 +77,8 @@ struct Tables {
     rsdp: Vec<u8>,
     links: Vec<Link>,
     checksums: Vec<Checksum>,
+    /// Where the numbers of the ports of power management are in `file`.
+    ports: Vec<usize>,
 }
 
 /// The two pieces of memory whose addresses are independent.
@@ -106,15 +110,21 @@ const HEADER_CHECKSUM: usize = 9;
 const HEADER_LEN: usize = 36;
 
 impl Tables {
-    /// Returns the tables of a machine with this configuration.
-    fn new(config: &Config) -> Tables {
-        let mut tables =
-            Tables { file: Vec::new(), rsdp: Vec::new(), links: Vec::new(), checksums: Vec::new() };
+    /// Returns the tables of a machine with this configuration, whose ports of power management begin at `pm_base`.
+    fn new(config: &Config, pm_base: u16) -> Tables {
+        let mut tables = Tables {
+            file: Vec::new(),
+            rsdp: Vec::new(),
+            links: Vec::new(),
+            checksums: Vec::new(),
+            ports: Vec::new(),
+        };
         // The FACS has no checksum.
         let facs = tables.add(&bytes(&FACS::new()));
         let dsdt = tables.add_with_checksum(dsdt::dsdt(config).as_slice());
-        let fadt =
-            tables.add_with_checksum(&bytes(&fadt(facs as u32, dsdt as u32, config).finalize()));
+        let fadt = fadt(facs as u32, dsdt as u32, config, pm_base);
+        let fadt = tables.add_with_checksum(&bytes(&fadt.finalize()));
+        tables.ports.extend(FADT_PORTS.map(|offset| fadt + offset));
         tables.link(Piece::Tables, fadt + FADT_FIRMWARE_CTRL, 4);
         tables.link(Piece::Tables, fadt + FADT_DSDT, 4);
         let mut entries = vec![fadt];
@@ -261,7 +271,7 @@ fn command(script: &mut Vec<u8>, code: u32, files: &[Piece], numbers: &[u8], las
 /// Writes the tables of a machine with this configuration into the BIOS area of `memory`, and returns the
 /// address of the RSDP.
 pub fn install(memory: &mut Memory, config: &Config) -> Result<u64, MemoryError> {
-    let mut tables = Tables::new(config);
+    let mut tables = Tables::new(config, acpi_pm::DEFAULT_BASE);
     let rsdp = BIOS_AREA;
     let file = (rsdp + tables.rsdp.len() as u64).next_multiple_of(ALIGNMENT as u64);
     tables.place(file);
@@ -270,11 +280,12 @@ pub fn install(memory: &mut Memory, config: &Config) -> Result<u64, MemoryError>
     Ok(rsdp)
 }
 
-/// Gives the tables of a machine with this configuration to firmware, which chooses their place.
+/// Gives the tables of a machine with this configuration to firmware, which chooses their place, and that of the ports
+/// of power management before it reads them.
 pub(crate) fn give_to_firmware(fw_cfg: &mut FwCfg, config: &Config) {
-    let tables = Tables::new(config);
+    let tables = Tables::new(config, 0);
     fw_cfg.add_file(SCRIPT_FILE, tables.script());
-    fw_cfg.add_file(TABLES_FILE, tables.file);
+    fw_cfg.add_file_with_ports(TABLES_FILE, tables.file, tables.ports);
     fw_cfg.add_file(RSDP_FILE, tables.rsdp);
 }
 
@@ -304,7 +315,7 @@ fn hpet() -> Sdt {
 
 /// The Fixed ACPI Description Table (ACPI 6.5, 5.2.9): the addresses of the fixed hardware. SMI_CMD stays 0:
 /// there is no system management mode, and ACPI is always on.
-fn fadt(facs: u32, dsdt: u32, config: &Config) -> FADTBuilder {
+fn fadt(facs: u32, dsdt: u32, config: &Config, pm_base: u16) -> FADTBuilder {
     /// IAPC_BOOT_ARCH: there are devices on an ISA bus.
     const LEGACY_DEVICES: u16 = 1 << 0;
     /// IAPC_BOOT_ARCH: there is a keyboard controller at ports 60h and 64h.
@@ -315,7 +326,7 @@ fn fadt(facs: u32, dsdt: u32, config: &Config) -> FADTBuilder {
     const NO_C2: u16 = 101;
     const NO_C3: u16 = 1001;
 
-    let pm_base = u32::from(acpi_pm::DEFAULT_BASE);
+    let pm_base = u32::from(pm_base);
     let mut fadt = FADTBuilder::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION)
         .firmware_ctrl_32(facs)
         .dsdt_32(dsdt)
@@ -419,7 +430,7 @@ mod tests {
     /// Executes the script as firmware does, with the tables at 200000h and the RSDP at F0000h.
     fn linked() -> (Memory, u64) {
         const FILES: [(&str, u64); 2] = [(TABLES_FILE, 0x20_0000), (RSDP_FILE, 0xf0000)];
-        let tables = Tables::new(&Config::default());
+        let tables = Tables::new(&Config::default(), acpi_pm::DEFAULT_BASE);
         let mut memory = Memory::new(4 << 20).unwrap();
         memory.load_image(FILES[0].1, &tables.file).unwrap();
         memory.load_image(FILES[1].1, &tables.rsdp).unwrap();
@@ -484,7 +495,7 @@ mod tests {
     /// Some firmware takes the byte of a sum for 0 when it computes the sum, and some subtracts what is there.
     #[test]
     fn firmware_finds_zeros_where_sums_are_to_be() {
-        let mut tables = Tables::new(&Config::default());
+        let mut tables = Tables::new(&Config::default(), 0);
         let places: Vec<(Piece, usize)> =
             tables.checksums.iter().map(|sum| (sum.piece, sum.offset)).collect();
         assert!(places.len() >= 8, "two of the RSDP; RSDT, XSDT, FADT, MADT, HPET and DSDT");

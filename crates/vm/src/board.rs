@@ -39,6 +39,7 @@ use tracing::trace;
 
 use crate::interrupts::Interrupts;
 use crate::set_up::set_up;
+use devices::POWER_MANAGEMENT;
 pub use devices::VideoParts;
 pub(crate) use devices::nic_slot;
 
@@ -134,6 +135,7 @@ impl Board {
         for id in off_the_bus.chain(ids) {
             self.call(memory, now, id, |device, context| device.reset(context));
         }
+        self.tell_of_power_management(memory, now);
         if self.is_set_up {
             let mut context = self.wires.context(memory, now, DeviceId::LOCAL_APIC);
             self.interrupts.enter_virtual_wire_mode(&mut context);
@@ -236,6 +238,9 @@ impl Board {
             let ConfigCycle { slot, function, offset } = cycle;
             let mut context = self.wires.bus_context(memory, now);
             self.bus.write_config(&mut context, slot, function, offset, width, value);
+            if (slot, function) == POWER_MANAGEMENT {
+                self.tell_of_power_management(memory, now);
+            }
         }
     }
 

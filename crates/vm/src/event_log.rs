@@ -165,6 +165,9 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         DeviceInput::Generation(number) => {
             write!(f, "generation {:032x}", u128::from_le_bytes(*number))
         }
+        DeviceInput::PowerManagement { port } => {
+            write!(f, "power management is at port {port:#x}")
+        }
     }
 }
 

@@ -32,7 +32,7 @@ fn type_line(guest: &mut Guest, line: &str) {
 }
 
 /// In the shell of UEFI a variable is set. It is in the file then, and in the machine that continues from a saved one,
-/// whatever has become of the file.
+/// whatever has become of the file. The firmware switches the machine off at the port that it has chosen for that.
 #[test]
 fn ovmf_keeps_variables_in_flash_memory() {
     let Some([code, empty]) = ovmf() else { return };
@@ -66,6 +66,8 @@ fn ovmf_keeps_variables_in_flash_memory() {
     guest.wait_for("DataSize");
     guest.wait_for("Shell>");
     assert!(in_file() == before, "the file is that of the saved machine");
+    type_line(&mut guest, "reset -s");
+    assert_eq!(guest.wait_for_the_end(), Some(0));
 }
 
 /// OVMF finds GRUB on the disk's EFI system partition, and GRUB starts Debian's kernel by its EFI stub. Linux finds
@@ -89,6 +91,8 @@ fn ovmf_boots_linux_with_acpi() {
     assert_eq!(guest.command("uname -m; cat /sys/firmware/efi/fw_platform_size"), "x86_64\n64");
     let show = "(cd /sys/firmware/acpi/tables; ls -d APIC DSDT FACP HPET)";
     assert_eq!(guest.command(show), "APIC  DSDT  FACP  HPET");
+    let ports = guest.command("grep PM1a_CNT_BLK /proc/ioports");
+    assert!(ports.trim().starts_with("b004-b005"), "{ports}");
     assert_eq!(guest.power_off(), Some(0));
 }
 

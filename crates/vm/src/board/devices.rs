@@ -5,7 +5,7 @@ use ring3_core::clock::Time;
 use ring3_core::device::{Device, DeviceId};
 use ring3_core::input::DeviceInput;
 use ring3_core::memory::{Area, Memory, RamLayout};
-use ring3_devices::acpi_pm::AcpiPm;
+use ring3_devices::acpi_pm::{self, AcpiPm};
 use ring3_devices::debug_ports::{DebugConsole, DebugExit};
 use ring3_devices::dma8237::Dma8237;
 use ring3_devices::e1000::E1000;
@@ -42,7 +42,7 @@ use crate::interrupts::Interrupts;
 const HOST_BRIDGE: (u8, u8) = (0, 0);
 const ISA_BRIDGE: (u8, u8) = (1, 0);
 const IDE: (u8, u8) = (1, 1);
-const POWER_MANAGEMENT: (u8, u8) = (1, 3);
+pub(super) const POWER_MANAGEMENT: (u8, u8) = (1, 3);
 const DISPLAY: (u8, u8) = (2, 0);
 /// PCI device numbers of the first two network cards; the others follow.
 const FIRST_NIC: u8 = 3;
@@ -103,7 +103,7 @@ impl Board {
         let piix3 = Piix3::new(is_set_up);
         let ports = piix3.ports();
         board.attach_pci(piix3, &ports, ISA_BRIDGE)?;
-        board.attach_pci(AcpiPm::default(), &[], POWER_MANAGEMENT)?;
+        board.attach_pci(AcpiPm::new(is_set_up), &[], POWER_MANAGEMENT)?;
         let pit = Pit::default();
         let ports = pit.ports();
         board.attach(pit, &ports)?;
@@ -228,6 +228,13 @@ impl Board {
             self.settle(memory, now);
         }
         was_there
+    }
+
+    /// Tells the firmware configuration device where the ports of power management are.
+    pub(super) fn tell_of_power_management(&mut self, memory: &mut Memory, now: Time) {
+        let base = self.peek_config(memory, now, POWER_MANAGEMENT, acpi_pm::PM_BASE);
+        let port = base as u16 & acpi_pm::PM_BASE_BITS;
+        self.input(memory, now, DeviceId::FW_CFG, DeviceInput::PowerManagement { port });
     }
 
     /// Puts a device on the bus, at fixed ports.

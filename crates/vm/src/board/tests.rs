@@ -67,6 +67,41 @@ fn read_config(board: &mut Board, memory: &mut Memory, address: u32) -> u32 {
     board.read_port(memory, Time::ZERO, 0xcfc, Width::Dword)
 }
 
+fn write_config(board: &mut Board, memory: &mut Memory, address: u32, value: u32) {
+    board.write_port(memory, Time::ZERO, 0xcf8, Width::Dword, 0x8000_0000 | address);
+    board.write_port(memory, Time::ZERO, 0xcfc, Width::Dword, value);
+}
+
+/// Returns the four bytes at `offset` of the first file that software finds.
+fn in_first_file(board: &mut Board, memory: &mut Memory, offset: usize) -> u32 {
+    board.write_port(memory, Time::ZERO, 0x510, Width::Word, 0x20);
+    let mut read = || board.read_port(memory, Time::ZERO, 0x511, Width::Byte) as u8;
+    for _ in 0..offset {
+        read();
+    }
+    u32::from_le_bytes([(); 4].map(|()| read()))
+}
+
+/// Firmware chooses the ports of power management, and then finds them in the tables; without firmware they are where
+/// the board has them.
+#[test]
+fn tables_name_the_ports_of_power_management() {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    let rom = memory.add_area(64 << 10).unwrap();
+    for (rom, first) in [(None, 0x600), (Some(rom), 0)] {
+        let mut fw_cfg = FwCfg::default();
+        fw_cfg.add_file_with_ports("table", vec![0, 0, 4, 0, 0, 0], vec![2]);
+        let config = Config { memory_bytes: 1 << 20, ..Config::default() };
+        let mut board = Board::new(&config, rom, fw_cfg, None).unwrap();
+        for _ in 0..2 {
+            board.reset(&mut memory, Time::ZERO);
+            assert_eq!(in_first_file(&mut board, &mut memory, 2), first + 4);
+            write_config(&mut board, &mut memory, 0x0b40, 0xb001);
+            assert_eq!(in_first_file(&mut board, &mut memory, 2), 0xb004);
+        }
+    }
+}
+
 #[test]
 fn a_bus_scan_finds_the_chipset() {
     let mut memory = Memory::new(1 << 20).unwrap();

@@ -46,6 +46,7 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
     let configuration = directory.join("bochsrc");
     let text = configuration_text(disc, disk, &log, listener.local_addr()?.port());
     fs::write(&configuration, text)?;
+    forget_lock(disk)?;
     let mut command = Command::new(PROGRAM);
     command.arg("-q").arg("-f").arg(configuration);
     if has_debugger()? {
@@ -75,6 +76,16 @@ fn start(disc: &Path, disk: &Path, directory: &Path) -> io::Result<Peer> {
             let reason = panic.unwrap_or("its log does not say why");
             Err(io::Error::new(error.kind(), format!("{error}; {reason}")))
         }
+    }
+}
+
+/// Removes the lock of `disk`, which an earlier Bochs has left there when it was killed.
+fn forget_lock(disk: &Path) -> io::Result<()> {
+    let mut lock = disk.as_os_str().to_owned();
+    lock.push(".lock");
+    match fs::remove_file(lock) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -145,5 +156,21 @@ fn connection(listener: &TcpListener, child: &mut Child) -> io::Result<TcpStream
             return Err(io::ErrorKind::TimedOut.into());
         }
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_left_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let [disk, lock] = ["disk", "disk.lock"].map(|name| directory.path().join(name));
+        fs::write(&lock, "").unwrap();
+        for _ in 0..2 {
+            forget_lock(&disk).unwrap();
+            assert!(!lock.exists());
+        }
     }
 }

@@ -6,12 +6,14 @@
 //! space. And the guest has as many registers as the host, so four of them are in the
 //! [context].
 //!
-//! CLI, STI, PUSHF, POPF, SWAPGS, and SYSCALL and SYSRET stay in translated code ([`system`], [`calls`]). All other
-//! system instructions, string instructions, far transfers, x87 and MMX instructions are left to the interpreter, one
-//! at a time, as are accesses of the supervisor to memory of users; translated code mostly continues at once
-//! ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1 and 2 is left to it
-//! altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other; the interpreter executes
-//! what leads there and back.
+//! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the distance
+//! from a table ([`far_sites`]).
+//!
+//! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, and SYSCALL and SYSRET stay in translated code ([`system`], [`calls`]).
+//! All other system instructions, string instructions, far transfers, x87 and MMX instructions are left to the
+//! interpreter, one at a time; translated code mostly continues at once ([`stepping`]). Code that is debugged or
+//! counted by form, and code at privilege levels 1 and 2 is left to it altogether. Code of users in compatibility mode
+//! is 32-bit or 16-bit code like any other; the interpreter executes what leads there and back.
 
 mod barred;
 pub(crate) mod block;
@@ -19,6 +21,9 @@ pub(crate) mod block_store;
 pub(crate) mod calls;
 pub(crate) mod context;
 mod copy;
+pub(crate) mod distances;
+pub(crate) mod far_sites;
+mod faults;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
@@ -50,13 +55,12 @@ use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
 use crate::long::block_store::{BlockStore, Slots};
 use crate::long::context::reason;
+use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
 use crate::long::spaces::LongSpaces;
 use crate::long::writer::Writer;
 use crate::memory::host_memory::{GuestFile, PAGE};
-use crate::memory::space::Fill;
 use crate::memory::spaces::Spaces;
-use crate::memory::units::{Owning, unit_of};
 use crate::numeric::Numeric;
 use crate::translator::times::Times;
 
@@ -141,6 +145,7 @@ pub(crate) struct Long {
     slots: Slots,
     spaces: LongSpaces,
     barred: Barred,
+    far: FarSites,
     /// Whether the guest's SSE registers are in the context, and not in the processor.
     has_vectors: bool,
     /// The count of instructions after the last STI that has set IF in translated code.
@@ -168,6 +173,7 @@ impl Long {
             slots: Slots::default(),
             spaces: LongSpaces::new(miss),
             barred: Barred::default(),
+            far: FarSites::default(),
             has_vectors: false,
             sti: None,
             counters: Counters::default(),
@@ -203,10 +209,16 @@ impl Long {
                 return Ok(Left::For(Next::LookAround));
             }
             let is_user = cpu.is_user();
+            if !is_user && self.spaces.knows_user(cpu) {
+                self.spaces.find_user(cpu, memory)?;
+            }
             let space = self.spaces.find(cpu, memory)?;
-            self.low.show(&space.units, is_user)?;
-            let (distance, table) = (space.units.distance(), space.table.address());
+            self.low.show(space.units.near(), is_user)?;
+            let (distance, table) = (space.units.near().distance(), space.table.address());
             self.allow_calls(cpu)?;
+            let (kernel, user) = self.spaces.known();
+            let is_open = !cpu.supervisor_is_kept_from_users();
+            self.low.number_distances(&kernel.units, user.map(|user| &user.units), is_open);
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             let has_sse =
                 self.has_vectors && Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
@@ -326,87 +338,6 @@ impl Long {
         Ok(())
     }
 
-    /// Handles the signal for which translated code was left, when `executed` instructions had been subtracted
-    /// from the budget.
-    fn signalled(
-        &mut self,
-        cpu: &mut Cpu,
-        memory: &mut Memory,
-        lent: &Lent,
-        executed: u64,
-        deadline: u64,
-    ) -> io::Result<Outcome> {
-        self.counters.signals += 1;
-        let fault = self.low.context().fault;
-        let (rest, has_begun) = self.return_to_site(cpu, fault.rip as u32, executed);
-        let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
-        if is_page_fault && lent.budget.is_used_up_at(fault.address) {
-            debug_assert!(!has_begun, "the budget is checked where a block begins");
-            return Ok(go_on(rest, cpu, deadline));
-        }
-        let is_user = cpu.is_user();
-        let rip = self.low.context().rip;
-        if self.barred.note_signal(rip, cpu.instructions) {
-            self.drop_block_of(cpu, memory, rip);
-            return Ok(leave(Next::Step));
-        }
-        if !is_page_fault {
-            return Ok(self.step_after_signal(cpu, memory, rip));
-        }
-        if let Some(unit) = self.low.unit_at(fault.address, is_user) {
-            let is_owned = self.own(cpu, memory, unit)?;
-            if is_owned {
-                return Ok(go_on(rest, cpu, deadline));
-            }
-            return Ok(self.step_after_signal(cpu, memory, rip));
-        }
-        let Some(linear) = self.spaces.find(cpu, memory)?.units.linear(fault.address) else {
-            return Ok(self.step_after_signal(cpu, memory, rip));
-        };
-        if !self.own(cpu, memory, unit_of(linear))? {
-            return Ok(self.step_after_signal(cpu, memory, rip));
-        }
-        if self.spaces.mappings() > MAX_MAPPINGS {
-            debug!("there are too many mappings");
-            self.counters.flushes += 1;
-            self.spaces.clear();
-            return Ok(leave(Next::LookAround));
-        }
-        let writes = fault.code & WRITE_FAULT != 0;
-        let space = self.spaces.find(cpu, memory)?;
-        match space.fill(cpu, memory, lent.file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                Ok(go_on(rest, cpu, deadline))
-            }
-            Fill::Faults => Ok(leave(Next::Step)),
-            _ => Ok(self.step_after_signal(cpu, memory, rip)),
-        }
-    }
-
-    /// Makes `unit` one that the present space owns. Returns false if it cannot.
-    fn own(&mut self, cpu: &Cpu, memory: &Memory, unit: i64) -> io::Result<bool> {
-        let space = self.spaces.find(cpu, memory)?;
-        let mut owning = space.units.own(unit);
-        if owning == Owning::NoRoom {
-            space.has_moved();
-            self.spaces.clear_other_users();
-            owning = self.spaces.find(cpu, memory)?.units.own_again(unit);
-        }
-        if matches!(owning, Owning::Moved | Owning::NoRoom) {
-            self.spaces.find(cpu, memory)?.has_moved();
-        }
-        Ok(matches!(owning, Owning::Done | Owning::Moved))
-    }
-
-    /// Leaves the instruction at `rip` to the interpreter after a signal, and from now on if that is often so.
-    fn step_after_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Outcome {
-        if self.barred.note_leaving(rip) {
-            self.drop_block_of(cpu, memory, rip);
-        }
-        leave(Next::Step)
-    }
-
     /// Drops the blocks of the page of the instruction at `rip`.
     fn drop_block_of(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) {
         let Ok(space) = self.spaces.find(cpu, memory) else { return };
@@ -506,6 +437,7 @@ impl Long {
             is_user,
             model: cpu.model,
             barred: self.barred.now(),
+            far: &self.far,
             first_exit: self.exits.len(),
         };
         let Long { blocks, slots, .. } = self;

@@ -61,23 +61,48 @@ struct Layout {
     data: u64,
     stack: u64,
     is_user: bool,
+    /// Whether its data is memory of users.
+    has_data_of_users: bool,
 }
 
-const LAYOUTS: [Layout; 3] = [
+const LAYOUTS: [Layout; 5] = [
     Layout {
         code: 0xffff_ffff_8100_0000,
         data: 0xffff_8881_0000_0000,
         stack: 0xffff_c900_0000_4000,
         is_user: false,
+        has_data_of_users: false,
     },
     Layout {
         code: 0x5555_5555_4000,
         data: 0x7f1a_f7c0_0000,
         stack: 0x7ffe_1234_5000,
         is_user: true,
+        has_data_of_users: true,
     },
     // As a program that is not position-independent, whose units do not fit together.
-    Layout { code: 0x40_0000, data: 0x60_0000, stack: 0x7ffe_1234_5000, is_user: true },
+    Layout {
+        code: 0x40_0000,
+        data: 0x60_0000,
+        stack: 0x7ffe_1234_5000,
+        is_user: true,
+        has_data_of_users: true,
+    },
+    // As a kernel that copies from and to programs of both kinds.
+    Layout {
+        code: 0xffff_ffff_8100_0000,
+        data: 0x7f1a_f7c0_0000,
+        stack: 0xffff_c900_0000_4000,
+        is_user: false,
+        has_data_of_users: true,
+    },
+    Layout {
+        code: 0xffff_ffff_8100_0000,
+        data: 0x60_0000,
+        stack: 0xffff_c900_0000_4000,
+        is_user: false,
+        has_data_of_users: true,
+    },
 ];
 
 /// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's target.
@@ -121,12 +146,12 @@ fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random
     const USER: u64 = 4;
     const WRITABLE: u64 = 3;
     let mut tables = TABLES;
-    let rights = WRITABLE | if layout.is_user { USER } else { 0 };
-    for (linear, physical, pages) in [
-        (layout.code, CODE, CODE_PAGES),
-        (layout.data, DATA, DATA_PAGES),
-        (layout.stack - 2 * PAGE, STACK, 2),
+    for (linear, physical, pages, of_users) in [
+        (layout.code, CODE, CODE_PAGES, layout.is_user),
+        (layout.data, DATA, DATA_PAGES, layout.has_data_of_users),
+        (layout.stack - 2 * PAGE, STACK, 2, layout.is_user),
     ] {
+        let rights = WRITABLE | if of_users { USER } else { 0 };
         for page in 0..pages {
             map(memory, &mut tables, linear + page * PAGE, physical + page * PAGE, rights);
         }
@@ -189,7 +214,8 @@ fn machine(memory: &mut Memory, layout: &Layout, code: &[u8], mut random: Random
     cpu.msrs.long.lstar = SYSTEM_ENTRY;
     cpu.msrs.long.flag_mask = 0x0025_7fd5;
     cpu.msrs.long.kernel_gs_base = SYSTEM_LINEAR + 2 * PAGE;
-    cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE);
+    let keeps_from_users = if random.percent(50) { Cr4::SMAP } else { Cr4::empty() };
+    cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE | keeps_from_users);
     cpu.set_cr3(PML4);
     cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
     let (code, data, dpl) = if layout.is_user {
@@ -438,7 +464,10 @@ impl Maker<'_> {
     /// Returns a system instruction. In code of users most of them raise an exception.
     fn system_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
         use Code as C;
-        const ALONE: [C; 10] = [
+        const ALONE: [C; 13] = [
+            C::Stac,
+            C::Stac,
+            C::Clac,
             C::Cli,
             C::Sti,
             C::Sti,
@@ -576,6 +605,43 @@ fn system_calls_stay_in_translated_code() {
     ] {
         let count = counter(&translator, name);
         assert!(count <= most, "{name}: {count}");
+    }
+}
+
+/// Executes `body` so many times in the code at `layout`, and returns the engine.
+fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl Engine, Cpu)> {
+    // MOV R15D, times; the body; DEC R15D; JNZ to the body; JMP to itself
+    let mut code = vec![0x41, 0xbf];
+    code.extend(times.to_le_bytes());
+    code.extend(body);
+    code.extend([0x41, 0xff, 0xcf, 0x75, (-5 - body.len() as i8) as u8, 0xeb, 0xfe]);
+    let (mut translator, mut memory) = translator(MEMORY)?;
+    let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+    cpu.set_cr4(cpu.cr4() | Cr4::SMAP);
+    cpu.set_gpr(reg::BX, layout.data);
+    cpu.set_gpr(reg::BP, layout.stack - 0x100);
+    let executed = 20 * u64::from(times);
+    assert_eq!(translator.run(&mut cpu, &mut memory, executed), Exit::Deadline);
+    assert_eq!(cpu.gpr(15), 0, "it has ended");
+    Some((translator, cpu))
+}
+
+#[test]
+fn memory_at_several_distances_stays_in_translated_code() {
+    const TIMES: u32 = 5000;
+    // STAC; MOV RAX, [RBX]; INC RAX; MOV [RBX + 8], RAX; CLAC; PUSH RAX; POP [RBP]'s register RDX; MOV [RBP], RDX
+    let copy = [
+        0x48, 0x8b, 0x03, 0x48, 0xff, 0xc0, 0x48, 0x89, 0x43, 0x08, 0x50, 0x5a, 0x48, 0x89, 0x55, 0,
+    ];
+    let kernel_copy = [&[0x0f, 0x01, 0xcb][..], &copy, &[0x0f, 0x01, 0xca]].concat();
+    for layout in &LAYOUTS {
+        let body = if layout.is_user { &copy[..] } else { &kernel_copy };
+        let Some((engine, cpu)) = repeat(layout, body, TIMES) else { return };
+        assert!(!cpu.has_alignment_flag());
+        for name in ["instructions left to the interpreter", "signals"] {
+            let count = counter(&engine, name);
+            assert!(count <= 60, "{name}: {count} at {:#x} and {:#x}", layout.code, layout.data);
+        }
     }
 }
 

@@ -28,7 +28,13 @@ impl Barred {
     /// Notes that the interpreter executes the instruction at `linear` after a signal. Returns as
     /// [`Barred::note_signal`] does.
     pub(crate) fn note_leaving(&mut self, linear: u64) -> bool {
-        self.signals.entry(linear).or_default().note_leaving() && self.bar(linear)
+        self.is_often(linear) && self.bar(linear)
+    }
+
+    /// Notes that the interpreter executes the instruction at `linear` after a signal. Returns whether that is often
+    /// so.
+    pub(crate) fn is_often(&mut self, linear: u64) -> bool {
+        self.signals.entry(linear).or_default().note_leaving()
     }
 
     fn bar(&mut self, linear: u64) -> bool {

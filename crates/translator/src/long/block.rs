@@ -14,11 +14,12 @@ use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
 use crate::code::block::branches::condition;
 use crate::code::emitter::Branch;
 use crate::long::block_store::Slots;
-use crate::long::context::reason;
+use crate::long::context::{at, reason};
 use crate::long::copy::{self, Needs};
+use crate::long::far_sites::FarSites;
 use crate::long::low::Addresses;
 use crate::long::system;
-use crate::long::writer::{Writer, in_window};
+use crate::long::writer::Writer;
 use crate::map::Set;
 use crate::numeric;
 
@@ -85,6 +86,7 @@ pub(crate) struct Source<'a> {
     pub(crate) model: Model,
     /// The addresses of instructions that are left to the interpreter.
     pub(crate) barred: &'a Set<u64>,
+    pub(crate) far: &'a FarSites,
     /// The index of the first exit of the block.
     pub(crate) first_exit: usize,
 }
@@ -177,6 +179,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 self.go_to(next);
                 return Some(next);
             }
+            self.writer.is_far = self.source.far.contains(&instruction, self.source.is_user);
             let mark = self.writer.emitter.mark();
             let (later, had_vectors) = (self.later.len(), self.has_vectors);
             let is_ending =
@@ -264,8 +267,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         match branch.code() {
             Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),
             Code::Call_rel32_64 => {
-                self.writer.check(Register::R8, Register::R11);
-                self.writer.store_below_stack(next);
+                let below = self.writer.checked(Register::R8, -8, Register::R11);
+                self.writer.store_number(below, next, Register::R10);
                 self.writer.move_stack(-8);
                 self.go_to(target);
             }
@@ -274,10 +277,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                     return false;
                 }
                 self.look_up(site);
-                self.writer.check(Register::R8, Register::R10);
-                self.writer.store_below_stack(next);
-                self.writer.move_stack(-8);
-                self.writer.jump_to_r11();
+                self.call_r11(next);
             }
             Code::Jmp_rm64 => {
                 if !copy::load_target(&mut self.writer, branch) {
@@ -288,8 +288,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
             Code::Retnq | Code::Retnq_imm16 => {
                 let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
-                self.writer.check(Register::R8, Register::R11);
-                self.writer.load(Register::R10, in_window(Register::R8, 0));
+                let top = self.writer.checked(Register::R8, 0, Register::R11);
+                self.writer.load(Register::R10, top);
                 self.look_up(site);
                 self.writer.move_stack(8 + i64::from(more));
                 self.writer.jump_to_r11();
@@ -319,6 +319,23 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
         }
         true
+    }
+
+    /// Calls the code at the host address in R11, to return to `next`.
+    fn call_r11(&mut self, next: u64) {
+        let writer = &mut self.writer;
+        let is_far = writer.is_far;
+        if is_far {
+            writer.store(writer.field(at::CALLEE), Register::R11);
+        }
+        let below = writer.checked(Register::R8, -8, Register::R10);
+        writer.store_number(below, next, if is_far { Register::R11 } else { Register::R10 });
+        writer.move_stack(-8);
+        if is_far {
+            writer.jump_to_field(at::CALLEE);
+        } else {
+            writer.jump_to_r11();
+        }
     }
 
     /// Loads R11 with the code for the target in R10 of the branch at `site`.

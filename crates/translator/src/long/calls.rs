@@ -4,6 +4,7 @@
 use std::{io, mem};
 
 use ring3_x86::cpu::Cpu;
+use ring3_x86::flags::Eflags;
 use ring3_x86::long_mode::FlatCode;
 
 use super::Long;
@@ -35,18 +36,18 @@ impl Long {
         // No more flags than these change then, as long as the users' other flags are not cleared either.
         let is_usual = long.system_calls
             && long.flag_mask & u64::from(IN_PLACE.bits()) == u64::from(IN_PLACE.bits())
-            && !cpu.tells_system_calls()
-            // With AC, accesses of users may have to be aligned.
-            && !cpu.has_alignment_flag();
+            && !cpu.tells_system_calls();
         let slot = if is_usual { self.slots.find_or_add(long.lstar, false) } else { None };
-        let (Some([kernel, user]), Some(slot)) = (self.spaces.both(), slot) else {
+        let ((kernel, Some(user)), Some(slot)) = (self.spaces.known(), slot) else {
             self.low.context().forbid_calls();
             return Ok(());
         };
-        self.low.show(&kernel.units, false)?;
-        self.low.show(&user.units, true)?;
-        let sides = [kernel, user]
-            .map(|space| Side { distance: space.units.distance(), table: space.table.address() });
+        self.low.show(kernel.units.near(), false)?;
+        self.low.show(user.units.near(), true)?;
+        let sides = [kernel, user].map(|space| Side {
+            distance: space.units.near().distance(),
+            table: space.table.address(),
+        });
         let context = self.low.context();
         context.allow_calls(sides);
         context.flag_mask = long.flag_mask;
@@ -60,8 +61,17 @@ impl Long {
         match mem::take(&mut self.low.context().crossed_to) {
             crossed_to::SUPERVISOR => cpu.enter_system(),
             crossed_to::USER => cpu.leave_system(FlatCode::Bits64),
-            _ => return,
+            _ => return self.note_alignment_flag(cpu),
         }
         cpu.note_users();
+        self.note_alignment_flag(cpu);
+    }
+
+    /// Gives the processor the value of AC that STAC and CLAC have left.
+    fn note_alignment_flag(&mut self, cpu: &mut Cpu) {
+        let flag = self.low.context().other_flags & u64::from(Eflags::AC.bits()) != 0;
+        if flag != cpu.has_alignment_flag() {
+            cpu.set_alignment_flag(flag);
+        }
     }
 }

@@ -26,6 +26,7 @@ use crate::context::{
     HostFault, IMAGE, MXCSR, STATUS_AND_DIRECTION, keep_registers, return_to_engine,
 };
 use crate::long::calls::{Side, crossed_to};
+use crate::long::distances::NOWHERE;
 use crate::long::routines;
 
 /// The number of XMM registers.
@@ -51,6 +52,28 @@ pub(crate) mod reason {
 
 /// A value of [`LongContext::set_distance`] that no distance has.
 pub(crate) const UNKNOWN_DISTANCE: u64 = 1;
+
+/// Numbers of [`LongContext::distances`]. Those of other numbers are 0. 0 is that of [`NOWHERE`].
+pub(crate) mod numbers {
+    use crate::long::distances::GROUPS;
+
+    /// The first one of the supervisor's groups of units.
+    pub(crate) const SUPERVISOR: usize = 1;
+    /// The first one of the users' groups.
+    pub(crate) const USER: usize = SUPERVISOR + GROUPS;
+    /// The first one of the users' groups for accesses of the supervisor: [`NOWHERE`](super::NOWHERE) while SMAP
+    /// forbids them.
+    pub(crate) const OF_USERS: usize = USER + GROUPS;
+    /// Number of the users' groups that the supervisor can access.
+    pub(crate) const ACCESSED: usize = 2;
+}
+
+/// [`LongContext::distances`] while no unit is owned.
+const NO_DISTANCES: [u64; 256] = {
+    let mut distances = [0; 256];
+    distances[0] = NOWHERE;
+    distances
+};
 
 /// See the module.
 #[derive(Debug)]
@@ -119,6 +142,10 @@ pub(crate) struct LongContext {
     /// IA32_LSTAR, and the offset in the supervisor's jump table of the code there.
     pub(crate) system_entry: u64,
     pub(crate) system_entry_slot: u64,
+    /// The host address of the code that a call leads to, while its return address is stored.
+    pub(crate) callee: u64,
+    /// The distances that [far sites](crate::long::far_sites) take, by number: see [`numbers`].
+    pub(crate) distances: [u64; 256],
     /// The addresses of [routines].
     sti: u64,
     popf: u64,
@@ -154,6 +181,13 @@ pub(crate) mod at {
 
     const fn side_at(number: usize) -> u32 {
         (offset_of!(LongContext, sides) + number * size_of::<Side>()) as u32
+    }
+
+    pub(crate) const CALLEE: u32 = offset_of!(LongContext, callee) as u32;
+
+    /// Returns the offset of the distance with this number.
+    pub(crate) const fn distance(number: usize) -> u32 {
+        (offset_of!(LongContext, distances) + number * size_of::<u64>()) as u32
     }
 
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
@@ -200,6 +234,8 @@ impl LongContext {
             flag_mask: 0,
             system_entry: 0,
             system_entry_slot: 0,
+            callee: 0,
+            distances: NO_DISTANCES,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             syscall: routines::ask_interpreter as *const () as u64,

@@ -128,6 +128,10 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
             if !is_canonical(displacement) {
                 return None;
             }
+            if writer.is_far {
+                writer.load_number(Register::R11, displacement);
+                return Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 });
+            }
             writer.check_number(displacement);
             if as_signed(displacement).is_some() {
                 let operand = MemoryOperand::new(
@@ -153,18 +157,16 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
                 writer.load_number(Register::R10, displacement);
                 writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
-            writer.check(Register::R11, Register::R10);
-            Some(Address { operand: in_window(Register::R11, near), free: Free::R10 })
+            Some(Address { operand: writer.checked_in_r11(near), free: Free::R10 })
         }
         (None, false) if index == Register::None && !is_in_context(base) => {
-            let base = rename(base);
-            writer.check(base, Register::R11);
-            Some(Address { operand: in_window(base, displacement as i64), free: Free::BOTH })
+            let operand = writer.checked(rename(base), displacement as i64, Register::R11);
+            let free = if writer.is_far { Free::R10 } else { Free::BOTH };
+            Some(Address { operand, free })
         }
         (None, false) if index == Register::None => {
             writer.load(Register::R11, writer.register(base));
-            writer.check(Register::R11, Register::R10);
-            let operand = in_window(Register::R11, displacement as i64);
+            let operand = writer.checked_in_r11(displacement as i64);
             Some(Address { operand, free: Free::R10 })
         }
         (segment, false) => {
@@ -173,8 +175,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
                 load_base(writer, Register::R10, number);
                 writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
-            writer.check(Register::R11, Register::R10);
-            Some(Address { operand: in_window(Register::R11, 0), free: Free::R10 })
+            Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 })
         }
     }
 }
@@ -353,11 +354,10 @@ fn load_effective_address(writer: &mut Writer, instruction: &Instruction) -> boo
 
 /// Translates PUSH of 64 bits.
 fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
-    let below = in_window(Register::R8, -8);
     match instruction.code() {
         Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
             let register = instruction.op0_register();
-            writer.check(Register::R8, Register::R11);
+            let below = writer.checked(Register::R8, -8, Register::R11);
             let mut host = rename(register);
             if is_in_context(register) {
                 host = Register::R10;
@@ -368,12 +368,12 @@ fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
         Code::Push_rm64 => {
             let Some(from) = address(writer, instruction) else { return false };
             writer.load(Register::R10, from.operand);
-            writer.check(Register::R8, Register::R11);
+            let below = writer.checked(Register::R8, -8, Register::R11);
             writer.store(below, Register::R10);
         }
         Code::Pushq_imm8 | Code::Pushq_imm32 => {
-            writer.check(Register::R8, Register::R11);
-            writer.store_below_stack(instruction.immediate(0));
+            let below = writer.checked(Register::R8, -8, Register::R11);
+            writer.store_number(below, instruction.immediate(0), Register::R10);
         }
         _ => return false,
     }
@@ -388,8 +388,7 @@ fn pop(writer: &mut Writer, instruction: &Instruction) -> bool {
         return false;
     }
     let register = instruction.op0_register();
-    writer.check(Register::R8, Register::R11);
-    let top = in_window(Register::R8, 0);
+    let top = writer.checked(Register::R8, 0, Register::R11);
     if is_in_context(register) {
         writer.load(Register::R10, top);
         writer.store(writer.register(register), Register::R10);
@@ -407,8 +406,8 @@ fn leave(writer: &mut Writer, instruction: &Instruction) -> bool {
     if instruction.code() != Code::Leaveq {
         return false;
     }
-    writer.check(Register::RBP, Register::R11);
-    writer.load(Register::R10, in_window(Register::RBP, 0));
+    let saved = writer.checked(Register::RBP, 0, Register::R11);
+    writer.load(Register::R10, saved);
     writer.add(Register::R8, Register::RBP, 8);
     let copy = Instruction::with2(Code::Mov_r64_rm64, Register::RBP, Register::R10);
     writer.emitter.instruction(copy);
@@ -440,8 +439,7 @@ fn bit_test(writer: &mut Writer, instruction: &Instruction) -> bool {
     writer.emitter.instruction(shift);
     let word = MemoryOperand::with_base_index_scale(Register::R11, Register::R10, 8);
     writer.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, word));
-    writer.check(Register::R11, Register::R10);
-    let word = in_window(Register::R11, 0);
+    let word = writer.checked_in_r11(0);
     writer.load(Register::R10, word);
     let code = match instruction.mnemonic() {
         Mnemonic::Bt => Code::Bt_rm64_r64,

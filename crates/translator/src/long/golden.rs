@@ -8,6 +8,7 @@ use ring3_x86::cpuid::Model;
 
 use super::block::{Source, translate};
 use super::block_store::Slots;
+use super::far_sites::FarSites;
 use super::low::Addresses;
 use crate::code::block::golden::assert_unchanged;
 use crate::map::Set;
@@ -15,7 +16,11 @@ use crate::map::Set;
 /// Addresses of the guest code and of its host code.
 const RIP: u64 = 0xffff_ffff_8100_1000;
 const HOST: u32 = 0x2800_0000;
-const ADDRESSES: Addresses = Addresses { context: 0x2000_0000, tables: [0x2100_0000, 0x2300_0000] };
+const ADDRESSES: Addresses = Addresses {
+    context: 0x2000_0000,
+    tables: [0x2100_0000, 0x2300_0000],
+    far_tables: [0x2500_0000, 0x2700_0000],
+};
 
 /// Blocks. Behind each is JMP to itself.
 #[rustfmt::skip]
@@ -60,6 +65,7 @@ fn host_code_is_unchanged() {
             is_user: false,
             model: Model::Qemu64,
             barred: &Set::default(),
+            far: &FarSites::default(),
             first_exit: 0,
         };
         let slots = &mut Slots::default();

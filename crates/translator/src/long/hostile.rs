@@ -4,17 +4,20 @@
 
 use ring3_core::memory::HostPages;
 use ring3_x86::cpuid::Model;
+use ring3_x86::decode::{self, CodeSize};
 
 use super::block::{self, Source};
 use super::block_store::Slots;
 use super::context::{self, reason};
+use super::distances::{Distances, NOWHERE};
+use super::far_sites::FarSites;
 use super::low::LowMemory;
 use crate::budget::Budget;
 use crate::code::cache::CodeCache;
 use crate::context::HOST_FLAGS;
 use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE};
-use crate::memory::units::{Owning, Units, unit_of};
+use crate::memory::units::{Owning, unit_of};
 
 /// Accesses in each layout, times each kind of operand.
 const ACCESSES: u32 = if cfg!(debug_assertions) { 300 } else { 3000 };
@@ -32,6 +35,8 @@ const KERNEL: &[u64] = &[
 ];
 const PROGRAM: &[u64] =
     &[0x5555_5555_4000, 0x555f_ffff_f000, 0x7f1a_f7c0_0000, 0x7fff_ffff_e000, 0x7fff_ffff_f000];
+/// Pages of a program whose units do not fit one distance.
+const FIXED_PROGRAM: &[u64] = &[0x7fff_ffff_e000, 0x40_0000, 0x60_1000, 0x3fff_ffff_f000];
 
 /// Xorshift (Marsaglia, "Xorshift RNGs", 2003).
 struct Random(u64);
@@ -91,8 +96,10 @@ const FORMS: &[Form] = &[
 
 /// An address space with pages, each of which is full of its number.
 struct Space {
-    units: Units,
+    units: Distances,
     pages: &'static [u64],
+    /// The number of its first page.
+    first: usize,
 }
 
 /// Returns the byte that fills page `number`.
@@ -101,30 +108,36 @@ fn filling(number: usize) -> u8 {
 }
 
 impl Space {
-    fn new(file: &GuestFile, pages: &'static [u64]) -> Space {
-        let mut units = Units::default();
+    fn new(file: &GuestFile, pages: &'static [u64], first: usize) -> Space {
+        let mut units = Distances::default();
         // The last one to move decides where all are.
         for _ in 0..2 {
             for page in pages {
-                assert!(matches!(units.own(unit_of(*page)), Owning::Done | Owning::Moved));
+                assert!(matches!(
+                    units.own(unit_of(*page), false, |_| {}),
+                    Owning::Done | Owning::Moved
+                ));
             }
         }
         for (number, page) in pages.iter().enumerate() {
-            units.map(*page, PAGE, file, number * PAGE, true).unwrap();
+            units.map(*page, PAGE, file, (first + number) * PAGE, true).unwrap();
         }
-        Space { units, pages }
+        Space { units, pages, first }
     }
 
     /// Returns the number of the page of `linear`.
     fn page(&self, linear: u64) -> Option<usize> {
-        self.pages.iter().position(|page| linear & !0xfff == *page)
+        let page = self.pages.iter().position(|page| linear & !0xfff == *page);
+        page.map(|page| self.first + page)
     }
 
     /// Returns an address that may reach what it should not, `own` being addresses of this process.
     fn hostile(&self, random: &mut Random, own: &[u64]) -> u64 {
         let page = self.pages[random.below(self.pages.len())];
         let near = (random.next() & 0x1fff).wrapping_sub(0x1000);
-        let alias = own[random.below(own.len())].wrapping_sub(self.units.distance());
+        let distances = [&self.units.all()[..], &[NOWHERE, 0]].concat();
+        let distance = distances[random.below(distances.len())];
+        let alias = own[random.below(own.len())].wrapping_sub(distance);
         match random.below(8) {
             0 => random.next(),
             1 | 2 => page.wrapping_add(near),
@@ -145,12 +158,17 @@ fn translated(
     low: &LowMemory,
     cache: &mut CodeCache,
     is_user: bool,
+    is_far: bool,
 ) -> u32 {
     let mut bytes = form.code.to_vec();
     if form.has_displacement {
         bytes.extend(displacement.to_le_bytes());
     }
     bytes.extend([0x0f, 0x0b]);
+    let mut far = FarSites::default();
+    if is_far {
+        far.add(&decode::decoder(&bytes, CodeSize::Bits64, 0x1000).decode(), is_user);
+    }
     let source = Source {
         bytes: &bytes,
         linear: 0x1000,
@@ -159,6 +177,7 @@ fn translated(
         is_user,
         model: Model::Qemu64,
         barred: &Set::default(),
+        far: &far,
         first_exit: 0,
     };
     let host = cache.end();
@@ -184,26 +203,40 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
     let budget = Budget::new().unwrap();
     let mut random = Random(88_172_645_463_325_252);
     let (mut reached, mut faulted) = (0_u64, 0_u64);
-    let mut others = Vec::new();
-    for _ in 0..LAYOUTS {
-        for (pages, is_user) in [(KERNEL, false), (PROGRAM, true)] {
-            let space = Space::new(&file, pages);
-            low.show(&space.units, is_user).unwrap();
+    let mut others: Vec<Space> = Vec::new();
+    for layout in 0..LAYOUTS {
+        let kernel = Space::new(&file, KERNEL, 0);
+        let pages = if layout % 2 == 0 { PROGRAM } else { FIXED_PROGRAM };
+        let user = Space::new(&file, pages, KERNEL.len());
+        low.show(kernel.units.near(), false).unwrap();
+        low.show(user.units.near(), true).unwrap();
+        // The code is that of users or of the supervisor, at far sites or others, and the supervisor may access
+        // memory of users or not.
+        for (is_user, is_far, open) in [
+            (false, false, true),
+            (true, false, true),
+            (true, true, false),
+            (false, true, true),
+            (false, true, false),
+        ] {
+            low.number_distances(&kernel.units, Some(&user.units), open);
+            let space = if is_user { &user } else { &kernel };
             let here = 0_u64;
+            let addresses = low.addresses();
             let mut own = vec![
                 (&raw const here).addr() as u64,
                 bytes.as_ptr().addr() as u64,
                 budget.of(0),
                 cache.start().into(),
-                low.addresses().context.into(),
-                low.addresses().tables[0].into(),
-                low.addresses().tables[1].into(),
+                addresses.context.into(),
                 translated as *const () as u64,
                 libc::malloc as *const () as u64,
             ];
-            for other in &others {
-                let Space { units, pages } = other;
-                own.extend(pages.iter().map(|page| page.wrapping_add(units.distance())));
+            own.extend(addresses.tables.into_iter().chain(addresses.far_tables).map(u64::from));
+            for other in others.iter().chain([&kernel, &user]) {
+                let distances = other.units.all();
+                let add = |page| distances.map(|distance| u64::wrapping_add(page, distance));
+                own.extend(other.pages.iter().copied().flat_map(add));
             }
             for form in FORMS {
                 let displacement = match random.below(3) {
@@ -212,16 +245,17 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     _ => random.next() as i32,
                 };
                 cache.truncate(0);
-                let target = translated(form, displacement, &low, &mut cache, is_user);
+                let target = translated(form, displacement, &low, &mut cache, is_user, is_far);
                 for _ in 0..ACCESSES {
+                    let from = if random.below(2) == 0 { &user } else { space };
                     let context = low.context();
                     context.gpr = std::array::from_fn(|_| random.next());
                     context.bases = [random.next(), random.next()];
                     if random.below(2) == 0 {
-                        context.bases[1] = space.hostile(&mut random, &own);
+                        context.bases[1] = from.hostile(&mut random, &own);
                         context.gpr[form.base] = random.next() & 0xffff;
                     } else {
-                        context.gpr[form.base] = space.hostile(&mut random, &own);
+                        context.gpr[form.base] = from.hostile(&mut random, &own);
                     }
                     if random.below(4) > 0 && form.base != 1 {
                         context.gpr[1] &= 0xff;
@@ -246,7 +280,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     }
                     let bit = context.gpr[1] & 7;
                     context.flags = HOST_FLAGS.into();
-                    context.distance = space.units.distance();
+                    context.distance = space.units.near().distance();
                     context.target = target.into();
                     context.budget = budget.of(BUDGET);
                     context.set_vectors(false, false);
@@ -260,7 +294,8 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     }
                     assert!(context.exit >= reason::EXITS);
                     reached += 1;
-                    let page = space.page(linear).unwrap_or_else(|| {
+                    let of_user = || user.page(linear).filter(|_| is_far && open && !is_user);
+                    let page = space.page(linear).or_else(of_user).unwrap_or_else(|| {
                         panic!("{:02x?} has reached {linear:#x}, which is not mapped", form.code)
                     });
                     if form.writes {
@@ -274,8 +309,8 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     }
                 }
             }
-            others.push(space);
         }
+        others.extend([kernel, user]);
     }
     for (number, page) in bytes.chunks(PAGE).enumerate() {
         assert!(page.iter().all(|byte| *byte == filling(number)), "page {number} is unchanged");

@@ -13,12 +13,19 @@
 //! of all values, only those within 2^24 of 0, in both directions, belong to addresses that the distance
 //! can move to addresses of a process, since it is between -2^47 and 2^47. So a table needs 32 MiB, and it
 //! does not matter what a check reads elsewhere.
+//!
+//! # Far sites
+//! Two more tables are for [far sites](crate::long::far_sites) of the supervisor and of users. Their bytes are numbers of
+//! distances in the context ([`LongContext::distances`]), of which there are 256, so that any byte is one. The byte
+//! is found in the same way, and can be read for all canonical addresses: where the address space owns no unit it
+//! is 0, and the distance with this number leads nowhere. As above, any distance between -2^48 and 2^48 leads an
+//! address that has no byte in the table out of this process, so it does not matter which one is read elsewhere.
 
 use std::io;
 use std::ops::RangeInclusive;
 
 use crate::long::context::LongContext;
-use crate::map::Set;
+use crate::map::{Map, Set};
 use crate::memory::host_memory::{PAGE, Range};
 use crate::memory::units::Units;
 
@@ -26,13 +33,19 @@ use crate::memory::units::Units;
 pub(crate) const CHECK_SHIFT: u32 = 24;
 /// Bytes before and behind the byte for linear address 0.
 const HALF: usize = 1 << CHECK_SHIFT;
+/// The units of canonical addresses, which have bytes in the tables of far sites.
+const CANONICAL: std::ops::Range<i64> = -2048..2048;
 /// Bytes of the context, in whole pages.
 const CONTEXT: usize = size_of::<LongContext>().next_multiple_of(PAGE);
 /// All bytes.
-const SIZE: usize = CONTEXT + 4 * HALF;
+const SIZE: usize = CONTEXT + 8 * HALF;
 /// The addresses between which a free range is looked for. All addresses in it must fit into a displacement
 /// without a sign.
 const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
+
+/// The numbers of the tables of the supervisor and of users, and of those of far sites.
+const NEAR: [usize; 2] = [0, 1];
+const FAR: [usize; 2] = [2, 3];
 
 /// The generation of no units: what a table shows is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -45,6 +58,10 @@ pub(crate) struct LowMemory {
     shown: [Set<i64>; 2],
     /// The [generations](Units::generation) of the units for which they were changed last.
     generations: [u64; 2],
+    /// The bytes other than 0, by unit, in the tables of far sites of the supervisor and of users.
+    numbers: [Map<i64, u8>; 2],
+    /// The generations of the units of the supervisor and of users for which they were changed last.
+    pub(super) numbered: [u64; 2],
 }
 
 /// The addresses that translated code contains.
@@ -54,6 +71,8 @@ pub(crate) struct Addresses {
     pub(crate) context: u32,
     /// Of the byte for linear address 0 in the tables of the supervisor and of users.
     pub(crate) tables: [u32; 2],
+    /// The same in those of far sites.
+    pub(crate) far_tables: [u32; 2],
 }
 
 impl LowMemory {
@@ -63,7 +82,19 @@ impl LowMemory {
             .find_map(|place| Range::reserve_at(place, SIZE).ok())
             .ok_or_else(|| io::Error::other("no room for tables below 2 GiB"))?;
         range.map_zeros(0, CONTEXT, libc::PROT_READ | libc::PROT_WRITE)?;
-        let memory = LowMemory { range, shown: Default::default(), generations: [0; 2] };
+        let memory = LowMemory {
+            range,
+            shown: Default::default(),
+            generations: [0; 2],
+            numbers: Default::default(),
+            numbered: [0; 2],
+        };
+        for table in FAR {
+            let start = LowMemory::offset(CANONICAL.start, table);
+            let len = CANONICAL.count() * PAGE;
+            memory.range.map_zeros(start, len, libc::PROT_READ | libc::PROT_WRITE)?;
+            memory.range.keep_small_pages(start, len)?;
+        }
         // SAFETY: the bytes are mapped, in pages of their own, and nobody refers to them yet.
         unsafe { memory.context_pointer().write(LongContext::new()) };
         Ok(memory)
@@ -71,8 +102,8 @@ impl LowMemory {
 
     pub(crate) fn addresses(&self) -> Addresses {
         let start = self.range.address() as u32;
-        let tables = [1, 3].map(|half| start + (CONTEXT + half * HALF) as u32);
-        Addresses { context: start, tables }
+        let address = |table| start + LowMemory::offset(0, table) as u32;
+        Addresses { context: start, tables: NEAR.map(address), far_tables: FAR.map(address) }
     }
 
     /// Returns the address of the context, for code that runs while nobody refers to it.
@@ -94,9 +125,10 @@ impl LowMemory {
         is_inside.then_some(index >> PAGE.ilog2())
     }
 
-    fn offset(unit: i64, is_user: bool) -> usize {
-        let table = (CONTEXT + if is_user { 3 } else { 1 } * HALF) as i64;
-        (table + unit * PAGE as i64) as usize
+    /// Returns the offset of the bytes for `unit` in a table, one of [`NEAR`] or [`FAR`].
+    fn offset(unit: i64, table: usize) -> usize {
+        let zero = (CONTEXT + (2 * table + 1) * HALF) as i64;
+        (zero + unit * PAGE as i64) as usize
     }
 
     /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no others.
@@ -109,21 +141,39 @@ impl LowMemory {
         if self.generations[table] == units.generation() {
             return Ok(());
         }
-        let LowMemory { range, shown, generations } = self;
+        let LowMemory { range, shown, generations, .. } = self;
         generations[table] = UNKNOWN;
         let shown = &mut shown[table];
         let units_now = units.owned();
         for unit in shown.clone().difference(units_now) {
-            range.unmap(LowMemory::offset(*unit, is_user), PAGE)?;
+            range.unmap(LowMemory::offset(*unit, NEAR[table]), PAGE)?;
             shown.remove(unit);
         }
         for unit in units_now {
             if !shown.contains(unit) {
-                range.map_zeros(LowMemory::offset(*unit, is_user), PAGE, libc::PROT_READ)?;
+                range.map_zeros(LowMemory::offset(*unit, NEAR[table]), PAGE, libc::PROT_READ)?;
                 shown.insert(*unit);
             }
         }
         generations[table] = units.generation();
         Ok(())
+    }
+
+    /// Makes the table of far sites of users (`is_user`) or of the supervisor have the `numbers` of distances of
+    /// these units, and of no others.
+    pub(crate) fn number(&mut self, numbers: Map<i64, u8>, is_user: bool) {
+        let table = usize::from(is_user);
+        let fill = |unit: i64, number: u8| {
+            assert!(CANONICAL.contains(&unit), "it is owned");
+            self.range.fill(LowMemory::offset(unit, FAR[table]), PAGE, number);
+        };
+        let before = &self.numbers[table];
+        before.keys().filter(|unit| !numbers.contains_key(unit)).for_each(|unit| fill(*unit, 0));
+        for (unit, number) in &numbers {
+            if before.get(unit) != Some(number) {
+                fill(*unit, *number);
+            }
+        }
+        self.numbers[table] = numbers;
     }
 }

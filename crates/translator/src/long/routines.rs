@@ -165,7 +165,7 @@ pub(crate) unsafe extern "sysv64" fn syscall() {
 
 /// Executes SYSRET of the supervisor to 64-bit code. Leaves it to the interpreter if there is no code for its
 /// target, or if it changes other flags than the status flags, DF and IF, or sets IF while an interrupt is
-/// waiting.
+/// waiting, or AC.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sysret() {
     naked_asm!(
@@ -177,6 +177,9 @@ pub(crate) unsafe extern "sysv64" fn sysret() {
         "or eax, {always_one}",
         "cmp eax, [r11 + {other_flags}]",
         "jne 4f",
+        // With AC, accesses of users may have to be aligned.
+        "test r10d, {alignment}",
+        "jnz 4f",
         "test r10d, {interrupt}",
         "jz 2f",
         "cmp dword ptr [r11 + {interrupt_pin}], 0",
@@ -232,6 +235,7 @@ pub(crate) unsafe extern "sysv64" fn sysret() {
         other_returned = const RETURNED_FLAGS & !IN_PLACE.bits(),
         always_one = const ALWAYS_ONE,
         other_flags = const offset_of!(LongContext, other_flags),
+        alignment = const Eflags::AC.bits(),
         interrupt = const IF,
         interrupt_pin = const offset_of!(LongContext, interrupt_pin),
         rotation = const INDEX_ROTATION,

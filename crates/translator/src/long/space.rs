@@ -11,11 +11,12 @@ use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::paging::{Access, PageMapping};
 
+use crate::long::distances::Distances;
 use crate::long::jump_table::JumpTable;
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
-use crate::memory::units::Units;
+use crate::memory::units::{Owning, SHIFT as UNIT_SHIFT, unit_of};
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
 const LARGE: u64 = 2 << 20;
@@ -50,8 +51,11 @@ struct Fetched {
 #[derive(Debug)]
 pub(crate) struct LongSpace {
     is_user: bool,
-    pub(crate) units: Units,
+    pub(crate) units: Distances,
     pub(crate) table: JumpTable,
+    /// Units in which the supervisor has accessed memory of users, and of its own none was mapped then. The
+    /// supervisor's space does not own them.
+    of_users: Set<i64>,
     /// What is mapped, by linear address.
     mapped: BTreeMap<u64, Mapped>,
     /// Pages that instructions were fetched from, by linear address.
@@ -65,7 +69,8 @@ impl LongSpace {
     pub(crate) fn new(is_user: bool, miss: u32) -> LongSpace {
         LongSpace {
             is_user,
-            units: Units::default(),
+            units: Distances::default(),
+            of_users: Set::default(),
             table: JumpTable::new(is_user, miss),
             mapped: BTreeMap::new(),
             fetched: Map::default(),
@@ -78,21 +83,44 @@ impl LongSpace {
         self.mapped.len() + 2 * self.protected
     }
 
-    /// Forgets that anything is mapped, after the units have moved.
-    pub(crate) fn has_moved(&mut self) {
-        self.mapped.clear();
-        self.protected = 0;
+    /// Makes `unit` one that is owned, in whatever group of units. If there was no room for it before, it is asked
+    /// for `again`.
+    pub(crate) fn own(&mut self, unit: i64, again: bool) -> Owning {
+        if self.of_users.contains(&unit) {
+            return Owning::Refused;
+        }
+        let mapped = &mut self.mapped;
+        self.units.own(unit, again, |dropped| {
+            mapped.retain(|linear, _| unit_of(*linear) != dropped);
+        })
+    }
+
+    /// Leaves `unit`, in which the supervisor has accessed memory of users, to the space of users, unless anything is
+    /// mapped there.
+    pub(crate) fn leave_to_users(&mut self, unit: i64) {
+        let first = (unit << UNIT_SHIFT) as u64;
+        if self.mapped.range(first..).next().is_none_or(|(linear, _)| unit_of(*linear) != unit) {
+            self.units.disown(unit);
+            self.of_users.insert(unit);
+        }
+    }
+
+    /// Returns whether `unit` was left to the space of users.
+    pub(crate) fn is_of_users(&self, unit: i64) -> bool {
+        self.of_users.contains(&unit)
     }
 
     /// Unmaps everything, and gives all units back.
     pub(crate) fn clear_windows(&mut self) {
         self.units.clear();
-        self.has_moved();
+        self.mapped.clear();
+        self.protected = 0;
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.clear_windows();
+        self.of_users.clear();
         self.fetched.clear();
         self.table.clear();
     }

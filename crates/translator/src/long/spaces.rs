@@ -44,9 +44,11 @@ impl LongSpaces {
 
     /// Returns the space of the code that runs, with all that differs from the page tables dropped.
     pub(crate) fn find(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<&mut LongSpace> {
-        if !cpu.is_user() {
-            return Ok(&mut self.kernel);
-        }
+        if cpu.is_user() { self.find_user(cpu, memory) } else { Ok(&mut self.kernel) }
+    }
+
+    /// Returns the space of the users that belong to CR3, with all that differs from the page tables dropped.
+    pub(crate) fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<&mut LongSpace> {
         if let Some(index) = self.current {
             return Ok(&mut self.users[index].space);
         }
@@ -62,10 +64,15 @@ impl LongSpaces {
         Ok(&mut user.space)
     }
 
-    /// Returns the spaces of the supervisor and of the users that belong to CR3, if that is known and nothing in
+    /// Returns the space of the supervisor, and that of the users that belong to CR3 if that is known and nothing in
     /// it differs from the page tables.
-    pub(crate) fn both(&self) -> Option<[&LongSpace; 2]> {
-        Some([&self.kernel, &self.users[self.current?].space])
+    pub(crate) fn known(&self) -> (&LongSpace, Option<&LongSpace>) {
+        (&self.kernel, self.current.map(|index| &self.users[index].space))
+    }
+
+    /// Returns whether there is a space of users for CR3.
+    pub(crate) fn knows_user(&self, cpu: &Cpu) -> bool {
+        self.current.is_some() || self.users.iter().any(|user| user.cr3 == cpu.cr3())
     }
 
     /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many. Returns

@@ -5,8 +5,8 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::Eflags;
 
-use crate::long::context::at;
-use crate::long::writer::{Writer, in_window, is_in_context, rename};
+use crate::long::context::{at, numbers};
+use crate::long::writer::{Writer, is_in_context, rename};
 
 /// PUSHFQ, and POP R10.
 const LOAD_FLAGS: [u8; 3] = [0x9c, 0x41, 0x5a];
@@ -28,6 +28,8 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
         Code::Sti => writer.call(at::STI),
         Code::Swapgs => swap_bases(writer),
         Code::Mov_r64_cr => return read_control(writer, instruction),
+        Code::Stac => set_alignment_flag(writer, true),
+        Code::Clac => set_alignment_flag(writer, false),
         _ => return false,
     }
     true
@@ -53,9 +55,32 @@ fn set_interrupt_flag(writer: &mut Writer, flag: u32) {
     writer.emitter.instruction(Instruction::with2(Code::Mov_rm32_imm32, to, flag));
 }
 
+/// Translates STAC and CLAC, which set AC to `flag`. With SMAP, the supervisor may access memory of users only while
+/// it is set. Without SMAP it always may, but while AC is clear its [far sites](crate::long::far_sites) leave that to
+/// the interpreter.
+fn set_alignment_flag(writer: &mut Writer, flag: bool) {
+    const AC: u32 = Eflags::AC.bits();
+    let flags = writer.field(at::OTHER_FLAGS);
+    writer.emitter.instruction(Instruction::with2(Code::Mov_r32_rm32, Register::R11D, flags));
+    writer.load_number(Register::R10, u64::from(!AC));
+    // These change no flags.
+    for code in [Code::VEX_Pext_r32_r32_rm32, Code::VEX_Pdep_r32_r32_rm32] {
+        let select = Instruction::with3(code, Register::R11D, Register::R11D, Register::R10D);
+        writer.emitter.instruction(select);
+    }
+    if flag {
+        writer.add(Register::R11, Register::R11, AC.into());
+    }
+    writer.store(flags, Register::R11);
+    for group in 0..numbers::ACCESSED {
+        let from = if flag { numbers::USER + group } else { 0 };
+        writer.load(Register::R10, writer.field(at::distance(from)));
+        writer.store(writer.field(at::distance(numbers::OF_USERS + group)), Register::R10);
+    }
+}
+
 /// Translates PUSHF.
 fn push_flags(writer: &mut Writer) {
-    writer.check(Register::R8, Register::R10);
     writer.emitter.bytes(&LOAD_FLAGS);
     // These change no flags.
     for code in [Code::VEX_Pext_r64_r64_rm64, Code::VEX_Pdep_r64_r64_rm64] {
@@ -68,14 +93,15 @@ fn push_flags(writer: &mut Writer) {
         writer.emitter.instruction(Instruction::with2(Code::Mov_r32_rm32, Register::R11D, flags));
         writer.add_registers(Register::R10, Register::R10, Register::R11);
     }
-    writer.store(in_window(Register::R8, -8), Register::R10);
+    let below = writer.checked(Register::R8, -8, Register::R11);
+    writer.store(below, Register::R10);
     writer.move_stack(-8);
 }
 
 /// Translates POPF.
 fn pop_flags(writer: &mut Writer) {
-    writer.check(Register::R8, Register::R10);
-    writer.load(Register::R10, in_window(Register::R8, 0));
+    let top = writer.checked(Register::R8, 0, Register::R10);
+    writer.load(Register::R10, top);
     writer.call(at::POPF);
     writer.move_stack(8);
 }

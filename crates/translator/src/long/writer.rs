@@ -17,6 +17,8 @@ pub(crate) struct Writer {
     pub(crate) emitter: Emitter,
     pub(crate) addresses: Addresses,
     pub(crate) is_user: bool,
+    /// Whether the present site is [far](crate::long::far_sites).
+    pub(crate) is_far: bool,
 }
 
 /// Returns whether the guest's `register`, of any size, is one that the context holds: R8 to R11.
@@ -58,9 +60,16 @@ pub(crate) fn in_window(base: Register, displacement: i64) -> MemoryOperand {
     MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
 }
 
+/// Returns the operand at `displacement` from the host address in `base`, plus `index`.
+fn on_host(base: Register, index: Register, displacement: i64) -> MemoryOperand {
+    let is_bare = displacement == 0 && !matches!(base, Register::RBP | Register::R13);
+    let size = u32::from(!is_bare);
+    MemoryOperand::new(base, index, 1, displacement, size, false, Register::None)
+}
+
 impl Writer {
     pub(crate) fn new(host: u32, addresses: Addresses, is_user: bool) -> Writer {
-        Writer { emitter: Emitter::new(host), addresses, is_user }
+        Writer { emitter: Emitter::new(host), addresses, is_user, is_far: false }
     }
 
     /// Returns the field of the context at `offset`.
@@ -121,6 +130,53 @@ impl Writer {
         let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
         let byte = MemoryOperand::with_base_displ_size(low, table, 4);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
+    }
+
+    /// Loads `to`, R10 or R11, with the distance of the linear address in `address`.
+    fn find_distance(&mut self, address: Register, to: Register) {
+        self.emitter.instruction(Instruction::with3(
+            Code::VEX_Rorx_r64_rm64_imm8,
+            to,
+            address,
+            CHECK_SHIFT,
+        ));
+        let low = to.full_register32();
+        let table = i64::from(self.addresses.far_tables[usize::from(self.is_user)]);
+        let number = MemoryOperand::with_base_displ_size(low, table, 4);
+        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, number));
+        let first = i64::from(self.addresses.context + at::distance(0));
+        let distance = MemoryOperand::new(Register::None, to, 8, first, 8, false, Register::None);
+        self.load(to, distance);
+    }
+
+    /// Checks the linear address in `base`. Returns the operand at `displacement` from it, which may contain
+    /// `scratch`, R10 or R11.
+    pub(crate) fn checked(
+        &mut self,
+        base: Register,
+        displacement: i64,
+        scratch: Register,
+    ) -> MemoryOperand {
+        if self.is_far {
+            self.find_distance(base, scratch);
+            on_host(base, scratch, displacement)
+        } else {
+            self.check(base, scratch);
+            in_window(base, displacement)
+        }
+    }
+
+    /// Checks the linear address in R11. Returns the operand at `displacement` from it, which does not contain R10.
+    /// Uses R10 and R11.
+    pub(crate) fn checked_in_r11(&mut self, displacement: i64) -> MemoryOperand {
+        if self.is_far {
+            self.find_distance(Register::R11, Register::R10);
+            self.add_registers(Register::R11, Register::R11, Register::R10);
+            on_host(Register::R11, Register::None, displacement)
+        } else {
+            self.check(Register::R11, Register::R10);
+            in_window(Register::R11, displacement)
+        }
     }
 
     /// Checks the canonical address `linear`. Uses R11.
@@ -226,20 +282,23 @@ impl Writer {
         self.load(Register::RCX, self.field(at::SAVED_RCX));
     }
 
+    /// Jumps to the host address in the field of the context at `offset`.
+    pub(crate) fn jump_to_field(&mut self, offset: u32) {
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, self.field(offset)));
+    }
+
     /// Jumps to the host address in R11.
     pub(crate) fn jump_to_r11(&mut self) {
         self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, Register::R11));
     }
 
-    /// Stores `number` at the top of the stack after it has moved down by 8 bytes, which comes later. The stack
-    /// must be checked. Uses R10.
-    pub(crate) fn store_below_stack(&mut self, number: u64) {
-        let to = in_window(Register::R8, -8);
+    /// `mov [address], number`, of 64 bits. Uses `scratch`.
+    pub(crate) fn store_number(&mut self, to: MemoryOperand, number: u64, scratch: Register) {
         if let Some(number) = as_signed(number) {
             self.emitter.instruction(Instruction::with2(Code::Mov_rm64_imm32, to, number));
         } else {
-            self.load_number(Register::R10, number);
-            self.store(to, Register::R10);
+            self.load_number(scratch, number);
+            self.store(to, scratch);
         }
     }
 

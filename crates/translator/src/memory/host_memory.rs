@@ -315,6 +315,16 @@ impl Range {
         unsafe { self.at(offset).cast::<u64>().write_unaligned(value) };
     }
 
+    /// Writes `byte` to the `len` bytes at `offset`, where writable memory must be mapped.
+    ///
+    /// # Panics
+    /// When the bytes are not pages of the range.
+    pub(crate) fn fill(&self, offset: usize, len: usize, byte: u8) {
+        assert!(self.contains(offset, len), "inside of the range");
+        // SAFETY: nothing else uses the range or refers into it, and a fault would end the process.
+        unsafe { self.at(offset).write_bytes(byte, len) };
+    }
+
     /// Replaces the value at `offset`, where writable memory must be mapped, by `value`, and returns the old
     /// one.
     ///

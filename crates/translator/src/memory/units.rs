@@ -22,7 +22,7 @@ use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, Range};
 
 /// log2 of the bytes in a unit.
-const SHIFT: u32 = 36;
+pub(crate) const SHIFT: u32 = 36;
 /// Bytes in a unit.
 const SIZE: usize = 1 << SHIFT;
 /// The host's units in which a guest's may lie: not the lowest ones, where addresses below 4 GiB are, nor the
@@ -184,6 +184,13 @@ impl Units {
         }
         self.reserved.extend(new);
         true
+    }
+
+    /// Ceases to own `unit`. The host's unit stays reserved.
+    pub(crate) fn disown(&mut self, unit: i64) {
+        if self.owned.remove(&unit) {
+            self.has_changed();
+        }
     }
 
     /// Gives everything back.

@@ -1,0 +1,215 @@
+//! What a signal in translated code leads to: a unit is owned, memory is mapped, a site is made anew as a
+//! [far one](crate::long::far_sites), or the interpreter executes the instruction.
+
+use std::io;
+
+use iced_x86::{Instruction, InstructionInfoFactory, Register};
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::decode::{self, CodeSize};
+use tracing::debug;
+
+use super::{Lent, Long, MAX_MAPPINGS, Next, Outcome, WRITE_FAULT, go_on, leave};
+use crate::memory::space::Fill;
+use crate::memory::units::{Owning, unit_of};
+
+/// Who owns a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// The space that runs, at the distance of most of its accesses.
+    Near,
+    /// That space at another distance, or that of users while the supervisor runs.
+    Far,
+    Nobody,
+}
+
+impl Long {
+    /// Handles the signal for which translated code was left, when `executed` instructions had been subtracted
+    /// from the budget.
+    pub(super) fn signalled(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &Lent,
+        executed: u64,
+        deadline: u64,
+    ) -> io::Result<Outcome> {
+        self.counters.signals += 1;
+        let fault = self.low.context().fault;
+        let (rest, has_begun) = self.return_to_site(cpu, fault.rip as u32, executed);
+        let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
+        if is_page_fault && lent.budget.is_used_up_at(fault.address) {
+            debug_assert!(!has_begun, "the budget is checked where a block begins");
+            return Ok(go_on(rest, cpu, deadline));
+        }
+        let is_user = cpu.is_user();
+        let rip = self.low.context().rip;
+        if self.barred.note_signal(rip, cpu.instructions) {
+            self.drop_block_of(cpu, memory, rip);
+            return Ok(leave(Next::Step));
+        }
+        if is_page_fault && let Some(unit) = self.low.unit_at(fault.address, is_user) {
+            return Ok(match self.own(cpu, memory, unit)? {
+                Owner::Near => go_on(rest, cpu, deadline),
+                Owner::Far => self.make_far(cpu, memory, rip),
+                Owner::Nobody => self.step_after_signal(cpu, memory, rip),
+            });
+        }
+        let found =
+            if is_page_fault { self.find_linear(cpu, memory, fault.address)? } else { None };
+        let Some((linear, of_user)) = found else {
+            if fault.signal == libc::SIGSEGV as u64 && self.own_operands(cpu, memory, rip)? {
+                return Ok(go_on(rest, cpu, deadline));
+            }
+            return Ok(self.step_after_signal(cpu, memory, rip));
+        };
+        if self.own(cpu, memory, unit_of(linear))? == Owner::Nobody {
+            return Ok(self.step_after_signal(cpu, memory, rip));
+        }
+        if self.spaces.mappings() > MAX_MAPPINGS {
+            debug!("there are too many mappings");
+            self.counters.flushes += 1;
+            self.spaces.clear();
+            return Ok(leave(Next::LookAround));
+        }
+        let writes = fault.code & WRITE_FAULT != 0;
+        let space = if of_user {
+            self.spaces.find_user(cpu, memory)?
+        } else {
+            self.spaces.find(cpu, memory)?
+        };
+        match space.fill(cpu, memory, lent.file, linear, writes)? {
+            Fill::Done => {
+                self.counters.fills += 1;
+                Ok(go_on(rest, cpu, deadline))
+            }
+            Fill::Faults => Ok(leave(Next::Step)),
+            Fill::OfUser => {
+                space.leave_to_users(unit_of(linear));
+                Ok(self.step_after_signal(cpu, memory, rip))
+            }
+            _ => Ok(self.step_after_signal(cpu, memory, rip)),
+        }
+    }
+
+    /// Returns the linear address for the host address `address` in the space that runs, or in that of users while
+    /// the supervisor runs, and whether it is the latter.
+    fn find_linear(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        address: u64,
+    ) -> io::Result<Option<(u64, bool)>> {
+        if let Some(linear) = self.spaces.find(cpu, memory)?.units.linear(address) {
+            return Ok(Some((linear, false)));
+        }
+        let (_, user) = self.spaces.known();
+        let user = user.filter(|_| !cpu.is_user());
+        let linear = user.and_then(|user| user.units.linear(address));
+        Ok(linear.map(|linear| (linear, true)))
+    }
+
+    /// Makes `unit` one that the present space owns, or that of users if the supervisor leaves it to them. Returns
+    /// the owner.
+    fn own(&mut self, cpu: &Cpu, memory: &Memory, unit: i64) -> io::Result<Owner> {
+        let of_user = !cpu.is_user() && self.spaces.find(cpu, memory)?.is_of_users(unit);
+        let mut owning = Owning::NoRoom;
+        for again in [false, true] {
+            if again {
+                self.spaces.clear_other_users();
+            }
+            let space = if of_user {
+                self.spaces.find_user(cpu, memory)?
+            } else {
+                self.spaces.find(cpu, memory)?
+            };
+            owning = space.own(unit, again);
+            if owning != Owning::NoRoom {
+                break;
+            }
+        }
+        if !matches!(owning, Owning::Done | Owning::Moved) {
+            return Ok(Owner::Nobody);
+        }
+        let is_near = !of_user && self.spaces.find(cpu, memory)?.units.is_near(unit);
+        Ok(if is_near { Owner::Near } else { Owner::Far })
+    }
+
+    /// Makes the units of all memory that the instruction at `rip` accesses ones that are owned. Returns whether one
+    /// was not before.
+    fn own_operands(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> io::Result<bool> {
+        let mut has_owned = false;
+        for linear in self.operands(cpu, memory, rip)? {
+            let before = self.generations(cpu, memory)?;
+            self.own(cpu, memory, unit_of(linear))?;
+            has_owned |= self.generations(cpu, memory)? != before;
+        }
+        Ok(has_owned)
+    }
+
+    /// Returns numbers that change whenever other units are owned by the space that runs, and by that of users.
+    fn generations(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<[u64; 2]> {
+        let space = self.spaces.find(cpu, memory)?.units.generation();
+        let (_, user) = self.spaces.known();
+        Ok([space, user.map_or(0, |user| user.units.generation())])
+    }
+
+    /// Returns the instruction at `rip`, unless it crosses into another page.
+    fn instruction_at(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        rip: u64,
+    ) -> io::Result<Option<Instruction>> {
+        let Some(place) = self.spaces.find(cpu, memory)?.fetch(cpu, memory, rip) else {
+            return Ok(None);
+        };
+        let Some(bytes) = memory.page_from(place) else { return Ok(None) };
+        let instruction = decode::decoder(bytes, CodeSize::Bits64, rip).decode();
+        Ok((!instruction.is_invalid()).then_some(instruction))
+    }
+
+    /// Returns the linear addresses of the memory that the instruction at `rip` accesses.
+    fn operands(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> io::Result<Vec<u64>> {
+        let Some(instruction) = self.instruction_at(cpu, memory, rip)? else {
+            return Ok(Vec::new());
+        };
+        let context = self.low.context();
+        let mut factory = InstructionInfoFactory::new();
+        let accesses = factory.info(&instruction).used_memory();
+        let value = |register: Register, _, _| {
+            Some(match register {
+                Register::FS => context.bases[0],
+                Register::GS => context.bases[1],
+                register if register.is_segment_register() => 0,
+                register if register.is_gpr() => {
+                    let value = context.gpr[register.full_register().number()];
+                    if register.size() == 4 { value & u64::from(u32::MAX) } else { value }
+                }
+                _ => 0,
+            })
+        };
+        Ok(accesses.iter().filter_map(|access| access.virtual_address(0, value)).collect())
+    }
+
+    /// Makes the site at `rip`, whose access is to a unit that is not near, a far one: at once in code of users, and
+    /// in that of the supervisor if it is often so, since it mostly accesses its own memory.
+    fn make_far(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Outcome {
+        let is_user = cpu.is_user();
+        if (is_user || self.barred.is_often(rip))
+            && let Ok(Some(instruction)) = self.instruction_at(cpu, memory, rip)
+        {
+            self.far.add(&instruction, is_user);
+            self.drop_block_of(cpu, memory, rip);
+        }
+        leave(Next::Step)
+    }
+
+    /// Leaves the instruction at `rip` to the interpreter after a signal, and from now on if that is often so.
+    fn step_after_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Outcome {
+        if self.barred.note_leaving(rip) {
+            self.drop_block_of(cpu, memory, rip);
+        }
+        leave(Next::Step)
+    }
+}

@@ -29,6 +29,7 @@ mod golden;
 #[cfg(test)]
 mod hostile;
 mod jump_table;
+mod landings;
 pub(crate) mod low;
 mod routines;
 mod space;
@@ -57,6 +58,7 @@ use crate::long::block_store::{BlockStore, Slots};
 use crate::long::context::reason;
 use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
+use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
 use crate::long::writer::Writer;
 use crate::memory::host_memory::{GuestFile, PAGE};
@@ -164,6 +166,10 @@ impl Long {
         let mut stub = Writer::new(miss, low.addresses(), false);
         stub.leave_to_look_up();
         cache.add(&stub.emitter.finish());
+        let landing = cache.end();
+        let mut stub = Writer::new(landing, low.addresses(), false);
+        stub.land_on_empty_stack();
+        cache.add(&stub.emitter.finish());
         Ok(Long {
             low,
             stubs: cache.len(),
@@ -171,7 +177,7 @@ impl Long {
             blocks: BlockStore::default(),
             exits: Vec::new(),
             slots: Slots::default(),
-            spaces: LongSpaces::new(miss),
+            spaces: LongSpaces::new(Stubs { miss, landing })?,
             barred: Barred::default(),
             far: FarSites::default(),
             has_vectors: false,
@@ -219,11 +225,14 @@ impl Long {
             let (kernel, user) = self.spaces.known();
             let is_open = !cpu.supervisor_is_kept_from_users();
             self.low.number_distances(&kernel.units, user.map(|user| &user.units), is_open);
+            let space = self.spaces.find(cpu, memory)?;
+            let (returns, no_returns) = (space.returns.lend(), space.no_returns());
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             let has_sse =
                 self.has_vectors && Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
             let context = self.low.context();
             (context.distance, context.table) = (distance, table);
+            (context.returns, context.no_returns) = (returns, no_returns);
             context.target = at.target.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
             context.set_vectors(has_sse, at.counted > 0);
@@ -496,7 +505,11 @@ impl Long {
 
     /// Drops all blocks of a page of guest memory.
     pub(crate) fn drop_page(&mut self, page: u32) {
-        for (linear, is_user) in self.blocks.drop_page(page) {
+        let dropped = self.blocks.drop_page(page);
+        if !dropped.is_empty() {
+            self.spaces.forget_returns();
+        }
+        for (linear, is_user) in dropped {
             let slot = self.slots.find(linear, is_user);
             self.spaces.forget_target(linear, is_user, slot);
         }

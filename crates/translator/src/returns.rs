@@ -14,7 +14,6 @@
 use std::io;
 
 use crate::memory::host_memory::{PAGE, Range};
-use crate::routines;
 
 /// Bytes below the stack for handlers of signals that do not ask for a stack of their own.
 const ROOM: usize = 64 << 10;
@@ -38,18 +37,18 @@ pub(crate) struct Returns {
 }
 
 impl Returns {
-    /// Returns an empty stack.
-    pub(crate) fn new() -> io::Result<Returns> {
+    /// Returns an empty stack, from which the host returns to `bottom`: the address of code that finds the right
+    /// place, and leaves the stack empty.
+    pub(crate) fn new(bottom: u64) -> io::Result<Returns> {
         let range = Range::reserve(PAGE + ROOM + RETURNS + BOTTOM)?;
         range.map_zeros(PAGE, ROOM + RETURNS + BOTTOM, libc::PROT_READ | libc::PROT_WRITE)?;
-        range.write(Returns::EMPTY, routines::return_by_table as *const () as u64);
+        range.write(Returns::EMPTY, bottom);
         let mut returns = Returns { range, top: 0, is_lent: false };
         returns.clear();
         Ok(returns)
     }
 
-    /// Offset in the range of the lowest element, which is never removed: the address of a routine that
-    /// returns by the jump table.
+    /// Offset in the range of the lowest element, which is never removed.
     const EMPTY: usize = PAGE + ROOM + RETURNS;
 
     /// Returns the value of RSP with which translated code is entered. The caller must note it anew by

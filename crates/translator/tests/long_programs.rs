@@ -19,6 +19,7 @@ use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::interpreter::Interpreter;
+use ring3_x86::long_mode::FlatCode;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::undefined::Vendor;
 use series::Series;
@@ -620,7 +621,7 @@ fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl Engine, Cpu)
     cpu.set_cr4(cpu.cr4() | Cr4::SMAP);
     cpu.set_gpr(reg::BX, layout.data);
     cpu.set_gpr(reg::BP, layout.stack - 0x100);
-    let executed = 20 * u64::from(times);
+    let executed = 200 * u64::from(times);
     assert_eq!(translator.run(&mut cpu, &mut memory, executed), Exit::Deadline);
     assert_eq!(cpu.gpr(15), 0, "it has ended");
     Some((translator, cpu))
@@ -643,6 +644,63 @@ fn memory_at_several_distances_stays_in_translated_code() {
             assert!(count <= 60, "{name}: {count} at {:#x} and {:#x}", layout.code, layout.data);
         }
     }
+}
+
+#[test]
+fn calls_and_returns_that_do_not_match_raise_few_signals() {
+    const TIMES: u32 = 10_000;
+    // JMP over f; f: DEC ECX; JZ to RET; CALL f; RET; MOV ECX, 20; CALL f
+    let nested = [
+        0xeb, 0x0a, 0xff, 0xc9, 0x74, 0x05, 0xe8, 0xf7, 0xff, 0xff, 0xff, 0xc3, 0xb9, 20, 0, 0, 0,
+        0xe8, 0xec, 0xff, 0xff, 0xff,
+    ];
+    // CALL over a NOP; ADD RSP, 8
+    let calls = [0xe8, 1, 0, 0, 0, 0x90, 0x48, 0x83, 0xc4, 8];
+    // LEA RAX, the address behind RET; PUSH RAX; RET
+    let returns = [0x48, 0x8d, 0x05, 2, 0, 0, 0, 0x50, 0xc3];
+    for body in [&nested[..], &calls, &returns] {
+        for layout in &LAYOUTS[..3] {
+            let Some((engine, cpu)) = repeat(layout, body, TIMES) else { return };
+            assert_eq!(cpu.gpr(reg::SP), layout.stack - 0x800);
+            for (name, most) in [
+                ("signals", 60),
+                ("instructions left to the interpreter", 60),
+                ("branches looked up", 60),
+            ] {
+                let count = counter(&engine, name);
+                assert!(count <= most, "{name}: {count} in {body:x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_return_leads_to_no_code_of_the_other_privilege() {
+    // CALL f; MOV EAX, CS; MOV [RBX], EAX; JMP to itself; f: SYSCALL, whose code is RET
+    let code = [0xe8, 6, 0, 0, 0, 0x8c, 0xc8, 0x89, 0x03, 0xeb, 0xfe, 0x0f, 0x05];
+    let layout = &LAYOUTS[1];
+    let random = Random::new(series::SEED, 0);
+    let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+    let mut others = Memory::new(MEMORY).unwrap();
+    let finish = |engine: &mut dyn Engine, memory: &mut Memory| {
+        let mut cpu = machine(memory, layout, &code, random.clone());
+        cpu.set_cr4(cpu.cr4() - Cr4::SMAP);
+        cpu.set_gpr(reg::BX, layout.data);
+        memory.write(SYSTEM_ENTRY - SYSTEM_LINEAR + SYSTEM, &[0xc3]);
+        // The second time all of it is translated.
+        for _ in 0..2 {
+            cpu.ip = layout.code;
+            if cpu.cpl() == 0 {
+                cpu.leave_system(FlatCode::Bits64);
+            }
+            assert_eq!(engine.run(&mut cpu, memory, 20), Exit::Deadline);
+        }
+        cpu
+    };
+    let cpu = finish(&mut translator, &mut memory);
+    let right = finish(&mut Interpreter::new(), &mut others);
+    assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(&memory));
+    assert_eq!((cpu.cpl(), cpu.gpr(reg::AX)), (0, KERNEL_CODE.into()));
 }
 
 #[test]

@@ -302,6 +302,11 @@ impl Emitter {
     /// `call` of a target that is set later.
     pub(crate) fn call_near(&mut self) -> Branch {
         self.prepare_return();
+        self.plain_call()
+    }
+
+    /// `call` of a target that is set later, whose landing checks nothing.
+    pub(crate) fn plain_call(&mut self) -> Branch {
         self.align_branch(JUMP_SIZE);
         self.bytes_and(&[0xe8], 0);
         Branch(self.here())

@@ -107,11 +107,15 @@ struct Builder<'a, F> {
 }
 
 /// Where a branch leads.
+#[derive(Clone, Copy)]
 enum Later {
     /// To this address.
     To(u64),
     /// Out, since the jump table has no code for the target of the branch at this site.
     Missed(u32),
+    /// By the jump table, since the return at this site, which takes so many bytes from the stack, does not return to
+    /// the last call.
+    Elsewhere(u32, i64),
 }
 
 /// Translates the block at `source` into host code for address `host`. Returns the block, its code, and its
@@ -266,12 +270,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         let site = self.begin_site(branch);
         match branch.code() {
             Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),
-            Code::Call_rel32_64 => {
-                let below = self.writer.checked(Register::R8, -8, Register::R11);
-                self.writer.store_number(below, next, Register::R10);
-                self.writer.move_stack(-8);
-                self.go_to(target);
-            }
+            Code::Call_rel32_64 => self.call(target, next),
             Code::Call_rm64 => {
                 if !copy::load_target(&mut self.writer, branch) {
                     return false;
@@ -288,11 +287,11 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
             Code::Retnq | Code::Retnq_imm16 => {
                 let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
+                let bytes = 8 + i64::from(more);
                 let top = self.writer.checked(Register::R8, 0, Register::R11);
                 self.writer.load(Register::R10, top);
-                self.look_up(site);
-                self.writer.move_stack(8 + i64::from(more));
-                self.writer.jump_to_r11();
+                let differs = self.writer.return_to_landing(bytes);
+                self.later.push((differs, Later::Elsewhere(site, bytes)));
             }
             Code::Sti => {
                 if !system::translate(&mut self.writer, branch) {
@@ -321,21 +320,54 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         true
     }
 
+    /// Calls `target`, to return to `next`.
+    fn call(&mut self, target: u64, next: u64) {
+        let slot = if self.is_in_page(target) {
+            None
+        } else {
+            self.slots.find_or_add(target, self.source.is_user)
+        };
+        // A call of the next instruction only pushes its address, and no RET returns there.
+        let is_call = target != next && (slot.is_some() || self.is_in_page(target));
+        if is_call {
+            self.writer.check_room(Register::R11);
+        }
+        let below = self.writer.checked(Register::R8, -8, Register::R11);
+        self.writer.store_number(below, next, Register::R10);
+        self.writer.move_stack(-8);
+        if !is_call {
+            return self.go_to(target);
+        }
+        self.writer.push_return(next, Register::R10);
+        if let Some(slot) = slot {
+            self.writer.call_by_slot(target, slot);
+        } else {
+            let call = self.writer.emitter.plain_call();
+            self.lead(call, target);
+        }
+        self.go_to(next);
+    }
+
     /// Calls the code at the host address in R11, to return to `next`.
     fn call_r11(&mut self, next: u64) {
         let writer = &mut self.writer;
         let is_far = writer.is_far;
+        writer.check_room(Register::R10);
         if is_far {
             writer.store(writer.field(at::CALLEE), Register::R11);
         }
         let below = writer.checked(Register::R8, -8, Register::R10);
-        writer.store_number(below, next, if is_far { Register::R11 } else { Register::R10 });
+        let number = if is_far { Register::R11 } else { Register::R10 };
+        writer.store_number(below, next, number);
         writer.move_stack(-8);
-        if is_far {
-            writer.jump_to_field(at::CALLEE);
+        writer.push_return(next, number);
+        let call = if is_far {
+            Instruction::with1(Code::Call_rm64, writer.field(at::CALLEE))
         } else {
-            writer.jump_to_r11();
-        }
+            Instruction::with1(Code::Call_rm64, Register::R11)
+        };
+        writer.emitter.instruction(call);
+        self.go_to(next);
     }
 
     /// Loads R11 with the code for the target in R10 of the branch at `site`.
@@ -380,16 +412,29 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Writes what branches lead to that have no target yet.
     fn finish_later(&mut self) {
-        for (branch, later) in std::mem::take(&mut self.later) {
-            self.writer.emitter.land(branch);
-            match later {
-                Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
-                Later::To(rip) => self.go_to_other_page(rip),
-                Later::Missed(site) => {
-                    self.writer.restore_rcx();
-                    self.writer.note_target();
-                    self.leave(Exit::Missed { site });
-                }
+        while !self.later.is_empty() {
+            for (branch, later) in std::mem::take(&mut self.later) {
+                self.finish(branch, later);
+            }
+        }
+    }
+
+    /// Writes what `branch` leads to.
+    fn finish(&mut self, branch: Branch, later: Later) {
+        self.writer.emitter.land(branch);
+        match later {
+            Later::Elsewhere(site, bytes) => {
+                self.writer.forget_call();
+                self.look_up(site);
+                self.writer.move_stack(bytes);
+                self.writer.jump_to_r11();
+            }
+            Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
+            Later::To(rip) => self.go_to_other_page(rip),
+            Later::Missed(site) => {
+                self.writer.restore_rcx();
+                self.writer.note_target();
+                self.leave(Exit::Missed { site });
             }
         }
     }

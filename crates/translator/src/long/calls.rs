@@ -19,6 +19,10 @@ pub(crate) struct Side {
     pub(crate) distance: u64,
     /// The value of `LongContext::table`.
     pub(crate) table: u64,
+    /// The value of RSP, while the other side's code runs.
+    pub(crate) returns: u64,
+    /// The value of `LongContext::no_returns`.
+    pub(crate) no_returns: u64,
 }
 
 /// Values of `LongContext::crossed_to`: the last change of privilege in translated code.
@@ -47,6 +51,8 @@ impl Long {
         let sides = [kernel, user].map(|space| Side {
             distance: space.units.near().distance(),
             table: space.table.address(),
+            returns: space.returns.top(),
+            no_returns: space.no_returns(),
         });
         let context = self.low.context();
         context.allow_calls(sides);
@@ -56,14 +62,28 @@ impl Long {
         Ok(())
     }
 
-    /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code.
+    /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code, and the spaces the
+    /// tops of their stacks.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
-        match mem::take(&mut self.low.context().crossed_to) {
+        let context = self.low.context();
+        let (top, sides) = (context.returns, context.sides.map(|side| side.returns));
+        let crossed = mem::take(&mut context.crossed_to);
+        match crossed {
             crossed_to::SUPERVISOR => cpu.enter_system(),
             crossed_to::USER => cpu.leave_system(FlatCode::Bits64),
-            _ => return self.note_alignment_flag(cpu),
+            _ => {}
         }
-        cpu.note_users();
+        let (kernel, user) = self.spaces.known_mut();
+        let (this, other) = if cpu.is_user() { (user, Some(kernel)) } else { (Some(kernel), user) };
+        if let Some(space) = this {
+            space.returns.set_top(top);
+        }
+        if crossed != crossed_to::NOTHING {
+            if let Some(space) = other {
+                space.returns.set_top(sides[usize::from(!cpu.is_user())]);
+            }
+            cpu.note_users();
+        }
         self.note_alignment_flag(cpu);
     }
 

@@ -12,7 +12,7 @@
 //! | R10, R11 | free inside of an instruction |
 //! | status flags and DF | the guest's |
 //! | GS | its base is the [distance](crate::memory::units) of the address space |
-//! | RSP | the stack of the engine |
+//! | RSP | the [stack of returns](crate::returns) of the address space |
 //!
 //! The guest's R8 to R11 are in the context.
 
@@ -96,6 +96,10 @@ pub(crate) struct LongContext {
     pub(crate) bases: [u64; 2],
     /// The address of the jump table.
     pub(crate) table: u64,
+    /// RSP when translated code is entered, and when it was left.
+    pub(crate) returns: u64,
+    /// The number whose sum with RSP is 0 while the stack of returns is empty.
+    pub(crate) no_returns: u64,
     /// The guest's RCX while a branch looks into the jump table.
     pub(crate) saved_rcx: u64,
     /// The address of [`leave`].
@@ -134,7 +138,7 @@ pub(crate) struct LongContext {
     /// The address of the processor's state ([`Cpu`](ring3_x86::cpu::Cpu)).
     pub(crate) cpu: u64,
     /// The spaces of the supervisor and of users, while SYSCALL and SYSRET may go from one to the other.
-    sides: [Side; 2],
+    pub(crate) sides: [Side; 2],
     /// See [`crossed_to`].
     pub(crate) crossed_to: u32,
     /// IA32_FMASK.
@@ -162,6 +166,7 @@ pub(crate) mod at {
     pub(crate) const RIP: u32 = offset_of!(LongContext, rip) as u32;
     pub(crate) const BASES: u32 = offset_of!(LongContext, bases) as u32;
     pub(crate) const TABLE: u32 = offset_of!(LongContext, table) as u32;
+    pub(crate) const NO_RETURNS: u32 = offset_of!(LongContext, no_returns) as u32;
     pub(crate) const SAVED_RCX: u32 = offset_of!(LongContext, saved_rcx) as u32;
     pub(crate) const INTERRUPT_FLAG: u32 = offset_of!(LongContext, interrupt_flag) as u32;
     pub(crate) const OTHER_FLAGS: u32 = offset_of!(LongContext, other_flags) as u32;
@@ -176,6 +181,12 @@ pub(crate) mod at {
     pub(crate) const SUPERVISOR_TABLE: u32 = side_at(0) + SIDE_TABLE;
     pub(crate) const USER_DISTANCE: u32 = side_at(1) + DISTANCE;
     pub(crate) const USER_TABLE: u32 = side_at(1) + SIDE_TABLE;
+    pub(crate) const SUPERVISOR_RETURNS: u32 = side_at(0) + RETURNS;
+    pub(crate) const SUPERVISOR_NO_RETURNS: u32 = side_at(0) + SIDE_NO_RETURNS;
+    pub(crate) const USER_RETURNS: u32 = side_at(1) + RETURNS;
+    pub(crate) const USER_NO_RETURNS: u32 = side_at(1) + SIDE_NO_RETURNS;
+    const RETURNS: u32 = offset_of!(Side, returns) as u32;
+    const SIDE_NO_RETURNS: u32 = offset_of!(Side, no_returns) as u32;
     const DISTANCE: u32 = offset_of!(Side, distance) as u32;
     const SIDE_TABLE: u32 = offset_of!(Side, table) as u32;
 
@@ -211,6 +222,8 @@ impl LongContext {
             distance: 0,
             bases: [0; 2],
             table: 0,
+            returns: 0,
+            no_returns: 0,
             saved_rcx: 0,
             leave: leave as *const () as u64,
             vector_check: vectors_ask as *const () as u64,
@@ -290,6 +303,7 @@ impl LongContext {
         }
         self.flags = register(libc::REG_EFL);
         self.budget = register(libc::REG_R9);
+        self.returns = register(libc::REG_RSP);
         self.exit = reason::SIGNAL;
         if let Some(numeric) = numeric
             && self.is_live != 0
@@ -358,6 +372,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         "mov r13, [r10 + 104]",
         "mov r14, [r10 + 112]",
         "mov r15, [r10 + 120]",
+        "mov rsp, [r10 + {returns}]",
         "jmp qword ptr [r10 + {target}]",
         is_live = const offset_of!(LongContext, is_live),
         vectors = const offset_of!(LongContext, vectors),
@@ -367,6 +382,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         set_distance = const offset_of!(LongContext, set_distance),
         budget = const offset_of!(LongContext, budget),
         flags = const offset_of!(LongContext, flags),
+        returns = const offset_of!(LongContext, returns),
         target = const offset_of!(LongContext, target),
     )
 }
@@ -375,8 +391,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
 /// context, and R10D the reason.
 ///
 /// # Safety
-/// Only translated code may jump here, with RSP as [`enter`] has left it. All other registers must be as the
-/// module says.
+/// Only translated code may jump here. All other registers must be as the module says.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn leave() {
     naked_asm!(
@@ -396,6 +411,8 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         "mov [r11 + {budget}], r9",
         "pushfq",
         "pop qword ptr [r11 + {flags}]",
+        "mov [r11 + {returns}], rsp",
+        "mov rsp, [r11 + {host_stack}]",
         "cld",
         "cmp dword ptr [r11 + {is_live}], 0",
         "je 2f",
@@ -407,6 +424,8 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         exit = const offset_of!(LongContext, exit),
         budget = const offset_of!(LongContext, budget),
         flags = const offset_of!(LongContext, flags),
+        returns = const offset_of!(LongContext, returns),
+        host_stack = const offset_of!(LongContext, host_stack),
         is_live = const offset_of!(LongContext, is_live),
         vectors = const offset_of!(LongContext, vectors),
         mxcsr = const offset_of!(LongContext, mxcsr),

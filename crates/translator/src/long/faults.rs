@@ -42,6 +42,11 @@ impl Long {
             debug_assert!(!has_begun, "the budget is checked where a block begins");
             return Ok(go_on(rest, cpu, deadline));
         }
+        let returns = &mut self.spaces.find(cpu, memory)?.returns;
+        if is_page_fault && returns.is_full_at(fault.address) {
+            returns.clear();
+            return Ok(go_on(rest, cpu, deadline));
+        }
         let is_user = cpu.is_user();
         let rip = self.low.context().rip;
         if self.barred.note_signal(rip, cpu.instructions) {

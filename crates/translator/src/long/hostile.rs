@@ -18,6 +18,7 @@ use crate::context::HOST_FLAGS;
 use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE};
 use crate::memory::units::{Owning, unit_of};
+use crate::returns::Returns;
 
 /// Accesses in each layout, times each kind of operand.
 const ACCESSES: u32 = if cfg!(debug_assertions) { 300 } else { 3000 };
@@ -201,6 +202,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
     let mut low = LowMemory::new().unwrap();
     let mut cache = CodeCache::new(low.context_pointer().addr()).unwrap();
     let budget = Budget::new().unwrap();
+    let returns = Returns::new(0).unwrap();
     let mut random = Random(88_172_645_463_325_252);
     let (mut reached, mut faulted) = (0_u64, 0_u64);
     let mut others: Vec<Space> = Vec::new();
@@ -282,6 +284,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     context.flags = HOST_FLAGS.into();
                     context.distance = space.units.near().distance();
                     context.target = target.into();
+                    context.returns = returns.top();
                     context.budget = budget.of(BUDGET);
                     context.set_vectors(false, false);
                     // SAFETY: the target is a translated block, the tables show only units of the space at

@@ -17,6 +17,7 @@ use crate::map::{Map, Set};
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
 use crate::memory::units::{Owning, SHIFT as UNIT_SHIFT, unit_of};
+use crate::returns::Returns;
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
 const LARGE: u64 = 2 << 20;
@@ -47,12 +48,23 @@ struct Fetched {
     address: u64,
 }
 
+/// The host code to which spaces lead where they have none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stubs {
+    /// Looks for the code for the target of a direct branch.
+    pub(crate) miss: u32,
+    /// The landing of an empty stack of returns.
+    pub(crate) landing: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LongSpace {
     is_user: bool,
     pub(crate) units: Distances,
     pub(crate) table: JumpTable,
+    /// The host's stack while code of this space runs.
+    pub(crate) returns: Returns,
     /// Units in which the supervisor has accessed memory of users, and of its own none was mapped then. The
     /// supervisor's space does not own them.
     of_users: Set<i64>,
@@ -65,17 +77,29 @@ pub(crate) struct LongSpace {
 }
 
 impl LongSpace {
-    /// Returns an empty space, whose jump table leads to `miss` where it has no code.
-    pub(crate) fn new(is_user: bool, miss: u32) -> LongSpace {
-        LongSpace {
+    /// Returns an empty space.
+    pub(crate) fn new(is_user: bool, stubs: Stubs) -> io::Result<LongSpace> {
+        Ok(LongSpace {
             is_user,
             units: Distances::default(),
             of_users: Set::default(),
-            table: JumpTable::new(is_user, miss),
+            table: JumpTable::new(is_user, stubs.miss),
+            returns: Returns::new(stubs.landing.into())?,
             mapped: BTreeMap::new(),
             fetched: Map::default(),
             protected: 0,
-        }
+        })
+    }
+
+    /// Returns the number whose sum with RSP is 0 while the stack of returns is empty.
+    pub(crate) fn no_returns(&self) -> u64 {
+        self.returns.empty().wrapping_neg()
+    }
+
+    /// Forgets all targets of branches.
+    pub(crate) fn forget_targets(&mut self) {
+        self.table.clear();
+        self.returns.clear();
     }
 
     /// Returns an upper bound of the number of the host's mappings for this space.
@@ -122,7 +146,7 @@ impl LongSpace {
         self.clear_windows();
         self.of_users.clear();
         self.fetched.clear();
-        self.table.clear();
+        self.forget_targets();
     }
 
     /// Returns the place of the instruction at `linear`, or None if fetching it faults.
@@ -416,7 +440,7 @@ impl LongSpace {
             now.is_some_and(|(now, _)| now.address == fetched.address)
         });
         if self.fetched.len() != before {
-            self.table.clear();
+            self.forget_targets();
         }
     }
 }

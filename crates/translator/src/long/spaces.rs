@@ -6,7 +6,7 @@ use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
 
-use crate::long::space::LongSpace;
+use crate::long::space::{LongSpace, Stubs};
 
 /// Upper bound of the spaces of users.
 const MOST_USERS: usize = 32;
@@ -29,13 +29,14 @@ pub(crate) struct LongSpaces {
     users: Vec<User>,
     /// The index in `users` of the space that belongs to CR3, if it is known.
     current: Option<usize>,
-    miss: u32,
+    stubs: Stubs,
 }
 
 impl LongSpaces {
-    /// Returns spaces whose jump tables lead to `miss` where they have no code.
-    pub(crate) fn new(miss: u32) -> LongSpaces {
-        LongSpaces { kernel: LongSpace::new(false, miss), users: Vec::new(), current: None, miss }
+    /// Returns spaces that are empty.
+    pub(crate) fn new(stubs: Stubs) -> io::Result<LongSpaces> {
+        let kernel = LongSpace::new(false, stubs)?;
+        Ok(LongSpaces { kernel, users: Vec::new(), current: None, stubs })
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut LongSpace> {
@@ -53,7 +54,10 @@ impl LongSpaces {
             return Ok(&mut self.users[index].space);
         }
         let known = self.users.iter().position(|user| user.cr3 == cpu.cr3());
-        let index = known.unwrap_or_else(|| self.add_user(cpu.cr3()));
+        let index = match known {
+            Some(index) => index,
+            None => self.add_user(cpu.cr3())?,
+        };
         let user = &mut self.users[index];
         user.used = cpu.instructions;
         if !user.is_checked {
@@ -70,6 +74,17 @@ impl LongSpaces {
         (&self.kernel, self.current.map(|index| &self.users[index].space))
     }
 
+    /// Like [`LongSpaces::known`].
+    pub(crate) fn known_mut(&mut self) -> (&mut LongSpace, Option<&mut LongSpace>) {
+        let user = self.current.map(|index| &mut self.users[index].space);
+        (&mut self.kernel, user)
+    }
+
+    /// Empties the stacks of returns.
+    pub(crate) fn forget_returns(&mut self) {
+        self.all().for_each(|space| space.returns.clear());
+    }
+
     /// Returns whether there is a space of users for CR3.
     pub(crate) fn knows_user(&self, cpu: &Cpu) -> bool {
         self.current.is_some() || self.users.iter().any(|user| user.cr3 == cpu.cr3())
@@ -77,18 +92,18 @@ impl LongSpaces {
 
     /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many. Returns
     /// its index.
-    fn add_user(&mut self, cr3: u64) -> usize {
+    fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
         if self.users.len() < MOST_USERS {
-            let space = LongSpace::new(true, self.miss);
+            let space = LongSpace::new(true, self.stubs)?;
             self.users.push(User { space, cr3, is_checked: true, used: 0 });
-            return self.users.len() - 1;
+            return Ok(self.users.len() - 1);
         }
         let oldest = (0..self.users.len()).min_by_key(|index| self.users[*index].used);
         let index = oldest.unwrap_or(0);
         let user = &mut self.users[index];
         user.space.clear();
         (user.cr3, user.is_checked) = (cr3, true);
-        index
+        Ok(index)
     }
 
     /// Drops what software has invalidated and changed.
@@ -137,7 +152,7 @@ impl LongSpaces {
 
     /// Empties the jump tables.
     pub(crate) fn forget_targets(&mut self) {
-        self.all().for_each(|space| space.table.clear());
+        self.all().for_each(LongSpace::forget_targets);
     }
 
     /// Gives all units of users back, since no room is left for those of another one.

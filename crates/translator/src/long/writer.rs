@@ -8,9 +8,9 @@ use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
 use crate::long::low::{Addresses, CHECK_SHIFT};
 
 /// The opcode of JRCXZ.
-const JRCXZ: u8 = 0xe3;
+pub(crate) const JRCXZ: u8 = 0xe3;
 /// Bytes of a near jump.
-const JUMP: u8 = 5;
+pub(crate) const JUMP: u8 = 5;
 
 /// Host code that is being written for 64-bit code of the supervisor or of users.
 pub(crate) struct Writer {
@@ -237,11 +237,16 @@ impl Writer {
 
     /// Jumps to `target` by `slot` of the jump table.
     pub(crate) fn jump_by_slot(&mut self, target: u64, slot: u32) {
+        let entry = self.slot_entry(target, slot);
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, entry));
+    }
+
+    /// Loads R10 with `target`, and R11 with the address of the jump table. Returns the entry of `slot` there.
+    pub(crate) fn slot_entry(&mut self, target: u64, slot: u32) -> MemoryOperand {
         self.load_number(Register::R10, target);
         self.load(Register::R11, self.field(at::TABLE));
         let offset = slot_offset(slot) as i64;
-        let entry = MemoryOperand::with_base_displ_size(Register::R11, offset, 1);
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, entry));
+        MemoryOperand::with_base_displ_size(Register::R11, offset, 1)
     }
 
     /// Loads R11 with the address of the code for the guest address in R10. Returns a branch that is taken if
@@ -280,11 +285,6 @@ impl Writer {
     /// Restores RCX after a look into the jump table.
     pub(crate) fn restore_rcx(&mut self) {
         self.load(Register::RCX, self.field(at::SAVED_RCX));
-    }
-
-    /// Jumps to the host address in the field of the context at `offset`.
-    pub(crate) fn jump_to_field(&mut self, offset: u32) {
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, self.field(offset)));
     }
 
     /// Jumps to the host address in R11.

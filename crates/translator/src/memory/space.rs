@@ -20,6 +20,7 @@ use crate::map::{Map, Set};
 use crate::memory::window::Window;
 use crate::mode::{self, ModeNumber, SEGMENTED_INDEX_MASK};
 use crate::returns::Returns;
+use crate::routines;
 use crate::segmented::jump_tables::SegmentedTables;
 
 /// Bytes of linear addresses that a page-directory entry translates: 2 MiB with PAE paging. Without it they
@@ -99,7 +100,7 @@ impl Space {
             is_user,
             table,
             segmented: SegmentedTables::new(miss),
-            returns: Returns::new()?,
+            returns: Returns::new(routines::return_by_table as *const () as u64)?,
             mode: 0,
             miss,
             small: Map::default(),

@@ -24,7 +24,7 @@ impl LongSpace {
             memory.read_target(fetched.address) == Target::Place(fetched.place)
         });
         if self.fetched.len() != before {
-            self.table.clear();
+            self.forget_targets();
         }
         Ok(())
     }

@@ -76,7 +76,8 @@ struct socket *socket_of_minor(uint32_t minor);
 uint32_t minor_of(const struct socket *socket);
 void socket_close(struct socket *socket);                  /* the program has it no more */
 int socket_bind(struct socket *socket, uint32_t address, uint32_t port);
-int socket_bind_any(struct socket *socket);                /* gives it a port, if it has none */
+/* Gives it a port, if it has none. The peer is 0, or that of a connection. */
+int socket_bind_any(struct socket *socket, uint32_t peer, uint32_t peer_port);
 int socket_connect(struct socket *socket, uint32_t address, uint32_t port);
 int socket_memory(struct socket *socket);                  /* for what it receives, and sends */
 void socket_fail(struct socket *socket, int error);

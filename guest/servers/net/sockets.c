@@ -118,7 +118,7 @@ int socket_bind(struct socket *socket, uint32_t address, uint32_t port)
         return -EADDRNOTAVAIL;
     socket->local = address;
     if (!port)
-        return socket_bind_any(socket);
+        return socket_bind_any(socket, 0, 0);
     if (is_taken(socket, address, port))
         return -EADDRINUSE;
     int result = socket->kind == MINOR_UDP ? socket_memory(socket) : 0;
@@ -129,14 +129,17 @@ int socket_bind(struct socket *socket, uint32_t address, uint32_t port)
     return 0;
 }
 
-/* A random free one (RFC 6056, section 3.3.1). */
-int socket_bind_any(struct socket *socket)
+/* A free one: a random one (RFC 6056, section 3.3.1), or, for a connection, the one after that of the connection
+   before (section 3.3.3): its peer may remember for minutes what has been closed (TIME-WAIT), and refuse its port. */
+int socket_bind_any(struct socket *socket, uint32_t peer, uint32_t peer_port)
 {
-    uint32_t ports = 65536 - FIRST_PORT, first = random_number() % ports;
+    static uint32_t connections;
+    uint32_t ends[4] = {socket->local, peer, peer_port, 0}, ports = 65536 - FIRST_PORT;
+    uint32_t first = peer ? (uint32_t)keyed_hash(ends, sizeof ends) + connections++ : random_number();
     if (socket->bound || socket->kind == MINOR_ICMP)
         return 0;
     for (uint32_t i = 0; i < ports; i++) {
-        uint32_t port = FIRST_PORT + (first + i) % ports;
+        uint32_t port = FIRST_PORT + (first % ports + i) % ports;
         if (!is_taken(socket, socket->local, port))
             return socket_bind(socket, socket->local, port);
     }
@@ -154,7 +157,7 @@ int socket_connect(struct socket *socket, uint32_t address, uint32_t port)
         address = LOOPBACK;
     if (!ip_source(address))
         return -ENETUNREACH;
-    int result = socket_bind_any(socket);
+    int result = socket_bind_any(socket, 0, 0);
     if (result)
         return result;
     socket->peer = address;

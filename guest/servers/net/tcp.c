@@ -29,7 +29,7 @@ int tcp_connect(struct socket *socket, uint32_t address, uint32_t port)
         return -ENETUNREACH;
     if (!socket->local)
         socket->local = source;
-    int result = socket_bind_any(socket);
+    int result = socket_bind_any(socket, address, port);
     if (result == 0)
         result = socket_memory(socket);
     if (result)
@@ -52,7 +52,7 @@ int tcp_listen(struct socket *socket, uint32_t backlog)
 {
     if (is_connected(socket))
         return -EINVAL;
-    int result = socket_bind_any(socket);
+    int result = socket_bind_any(socket, 0, 0);
     if (result)
         return result;
     socket->tcp.backlog = least(backlog ? backlog : 1, BACKLOG_MAX);

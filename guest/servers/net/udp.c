@@ -72,7 +72,7 @@ int udp_send(struct socket *socket, const struct net_address *to, const uint8_t 
     uint32_t from = socket->local ? socket->local : ip_source(address);
     if (!from)
         return -ENETUNREACH;
-    int result = socket_bind_any(socket);
+    int result = socket_bind_any(socket, 0, 0);
     if (result)
         return result;
     memcpy(ip_data() + UDP_HEADER, data, bytes);

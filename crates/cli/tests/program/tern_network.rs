@@ -69,6 +69,20 @@ fn files_pass_through_all_cards() {
     }
 }
 
+/// A peer that has closed a connection refuses its ports for some time (TIME-WAIT), so each connection has another one.
+#[test]
+fn hundreds_of_connections_follow_each_other() {
+    let port = server(|mut client| {
+        let mut request = [0];
+        let _ = client.read_exact(&mut request).and_then(|()| client.write_all(&request));
+    });
+    let command = format!(
+        "for i in $(seq 100); do ifconfig virtio_net | grep 'by DHCP' && break; sleep 0.1; done; \
+         suite io_network_latency 500 10.0.2.2:{port}"
+    );
+    tern(&command, &["--nic", "user"]);
+}
+
 /// Files come through although the driver fails in every way.
 #[test]
 fn tern_replaces_the_driver_of_a_card_while_files_are_fetched() {

@@ -28,10 +28,11 @@ mod users;
 mod virtual_8086;
 
 use libc::{c_int, greg_t};
-use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::{Cpu, Cr4};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::segment::Segment;
 
+use crate::budget::Budget;
 use crate::descriptors::{KNOWN_DESCRIPTORS, KnownDescriptor, allowed};
 use crate::routines;
 use crate::routines::descriptors::{load_flat, load_toward_flat, load_view, look, verify_write};
@@ -173,6 +174,26 @@ pub(crate) struct TimeStamp {
     pub(crate) picos_per_instruction: u64,
     /// The value of the counter at that time.
     pub(crate) base: u64,
+}
+
+impl TimeStamp {
+    /// Returns it for translated code that may execute `allowed` instructions of `budget`. Returns None if the
+    /// interpreter must execute RDTSC.
+    pub(crate) fn of(cpu: &Cpu, budget: &Budget, allowed: u64) -> Option<TimeStamp> {
+        let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
+        clock.and_then(|clock| {
+            let (instructions, base) = clock.base();
+            let executed = cpu.instructions.checked_sub(instructions)?;
+            let picos_per_instruction = clock.picos_per_instruction();
+            let most = (executed + allowed).checked_mul(picos_per_instruction)?;
+            base.as_nanos().checked_add(most)?;
+            Some(TimeStamp {
+                origin: budget.of(allowed).wrapping_add(executed),
+                picos_per_instruction,
+                base: base.as_nanos().wrapping_sub(cpu.msrs.time_stamp_offset),
+            })
+        })
+    }
 }
 
 /// How translated code gets the numeric registers.

@@ -31,6 +31,7 @@ mod hostile;
 mod jump_table;
 mod landings;
 pub(crate) mod low;
+mod page_faults;
 mod routines;
 mod space;
 mod spaces;
@@ -52,12 +53,14 @@ use tracing::debug;
 use crate::budget::{self, Budget};
 use crate::code::block_store::BlockStore as OtherBlocks;
 use crate::code::cache::{self, CodeCache};
+use crate::context::TimeStamp;
 use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
 use crate::long::block_store::{BlockStore, Slots};
 use crate::long::context::reason;
 use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
+use crate::long::page_faults::PageFault;
 use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
 use crate::long::writer::Writer;
@@ -145,8 +148,11 @@ pub(crate) struct Long {
     blocks: BlockStore,
     exits: Vec<Exit>,
     slots: Slots,
+    /// IA32_LSTAR and its slot, once SYSCALL was prepared.
+    system_slot: Option<(u64, u32)>,
     spaces: LongSpaces,
     barred: Barred,
+    page_fault: Option<PageFault>,
     far: FarSites,
     /// Whether the guest's SSE registers are in the context, and not in the processor.
     has_vectors: bool,
@@ -177,8 +183,10 @@ impl Long {
             blocks: BlockStore::default(),
             exits: Vec::new(),
             slots: Slots::default(),
+            system_slot: None,
             spaces: LongSpaces::new(Stubs { miss, landing })?,
             barred: Barred::default(),
+            page_fault: None,
             far: FarSites::default(),
             has_vectors: false,
             sti: None,
@@ -234,6 +242,8 @@ impl Long {
             (context.distance, context.table) = (distance, table);
             (context.returns, context.no_returns) = (returns, no_returns);
             context.target = at.target.into();
+            context.set_time(TimeStamp::of(cpu, lent.budget, allowed));
+            context.tsc_aux = cpu.msrs.tsc_aux.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
             context.set_vectors(has_sse, at.counted > 0);
             self.counters.entries += 1;
@@ -521,6 +531,7 @@ impl Long {
         self.blocks.clear();
         self.exits.clear();
         self.slots.clear();
+        self.system_slot = None;
         self.barred.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();

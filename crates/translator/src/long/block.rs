@@ -293,7 +293,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 let differs = self.writer.return_to_landing(bytes);
                 self.later.push((differs, Later::Elsewhere(site, bytes)));
             }
-            Code::Sti => {
+            _ if system::ends_block(branch) => {
                 if !system::translate(&mut self.writer, branch) {
                     return false;
                 }

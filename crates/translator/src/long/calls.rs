@@ -41,7 +41,7 @@ impl Long {
         let is_usual = long.system_calls
             && long.flag_mask & u64::from(IN_PLACE.bits()) == u64::from(IN_PLACE.bits())
             && !cpu.tells_system_calls();
-        let slot = if is_usual { self.slots.find_or_add(long.lstar, false) } else { None };
+        let slot = if is_usual { self.system_slot(long.lstar) } else { None };
         let ((kernel, Some(user)), Some(slot)) = (self.spaces.known(), slot) else {
             self.low.context().forbid_calls();
             return Ok(());
@@ -60,6 +60,16 @@ impl Long {
         context.system_entry = long.lstar;
         context.system_entry_slot = slot_offset(slot);
         Ok(())
+    }
+
+    /// Returns the slot of the jump table for SYSCALL, which leads to `entry`.
+    fn system_slot(&mut self, entry: u64) -> Option<u32> {
+        if let Some((_, slot)) = self.system_slot.filter(|(known, _)| *known == entry) {
+            return Some(slot);
+        }
+        let slot = self.slots.find_or_add(entry, false)?;
+        self.system_slot = Some((entry, slot));
+        Some(slot)
     }
 
     /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code, and the spaces the

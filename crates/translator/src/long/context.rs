@@ -23,7 +23,7 @@ use iced_x86::Register;
 use libc::{c_int, greg_t};
 
 use crate::context::{
-    HostFault, IMAGE, MXCSR, STATUS_AND_DIRECTION, keep_registers, return_to_engine,
+    HostFault, IMAGE, MXCSR, STATUS_AND_DIRECTION, TimeStamp, keep_registers, return_to_engine,
 };
 use crate::long::calls::{Side, crossed_to};
 use crate::long::distances::NOWHERE;
@@ -150,7 +150,11 @@ pub(crate) struct LongContext {
     pub(crate) callee: u64,
     /// The distances that [far sites](crate::long::far_sites) take, by number: see [`numbers`].
     pub(crate) distances: [u64; 256],
+    /// The time for RDTSC, and IA32_TSC_AUX, which RDTSCP also reads.
+    pub(crate) time: TimeStamp,
+    pub(crate) tsc_aux: u64,
     /// The addresses of [routines].
+    time_stamp: u64,
     sti: u64,
     popf: u64,
     syscall: u64,
@@ -173,6 +177,8 @@ pub(crate) mod at {
     pub(crate) const HOST_FLAGS_MASK: u32 = offset_of!(LongContext, host_flags_mask) as u32;
     pub(crate) const OTHER_BASE: u32 = offset_of!(LongContext, other_base) as u32;
     pub(crate) const CPU: u32 = offset_of!(LongContext, cpu) as u32;
+    pub(crate) const TSC_AUX: u32 = offset_of!(LongContext, tsc_aux) as u32;
+    pub(crate) const TIME_STAMP: u32 = offset_of!(LongContext, time_stamp) as u32;
     pub(crate) const STI: u32 = offset_of!(LongContext, sti) as u32;
     pub(crate) const POPF: u32 = offset_of!(LongContext, popf) as u32;
     pub(crate) const SYSCALL: u32 = offset_of!(LongContext, syscall) as u32;
@@ -249,6 +255,9 @@ impl LongContext {
             system_entry_slot: 0,
             callee: 0,
             distances: NO_DISTANCES,
+            time: TimeStamp::default(),
+            tsc_aux: 0,
+            time_stamp: routines::ask_interpreter as *const () as u64,
             sti: routines::sti as *const () as u64,
             popf: routines::popf as *const () as u64,
             syscall: routines::ask_interpreter as *const () as u64,
@@ -261,6 +270,15 @@ impl LongContext {
         self.sides = sides;
         self.syscall = routines::syscall as *const () as u64;
         self.sysret = routines::sysret as *const () as u64;
+    }
+
+    /// Makes RDTSC return `time`; where it is None, the interpreter executes RDTSC.
+    pub(crate) fn set_time(&mut self, time: Option<TimeStamp>) {
+        self.time = time.unwrap_or_default();
+        self.time_stamp = match time {
+            Some(_) => routines::time_stamp as *const () as u64,
+            None => routines::ask_interpreter as *const () as u64,
+        };
     }
 
     /// Leaves SYSCALL and SYSRET to the interpreter.

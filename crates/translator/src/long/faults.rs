@@ -88,7 +88,10 @@ impl Long {
                 self.counters.fills += 1;
                 Ok(go_on(rest, cpu, deadline))
             }
-            Fill::Faults => Ok(leave(Next::Step)),
+            Fill::Faults => {
+                self.note_page_fault(cpu, linear, of_user, writes);
+                Ok(leave(Next::Step))
+            }
             Fill::OfUser => {
                 space.leave_to_users(unit_of(linear));
                 Ok(self.step_after_signal(cpu, memory, rip))

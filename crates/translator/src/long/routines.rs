@@ -8,10 +8,11 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
+use ring3_core::clock::PICOS_PER_NANO;
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::long_mode::RETURNED_FLAGS;
 
-use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
+use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION, TimeStamp};
 use crate::long::calls::crossed_to;
 use crate::long::context::{LongContext, at, leave, reason};
 use crate::long::jump_table::{CODE, ENTRIES, INDEX_ROTATION};
@@ -270,6 +271,37 @@ pub(crate) unsafe extern "sysv64" fn sysret() {
         status = const STATUS_AND_DIRECTION,
         host = const HOST_FLAGS,
         ask_interpreter = sym ask_interpreter,
+    )
+}
+
+/// Executes RDTSC, the last instruction of its block, so that the budget says how many precede it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn time_stamp() {
+    naked_asm!(
+        // RDX = origin - R9 - 1: the number of instructions before this one. NOT gives the negative less 1.
+        "mov r10, r9",
+        "not r10",
+        "mov rdx, [r11 + {origin}]",
+        "lea rdx, [rdx + r10]",
+        "mulx r10, rax, [r11 + {picos_per_instruction}]",
+        // Divides by 1000.
+        "mov r10d, 3",
+        "shrx rdx, rax, r10",
+        "mov rax, {reciprocal}",
+        "mulx rdx, r10, rax",
+        "mov r10d, 4",
+        "shrx rdx, rdx, r10",
+        "mov r10, [r11 + {base}]",
+        "lea rdx, [rdx + r10]",
+        "mov eax, edx",
+        "mov r10d, 32",
+        "shrx rdx, rdx, r10",
+        "ret",
+        origin = const offset_of!(LongContext, time) + offset_of!(TimeStamp, origin),
+        picos_per_instruction =
+            const offset_of!(LongContext, time) + offset_of!(TimeStamp, picos_per_instruction),
+        reciprocal = const (1u128 << 68).div_ceil(PICOS_PER_NANO as u128 / 8) as u64,
+        base = const offset_of!(LongContext, time) + offset_of!(TimeStamp, base),
     )
 }
 

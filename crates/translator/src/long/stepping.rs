@@ -103,6 +103,7 @@ impl Long {
         lent: &Lent,
         deadline: u64,
     ) -> io::Result<Left> {
+        self.fill_after_page_fault(cpu, memory, lent)?;
         // The instruction after an IRET that has set RF, and a repeated one that goes on, are left to the
         // interpreter, which keeps RF where the instruction starts again.
         let resumes = cpu.eflags().contains(Eflags::RF);

@@ -12,15 +12,20 @@ use crate::long::writer::{Writer, is_in_context, rename};
 const LOAD_FLAGS: [u8; 3] = [0x9c, 0x41, 0x5a];
 
 /// Returns whether `instruction`, after which the next one follows, ends its block: STI, so that the budget says
-/// whether another one has been executed since.
+/// whether another one has been executed since, and RDTSC, so that the budget says what time it is.
 pub(crate) fn ends_block(instruction: &Instruction) -> bool {
-    instruction.code() == Code::Sti
+    matches!(instruction.code(), Code::Sti | Code::Rdtsc | Code::Rdtscp)
 }
 
 /// Translates `instruction`. Returns false if it is not one of those here; then nothing is written.
 pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Pushfq => push_flags(writer),
+        Code::Rdtsc => writer.call(at::TIME_STAMP),
+        Code::Rdtscp => {
+            writer.call(at::TIME_STAMP);
+            writer.load(Register::RCX, writer.field(at::TSC_AUX));
+        }
         // Whether others may use these instructions depends on IOPL.
         _ if writer.is_user => return false,
         Code::Popfq => pop_flags(writer),

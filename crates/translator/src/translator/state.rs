@@ -1,6 +1,6 @@
 //! Moves the guest's state between the processor ([`Cpu`]) and the context of translated code.
 
-use ring3_x86::cpu::{Cpu, Cr4, reg};
+use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Segment, sreg};
 
@@ -52,19 +52,7 @@ impl Translator {
 
     /// Sets the time stamp for translated code that may execute `allowed` instructions.
     pub(super) fn load_time(&mut self, cpu: &Cpu, allowed: u64) {
-        let clock = cpu.clock.as_ref().filter(|_| !cpu.cr4().contains(Cr4::TSD));
-        let time = clock.and_then(|clock| {
-            let (instructions, base) = clock.base();
-            let executed = cpu.instructions.checked_sub(instructions)?;
-            let picos_per_instruction = clock.picos_per_instruction();
-            let most = (executed + allowed).checked_mul(picos_per_instruction)?;
-            base.as_nanos().checked_add(most)?;
-            Some(TimeStamp {
-                origin: self.budget.of(allowed).wrapping_add(executed),
-                picos_per_instruction,
-                base: base.as_nanos().wrapping_sub(cpu.msrs.time_stamp_offset),
-            })
-        });
+        let time = TimeStamp::of(cpu, &self.budget, allowed);
         self.context.set_time(time);
         self.context.tsc_aux = cpu.msrs.tsc_aux.into();
     }

@@ -647,6 +647,17 @@ fn memory_at_several_distances_stays_in_translated_code() {
 }
 
 #[test]
+fn tables_at_the_top_of_the_upper_half_stay_in_translated_code() {
+    // MOV ECX, 8; MOV EAX, [RCX + the address of the code]
+    let body = [0xb9, 8, 0, 0, 0, 0x8b, 0x81, 0, 0, 0, 0x81];
+    let Some((engine, _)) = repeat(&LAYOUTS[0], &body, 5000) else { return };
+    for name in ["instructions left to the interpreter", "signals"] {
+        let count = counter(&engine, name);
+        assert!(count <= 30, "{name}: {count}");
+    }
+}
+
+#[test]
 fn calls_and_returns_that_do_not_match_raise_few_signals() {
     const TIMES: u32 = 10_000;
     // JMP over f; f: DEC ECX; JZ to RET; CALL f; RET; MOV ECX, 20; CALL f

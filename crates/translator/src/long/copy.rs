@@ -106,6 +106,13 @@ fn has_32_bit_address(instruction: &Instruction) -> bool {
     base == Register::EIP || is_short(base) || is_short(instruction.memory_index())
 }
 
+/// Returns whether `displacement` from a register is rather the address of a table at the top of the upper half, and the
+/// register an index. Then the register is in another unit than the table.
+fn is_table(displacement: i64) -> bool {
+    const FURTHEST: i64 = 16 << 20;
+    displacement < -FURTHEST
+}
+
 /// Writes the computation and the check of the address of `instruction`'s memory operand. Returns None if it is
 /// not translated; the caller then throws away what was written.
 fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
@@ -158,6 +165,10 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
                 writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
             Some(Address { operand: writer.checked_in_r11(near), free: Free::R10 })
+        }
+        (None, false) if index == Register::None && is_table(displacement as i64) => {
+            load_sum(writer, instruction, Register::R11);
+            Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 })
         }
         (None, false) if index == Register::None && !is_in_context(base) => {
             let operand = writer.checked(rename(base), displacement as i64, Register::R11);

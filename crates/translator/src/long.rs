@@ -430,14 +430,12 @@ impl Long {
         let is_user = cpu.is_user();
         let space = self.spaces.find(cpu, memory)?;
         let Some(place) = space.fetch(cpu, memory, rip) else { return Ok(None) };
-        let known =
-            self.blocks.find(rip, place, is_user).map(|block| (block.entry, block.crosses_to));
-        match known {
-            Some((entry, None)) => return Ok(self.blocks.at(entry).map(|(block, _)| block)),
-            Some((entry, crosses_to)) if space.next_page(cpu, memory, rip) == crosses_to => {
-                return Ok(self.blocks.at(entry).map(|(block, _)| block));
+        let known = self.blocks.number_of(rip, place, is_user);
+        if let Some(number) = known {
+            let crosses_to = self.blocks.get(number).crosses_to;
+            if crosses_to.is_none() || space.next_page(cpu, memory, rip) == crosses_to {
+                return Ok(Some(self.blocks.get(number)));
             }
-            _ => {}
         }
         if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
             debug!("the code cache is full");

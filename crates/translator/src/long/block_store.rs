@@ -23,7 +23,17 @@ pub(crate) struct BlockStore {
 impl BlockStore {
     /// Returns the block of the instruction at `linear`, whose place is `place`.
     pub(crate) fn find(&self, linear: u64, place: usize, is_user: bool) -> Option<&Block> {
-        self.by_start.get(&(linear, place, is_user)).map(|number| &self.all[*number])
+        self.number_of(linear, place, is_user).map(|number| self.get(number))
+    }
+
+    /// Returns the number of that block.
+    pub(crate) fn number_of(&self, linear: u64, place: usize, is_user: bool) -> Option<usize> {
+        self.by_start.get(&(linear, place, is_user)).copied()
+    }
+
+    /// Returns the block with this number.
+    pub(crate) fn get(&self, number: usize) -> &Block {
+        &self.all[number]
     }
 
     /// Adds the block whose code was just added to the code cache, and returns it.

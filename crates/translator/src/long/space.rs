@@ -5,7 +5,7 @@
 mod layout;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::{io, mem};
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
@@ -13,7 +13,7 @@ use ring3_x86::paging::{Access, PageMapping};
 
 use crate::long::distances::Distances;
 use crate::long::jump_table::JumpTable;
-use crate::map::{Map, Set};
+use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
 use crate::memory::units::{Owning, SHIFT as UNIT_SHIFT, unit_of};
@@ -38,6 +38,13 @@ struct Mapped {
     size: u32,
     /// Guest-physical address.
     address: u64,
+}
+
+/// See [`LongSpace::local`].
+#[derive(Debug, Default)]
+struct Locals {
+    mapped: Set<u64>,
+    fetched: Set<u64>,
 }
 
 /// A page that instructions were fetched from.
@@ -71,7 +78,10 @@ pub(crate) struct LongSpace {
     /// What is mapped, by linear address.
     mapped: BTreeMap<u64, Mapped>,
     /// Pages that instructions were fetched from, by linear address.
-    fetched: Map<u64, Fetched>,
+    fetched: BTreeMap<u64, Fetched>,
+    /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent, and most of
+    /// the supervisor's memory is global.
+    local: Locals,
     /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
     protected: usize,
 }
@@ -86,7 +96,8 @@ impl LongSpace {
             table: JumpTable::new(is_user, stubs.miss),
             returns: Returns::new(stubs.landing.into())?,
             mapped: BTreeMap::new(),
-            fetched: Map::default(),
+            fetched: BTreeMap::new(),
+            local: Locals::default(),
             protected: 0,
         })
     }
@@ -163,6 +174,9 @@ impl LongSpace {
         let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let (address, is_global) = (mapping.address, mapping.global);
+        if !is_global {
+            self.local.fetched.insert(page);
+        }
         self.fetched.insert(page, Fetched { place, is_global, address });
         Some(place + offset)
     }
@@ -268,7 +282,9 @@ impl LongSpace {
             self.clear_windows();
             return Err(error);
         }
-        self.mapped.extend(pages);
+        for (start, new) in pages {
+            self.note_mapped(start, new);
+        }
         Ok(Fill::Done)
     }
 
@@ -325,8 +341,16 @@ impl LongSpace {
             self.clear_windows();
             return Err(error);
         }
-        self.mapped.insert(start, new);
+        self.note_mapped(start, new);
         Ok(Fill::Done)
+    }
+
+    /// Notes that `mapped` is mapped at `start`.
+    fn note_mapped(&mut self, start: u64, mapped: Mapped) {
+        if !mapped.is_global {
+            self.local.mapped.insert(start);
+        }
+        self.mapped.insert(start, mapped);
     }
 
     /// Unmaps the part of a large page that is mapped at `page`, since the page tables say something else now.
@@ -373,7 +397,8 @@ impl LongSpace {
             let now = self.now(cpu, memory, start, &mapped);
             self.change(start, &mapped, now)?;
         }
-        self.check_fetched(cpu, memory, |known, _| known & !(LARGEST - 1) == first);
+        let pages = self.fetched.range(first..=first | (LARGEST - 1)).map(|(page, _)| *page);
+        self.check_fetched(cpu, memory, pages.collect());
         Ok(())
     }
 
@@ -385,17 +410,23 @@ impl LongSpace {
         memory: &Memory,
         with_global: bool,
     ) -> io::Result<()> {
-        let known: Vec<_> = self
-            .mapped
-            .iter()
-            .filter(|(_, mapped)| with_global || !mapped.is_global)
-            .map(|(start, mapped)| (*start, *mapped))
-            .collect();
-        for (start, mapped) in known {
-            let now = self.now(cpu, memory, start, &mapped);
-            self.change(start, &mapped, now)?;
+        let Locals { mapped: mut starts, fetched } = mem::take(&mut self.local);
+        if with_global {
+            starts.extend(self.mapped.keys());
         }
-        self.check_fetched(cpu, memory, |_, fetched| with_global || !fetched.is_global);
+        for start in starts {
+            let known = self.mapped.get(&start).copied();
+            if let Some(mapped) = known.filter(|mapped| with_global || !mapped.is_global) {
+                let now = self.now(cpu, memory, start, &mapped);
+                self.change(start, &mapped, now)?;
+            }
+        }
+        let pages = if with_global {
+            self.fetched.keys().copied().collect()
+        } else {
+            Vec::from_iter(fetched)
+        };
+        self.check_fetched(cpu, memory, pages);
         Ok(())
     }
 
@@ -419,26 +450,22 @@ impl LongSpace {
         if before.writable && !now.writable {
             self.units.protect(start, before.len, false)?;
         }
-        self.mapped.insert(start, now);
+        self.note_mapped(start, now);
         Ok(())
     }
 
-    /// Forgets the pages among those that `concerns` chooses from which instructions are no longer fetched.
-    fn check_fetched(
-        &mut self,
-        cpu: &Cpu,
-        memory: &Memory,
-        concerns: impl Fn(u64, &Fetched) -> bool,
-    ) {
+    /// Forgets those of `pages` from which instructions are no longer fetched.
+    fn check_fetched(&mut self, cpu: &Cpu, memory: &Memory, pages: Vec<u64>) {
         let before = self.fetched.len();
-        let is_user = self.is_user;
-        self.fetched.retain(|page, fetched| {
-            if !concerns(*page, fetched) {
-                return true;
+        for page in pages {
+            let Some(fetched) = self.fetched.get(&page) else { continue };
+            let now = cpu.page_in_advance(memory, page, Access::Fetch, self.is_user);
+            if now.is_none_or(|(now, _)| now.address != fetched.address) {
+                self.fetched.remove(&page);
+            } else if !fetched.is_global {
+                self.local.fetched.insert(page);
             }
-            let now = cpu.page_in_advance(memory, *page, Access::Fetch, is_user);
-            now.is_some_and(|(now, _)| now.address == fetched.address)
-        });
+        }
         if self.fetched.len() != before {
             self.forget_targets();
         }

@@ -714,6 +714,39 @@ fn a_return_leads_to_no_code_of_the_other_privilege() {
     assert_eq!((cpu.cpl(), cpu.gpr(reg::AX)), (0, KERNEL_CODE.into()));
 }
 
+/// Returns code that writes twice to each of so many pages from RBX on, with other instructions between.
+fn touching(pages: u32) -> Vec<u8> {
+    // MOV ECX, pages; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, 600; DEC EDX; JNZ to the DEC; ADD RBX, 4096; DEC ECX;
+    // JNZ to the first MOV [RBX]; JMP to itself
+    let mut code = vec![0xb9];
+    code.extend(pages.to_le_bytes());
+    code.extend([0x88, 0x03, 0x88, 0x43, 0x08, 0xba, 0x58, 0x02, 0, 0, 0xff, 0xca, 0x75, 0xfc]);
+    code.extend([0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xe7, 0xeb, 0xfe]);
+    code
+}
+
+#[test]
+fn a_large_page_is_mapped_at_once() {
+    const PAGES: u32 = 512;
+    const LARGE: u64 = 2 << 20;
+    /// P, R/W, A, D and PS.
+    const LARGE_ENTRY: u64 = 0xe3;
+    let linear = 0xffff_9000_0000_0000_u64;
+    let layout = &LAYOUTS[0];
+    let Some((mut translator, mut memory)) = translator(2 * LARGE) else { return };
+    let code = touching(PAGES);
+    let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+    let mut tables = TABLES + 0x4_0000;
+    map(&mut memory, &mut tables, linear, 0, 0);
+    // The last table but one has the entry for the last one, in whose place it maps a page.
+    memory.write(tables - 2 * PAGE, &(LARGE | LARGE_ENTRY).to_le_bytes());
+    cpu.set_gpr(reg::BX, linear);
+    assert_eq!(translator.run(&mut cpu, &mut memory, 1300 * u64::from(PAGES)), Exit::Deadline);
+    assert_eq!((cpu.gpr(reg::BX), cpu.gpr(reg::CX)), (linear + LARGE, 0));
+    let signals = counter(&translator, "signals");
+    assert!(signals <= 20, "{signals}");
+}
+
 #[test]
 fn a_page_fault_that_the_guest_handles_raises_one_signal() {
     const PAGES: u64 = 64;
@@ -721,13 +754,7 @@ fn a_page_fault_that_the_guest_handles_raises_one_signal() {
     let layout = &LAYOUTS[1];
     let first = layout.data + 0x20_0000;
     let table = SYSTEM_LINEAR + 8 * PAGE;
-    // MOV ECX, PAGES; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, 600; DEC EDX; JNZ to the DEC; ADD RBX, 4096; DEC ECX;
-    // JNZ to the first MOV [RBX]; JMP to itself
-    #[rustfmt::skip]
-    let code = [
-        0xb9, PAGES as u8, 0, 0, 0, 0x88, 0x03, 0x88, 0x43, 0x08, 0xba, 0x58, 0x02, 0, 0, 0xff, 0xca, 0x75, 0xfc,
-        0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xe7, 0xeb, 0xfe,
-    ];
+    let code = touching(PAGES as u32);
     let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
     let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
     let mut tables = TABLES + 0x4_0000;

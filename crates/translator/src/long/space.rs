@@ -323,8 +323,10 @@ impl LongSpace {
         }
         let mut map = || {
             self.units.map(start, new.len, file, place, new.writable)?;
-            let must_be_protected =
-                |offset: &usize| new.writable && !is_writable(memory, mapping, place + offset);
+            let must_be_protected = |offset: &usize| {
+                let page = PageMapping { address: address + *offset as u64, ..*mapping };
+                new.writable && !is_writable(memory, &page, place + offset)
+            };
             let mut offsets = (0..new.len).step_by(PAGE).filter(must_be_protected).peekable();
             while let Some(offset) = offsets.next() {
                 let mut len = PAGE;
@@ -410,23 +412,55 @@ impl LongSpace {
         memory: &Memory,
         with_global: bool,
     ) -> io::Result<()> {
-        let Locals { mapped: mut starts, fetched } = mem::take(&mut self.local);
-        if with_global {
-            starts.extend(self.mapped.keys());
-        }
+        let Locals { mapped, fetched } = mem::take(&mut self.local);
+        let mut starts: Vec<_> = if with_global {
+            self.mapped.keys().copied().collect()
+        } else {
+            mapped.into_iter().collect()
+        };
+        starts.sort_unstable();
+        let mut gone = Vec::new();
         for start in starts {
             let known = self.mapped.get(&start).copied();
-            if let Some(mapped) = known.filter(|mapped| with_global || !mapped.is_global) {
-                let now = self.now(cpu, memory, start, &mapped);
-                self.change(start, &mapped, now)?;
+            let Some(mapped) = known.filter(|mapped| with_global || !mapped.is_global) else {
+                continue;
+            };
+            match self.now(cpu, memory, start, &mapped) {
+                None => gone.push((start, mapped.len)),
+                now => self.change(start, &mapped, now)?,
             }
         }
+        self.unmap_all(&gone)?;
         let pages = if with_global {
             self.fetched.keys().copied().collect()
         } else {
             Vec::from_iter(fetched)
         };
         self.check_fetched(cpu, memory, pages);
+        Ok(())
+    }
+
+    /// Unmaps what is `gone`: addresses with their lengths, in order. What lies side by side, or has nothing mapped
+    /// between, is unmapped at once, since the host takes microseconds each time.
+    fn unmap_all(&mut self, gone: &[(u64, usize)]) -> io::Result<()> {
+        let mut rest = gone;
+        while let [(first, _), ..] = rest {
+            let stays = |after: u64, before: u64| {
+                after < before && self.mapped.range(after..before).next().is_some()
+            };
+            let is_together = |pair: &&[(u64, usize)]| {
+                let end = pair[0].0 + pair[0].1 as u64;
+                unit_of(pair[1].0) == unit_of(*first) && !stays(end, pair[1].0)
+            };
+            let count = 1 + rest.windows(2).take_while(is_together).count();
+            let (run, others) = rest.split_at(count);
+            let (last, len) = run[count - 1];
+            self.units.unmap(*first, (last - first) as usize + len)?;
+            for (start, _) in run {
+                self.mapped.remove(start);
+            }
+            rest = others;
+        }
         Ok(())
     }
 

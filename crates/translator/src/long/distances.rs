@@ -21,9 +21,9 @@ pub(crate) const GROUPS: usize = 4;
 /// The number of the near group.
 const NEAR: usize = 0;
 
-/// A distance at which nothing of this process is, whatever the linear address: in the lower half, the sum is below
-/// 0, and in the upper half it is not canonical. As all distances it is above -2^48, so that it leads no address
-/// into this process that the [tables](crate::long::low) do not contain.
+/// A distance at which nothing of this process is for any canonical address: in the lower half, the sum is below 0, and in
+/// the upper half it is not canonical. The [tables](crate::long::low) contain all other addresses that it leads into
+/// this process.
 pub(crate) const NOWHERE: u64 = (-3_i64 << 46) as u64;
 
 /// See the module.

@@ -18,8 +18,11 @@
 //! Two more tables are for [far sites](crate::long::far_sites) of the supervisor and of users. Their bytes are numbers of
 //! distances in the context ([`LongContext::distances`]), of which there are 256, so that any byte is one. The byte
 //! is found in the same way, and can be read for all canonical addresses: where the address space owns no unit it
-//! is 0, and the distance with this number leads nowhere. As above, any distance between -2^48 and 2^48 leads an
-//! address that has no byte in the table out of this process, so it does not matter which one is read elsewhere.
+//! is 0, and the distance with this number leads nowhere.
+//!
+//! Here the distances are between -2^48 and 2^48, so addresses within 2^49 of 0 may be led into this process, and
+//! these tables are twice as large: for addresses that are not canonical nothing can be read in them. Any distance
+//! leads addresses beyond the table out of this process, so that it does not matter which byte is read elsewhere.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -38,14 +41,15 @@ const CANONICAL: std::ops::Range<i64> = -2048..2048;
 /// Bytes of the context, in whole pages.
 const CONTEXT: usize = size_of::<LongContext>().next_multiple_of(PAGE);
 /// All bytes.
-const SIZE: usize = CONTEXT + 8 * HALF;
+const SIZE: usize = CONTEXT + 12 * HALF;
 /// The addresses between which a free range is looked for. All addresses in it must fit into a displacement
 /// without a sign.
 const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
 
-/// The numbers of the tables of the supervisor and of users, and of those of far sites.
-const NEAR: [usize; 2] = [0, 1];
-const FAR: [usize; 2] = [2, 3];
+/// The offsets of the bytes for linear address 0 in the tables of the supervisor and of users, which begin [`HALF`]
+/// before it, and in those of far sites, which begin two [`HALF`]s before it.
+const NEAR: [usize; 2] = [CONTEXT + HALF, CONTEXT + 3 * HALF];
+const FAR: [usize; 2] = [CONTEXT + 6 * HALF, CONTEXT + 10 * HALF];
 
 /// The generation of no units: what a table shows is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -127,8 +131,13 @@ impl LowMemory {
 
     /// Returns the offset of the bytes for `unit` in a table, one of [`NEAR`] or [`FAR`].
     fn offset(unit: i64, table: usize) -> usize {
-        let zero = (CONTEXT + (2 * table + 1) * HALF) as i64;
-        (zero + unit * PAGE as i64) as usize
+        (table as i64 + unit * PAGE as i64) as usize
+    }
+
+    /// Returns the address behind it.
+    #[cfg(test)]
+    pub(crate) fn end(&self) -> usize {
+        self.range.address() + SIZE
     }
 
     /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no others.

@@ -480,7 +480,11 @@ impl Maker<'_> {
             C::Syscall,
             C::Sysretq,
         ];
-        match self.random.below(5) {
+        match self.random.below(6) {
+            2 => {
+                let register = Register::ES + self.random.below(6);
+                Instruction::with2(C::Mov_r32m16_Sreg, self.register(4), register)
+            }
             0 => {
                 let register = self.random.pick(&[
                     Register::CR0,

@@ -23,6 +23,8 @@ pub(crate) struct Side {
     pub(crate) returns: u64,
     /// The value of `LongContext::no_returns`.
     pub(crate) no_returns: u64,
+    /// The selectors in CS and SS.
+    pub(crate) selectors: [u32; 2],
 }
 
 /// Values of `LongContext::crossed_to`: the last change of privilege in translated code.
@@ -48,11 +50,16 @@ impl Long {
         };
         self.low.show(kernel.units.near(), false)?;
         self.low.show(user.units.near(), true)?;
-        let sides = [kernel, user].map(|space| Side {
+        let [code, first] = [long.star >> 32, long.star >> 48].map(|selector| selector as u16);
+        let code = code & !3;
+        let selectors =
+            [[code, code.wrapping_add(8)], [first.wrapping_add(16) | 3, first.wrapping_add(8) | 3]];
+        let sides = [(kernel, selectors[0]), (user, selectors[1])].map(|(space, selectors)| Side {
             distance: space.units.near().distance(),
             table: space.table.address(),
             returns: space.returns.top(),
             no_returns: space.no_returns(),
+            selectors: selectors.map(u32::from),
         });
         let context = self.low.context();
         context.allow_calls(sides);

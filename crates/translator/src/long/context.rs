@@ -139,6 +139,8 @@ pub(crate) struct LongContext {
     pub(crate) cpu: u64,
     /// The spaces of the supervisor and of users, while SYSCALL and SYSRET may go from one to the other.
     pub(crate) sides: [Side; 2],
+    /// The selectors in the segment registers, by their numbers.
+    pub(crate) selectors: [u32; 6],
     /// See [`crossed_to`].
     pub(crate) crossed_to: u32,
     /// IA32_FMASK.
@@ -191,6 +193,11 @@ pub(crate) mod at {
     pub(crate) const SUPERVISOR_NO_RETURNS: u32 = side_at(0) + SIDE_NO_RETURNS;
     pub(crate) const USER_RETURNS: u32 = side_at(1) + RETURNS;
     pub(crate) const USER_NO_RETURNS: u32 = side_at(1) + SIDE_NO_RETURNS;
+    pub(crate) const SUPERVISOR_SELECTORS: u32 = side_at(0) + SIDE_SELECTORS;
+    pub(crate) const USER_SELECTORS: u32 = side_at(1) + SIDE_SELECTORS;
+    /// Of those in CS and SS.
+    pub(crate) const CODE_AND_STACK: u32 = selector(1);
+    const SIDE_SELECTORS: u32 = offset_of!(Side, selectors) as u32;
     const RETURNS: u32 = offset_of!(Side, returns) as u32;
     const SIDE_NO_RETURNS: u32 = offset_of!(Side, no_returns) as u32;
     const DISTANCE: u32 = offset_of!(Side, distance) as u32;
@@ -201,6 +208,11 @@ pub(crate) mod at {
     }
 
     pub(crate) const CALLEE: u32 = offset_of!(LongContext, callee) as u32;
+
+    /// Returns the offset of the selector in the segment register with this number.
+    pub(crate) const fn selector(number: usize) -> u32 {
+        (offset_of!(LongContext, selectors) + number * size_of::<u32>()) as u32
+    }
 
     /// Returns the offset of the distance with this number.
     pub(crate) const fn distance(number: usize) -> u32 {
@@ -249,6 +261,7 @@ impl LongContext {
             after_sti: 0,
             cpu: 0,
             sides: [Side::default(); 2],
+            selectors: [0; 6],
             crossed_to: crossed_to::NOTHING,
             flag_mask: 0,
             system_entry: 0,

@@ -26,6 +26,9 @@ impl Long {
         context.other_flags = u64::from(flags & !system::IN_PLACE.bits());
         context.other_base = cpu.msrs.long.kernel_gs_base;
         context.cpu = ptr::from_ref(cpu).addr() as u64;
+        for (number, selector) in (0..).zip(&mut context.selectors) {
+            *selector = cpu.segment(number).selector.into();
+        }
         context.bases = [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base);
     }
 

@@ -1,7 +1,7 @@
-//! System instructions of 64-bit code that need no interpreter: CLI, STI, PUSHF and POPF, SWAPGS, and reads of
-//! control registers.
+//! System instructions of 64-bit code that need no interpreter: CLI, STI, CLAC and STAC, PUSHF and POPF, SWAPGS,
+//! RDTSC, and reads of control registers and selectors.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::Eflags;
 
@@ -21,6 +21,7 @@ pub(crate) fn ends_block(instruction: &Instruction) -> bool {
 pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Pushfq => push_flags(writer),
+        Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg => return read_selector(writer, instruction),
         Code::Rdtsc => writer.call(at::TIME_STAMP),
         Code::Rdtscp => {
             writer.call(at::TIME_STAMP);
@@ -118,6 +119,22 @@ fn swap_bases(writer: &mut Writer) {
     writer.load(Register::R11, other);
     writer.store(base, Register::R11);
     writer.store(other, Register::R10);
+}
+
+/// Translates MOV of a selector to a register. Returns false, and then writes nothing, for one to memory.
+fn read_selector(writer: &mut Writer, instruction: &Instruction) -> bool {
+    if instruction.op0_kind() != OpKind::Register {
+        return false;
+    }
+    let to = instruction.op0_register();
+    let host = if is_in_context(to) { Register::R10 } else { rename(to) };
+    let selector = writer.field(at::selector(instruction.op1_register().number()));
+    let load = Instruction::with2(Code::Mov_r32_rm32, host.full_register32(), selector);
+    writer.emitter.instruction(load);
+    if is_in_context(to) {
+        writer.store(writer.register(to), Register::R10);
+    }
+    true
 }
 
 /// Translates MOV from a control register. Returns false, and then writes nothing, if it does not exist.

@@ -6,14 +6,16 @@
 //! space. And the guest has as many registers as the host, so four of them are in the
 //! [context].
 //!
-//! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the distance
-//! from a table ([`far_sites`]).
+//! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the
+//! distance from a table ([`far_sites`]). Near calls and returns are the host's ([`landings`]). A page fault
+//! that the guest handles costs one signal ([`page_faults`]).
 //!
-//! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, and SYSCALL and SYSRET stay in translated code ([`system`], [`calls`]).
-//! All other system instructions, string instructions, far transfers, x87 and MMX instructions are left to the
-//! interpreter, one at a time; translated code mostly continues at once ([`stepping`]). Code that is debugged or
-//! counted by form, and code at privilege levels 1 and 2 is left to it altogether. Code of users in compatibility mode
-//! is 32-bit or 16-bit code like any other; the interpreter executes what leads there and back.
+//! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
+//! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
+//! far transfers, x87 and MMX instructions are left to the interpreter, one at a time; translated code mostly
+//! continues at once ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1
+//! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
+//! the interpreter executes what leads there and back.
 
 mod barred;
 pub(crate) mod block;

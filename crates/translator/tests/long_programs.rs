@@ -1,5 +1,6 @@
-//! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code that
-//! changes: they must have the same results on the translator as on the interpreter, with deadlines anywhere.
+//! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code
+//! that changes: they must have the same results on the translator as on the interpreter, with deadlines
+//! anywhere.
 
 #[path = "support/agreement.rs"]
 mod agreement;
@@ -106,7 +107,8 @@ const LAYOUTS: [Layout; 5] = [
     },
 ];
 
-/// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's target.
+/// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's
+/// target.
 const SLOT: u64 = 16;
 const SLOTS: u64 = CODE_PAGES * PAGE / SLOT;
 
@@ -634,7 +636,8 @@ fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl Engine, Cpu)
 #[test]
 fn memory_at_several_distances_stays_in_translated_code() {
     const TIMES: u32 = 5000;
-    // STAC; MOV RAX, [RBX]; INC RAX; MOV [RBX + 8], RAX; CLAC; PUSH RAX; POP [RBP]'s register RDX; MOV [RBP], RDX
+    // STAC; MOV RAX, [RBX]; INC RAX; MOV [RBX + 8], RAX; CLAC; PUSH RAX; POP [RBP]'s register RDX; MOV [RBP],
+    // RDX
     let copy = [
         0x48, 0x8b, 0x03, 0x48, 0xff, 0xc0, 0x48, 0x89, 0x43, 0x08, 0x50, 0x5a, 0x48, 0x89, 0x55, 0,
     ];
@@ -720,8 +723,8 @@ fn a_return_leads_to_no_code_of_the_other_privilege() {
 
 /// Returns code that writes twice to each of so many pages from RBX on, with other instructions between.
 fn touching(pages: u32) -> Vec<u8> {
-    // MOV ECX, pages; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, 600; DEC EDX; JNZ to the DEC; ADD RBX, 4096; DEC ECX;
-    // JNZ to the first MOV [RBX]; JMP to itself
+    // MOV ECX, pages; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, 600; DEC EDX; JNZ to the DEC; ADD RBX, 4096;
+    // DEC ECX; JNZ to the first MOV [RBX]; JMP to itself
     let mut code = vec![0xb9];
     code.extend(pages.to_le_bytes());
     code.extend([0x88, 0x03, 0x88, 0x43, 0x08, 0xba, 0x58, 0x02, 0, 0, 0xff, 0xca, 0x75, 0xfc]);

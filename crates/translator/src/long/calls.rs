@@ -1,5 +1,5 @@
-//! SYSCALL and SYSRET in translated code: what they need of the supervisor's space and of that of users, and the
-//! processor's state after them.
+//! SYSCALL and SYSRET in translated code: what they need of the supervisor's space and of that of users, and
+//! the processor's state after them.
 
 use std::{io, mem};
 
@@ -11,7 +11,8 @@ use super::Long;
 use super::system::IN_PLACE;
 use crate::long::jump_table::slot_offset;
 
-/// What differs between code of the supervisor and of users, for translated code that goes from one to the other.
+/// What differs between code of the supervisor and of users, for translated code that goes from one to the
+/// other.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Side {
@@ -36,7 +37,8 @@ pub(crate) mod crossed_to {
 }
 
 impl Long {
-    /// Prepares SYSCALL and SYSRET. If they may stay in translated code, the tables of checks show both spaces.
+    /// Prepares SYSCALL and SYSRET. If they may stay in translated code, the tables of checks show both
+    /// spaces.
     pub(super) fn allow_calls(&mut self, cpu: &Cpu) -> io::Result<()> {
         let long = &cpu.msrs.long;
         // No more flags than these change then, as long as the users' other flags are not cleared either.
@@ -79,8 +81,8 @@ impl Long {
         Some(slot)
     }
 
-    /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code, and the spaces the
-    /// tops of their stacks.
+    /// Gives the processor the privilege to which SYSCALL or SYSRET has led in translated code, and the
+    /// spaces the tops of their stacks.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
         let context = self.low.context();
         let (top, sides) = (context.returns, context.sides.map(|side| side.returns));

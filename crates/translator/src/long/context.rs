@@ -1,5 +1,5 @@
-//! The context of 64-bit code: the state that translated code and the engine share, and the ways into translated
-//! code and out of it. It is at a fixed address below 2 GiB, which translated code contains.
+//! The context of 64-bit code: the state that translated code and the engine share, and the ways into
+//! translated code and out of it. It is at a fixed address below 2 GiB, which translated code contains.
 //!
 //! # Registers in translated code
 //!
@@ -44,7 +44,8 @@ pub(crate) mod reason {
     pub(crate) const LOOK_UP: u32 = 1;
     /// The interpreter must execute the instruction at the site whose call of a routine ends at `fault.rip`.
     pub(crate) const CALLED: u32 = 2;
-    /// The SSE instruction at the site whose call of a routine ends at `fault.rip` needs the guest's registers.
+    /// The SSE instruction at the site whose call of a routine ends at `fault.rip` needs the guest's
+    /// registers.
     pub(crate) const VECTORS: u32 = 3;
     /// The first number of an exit.
     pub(crate) const EXITS: u32 = 4;
@@ -61,8 +62,8 @@ pub(crate) mod numbers {
     pub(crate) const SUPERVISOR: usize = 1;
     /// The first one of the users' groups.
     pub(crate) const USER: usize = SUPERVISOR + GROUPS;
-    /// The first one of the users' groups for accesses of the supervisor: [`NOWHERE`](super::NOWHERE) while SMAP
-    /// forbids them.
+    /// The first one of the users' groups for accesses of the supervisor: [`NOWHERE`](super::NOWHERE) while
+    /// SMAP forbids them.
     pub(crate) const OF_USERS: usize = USER + GROUPS;
     /// Number of the users' groups that the supervisor can access.
     pub(crate) const ACCESSED: usize = 2;
@@ -110,8 +111,8 @@ pub(crate) struct LongContext {
     pub(crate) target: u64,
     /// RSP outside of translated code.
     pub(crate) host_stack: u64,
-    /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is where
-    /// that was.
+    /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is
+    /// where that was.
     pub(crate) fault: HostFault,
     /// The guest's SSE registers while they are not in the host's.
     pub(crate) vectors: [u128; VECTORS],
@@ -300,8 +301,8 @@ impl LongContext {
     }
 
     /// Prepares for translated code to be entered: the guest's SSE registers are in the context, and SSE
-    /// instructions may be executed if `has_sse`. If it is entered in the middle of a block (`goes_on`) that has
-    /// loaded these registers, they are loaded again.
+    /// instructions may be executed if `has_sse`. If it is entered in the middle of a block (`goes_on`) that
+    /// has loaded these registers, they are loaded again.
     pub(crate) fn set_vectors(&mut self, has_sse: bool, goes_on: bool) {
         self.is_live &= u32::from(goes_on);
         self.vector_check = match (has_sse, self.is_live) {
@@ -348,7 +349,8 @@ impl LongContext {
     }
 }
 
-/// Writes one instruction for each XMM register: between the register and its place behind `[r11 + {vectors}]`.
+/// Writes one instruction for each XMM register: between the register and its place behind `[r11 +
+/// {vectors}]`.
 macro_rules! vectors {
     (load) => {
         vectors!("movaps xmm", ", [r11 + {vectors} + 16 * ", "]")
@@ -489,7 +491,8 @@ unsafe extern "sysv64" fn vectors_load() {
     )
 }
 
-/// Check for SSE instructions where the engine must be asked for the registers. R11 is the address of the context.
+/// Check for SSE instructions where the engine must be asked for the registers. R11 is the address of the
+/// context.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn vectors_ask() {
     naked_asm!(

@@ -1,12 +1,12 @@
 //! The distances of an address space whose units do not all fit one.
 //!
-//! An address space has a few groups of [`Units`], each with a distance of its own. Most accesses go to the first
-//! group, the *near* one, whose distance is the base of GS while code of the space runs. A unit that cannot be
-//! owned there, such as that of a program below 4 GiB whose stack is at the top of the lower half, is owned in
-//! another group. Such units are *far*.
+//! An address space has a few groups of [`Units`], each with a distance of its own. Most accesses go to the
+//! first group, the *near* one, whose distance is the base of GS while code of the space runs. A unit that
+//! cannot be owned there, such as that of a program below 4 GiB whose stack is at the top of the lower half,
+//! is owned in another group. Such units are *far*.
 //!
-//! A [far site](crate::long::far_sites) can access both: it finds the distance of an address in a table, which has
-//! one for each unit that is owned, and for all others one that leads nowhere ([`NOWHERE`]).
+//! A [far site](crate::long::far_sites) can access both: it finds the distance of an address in a table,
+//! which has one for each unit that is owned, and for all others one that leads nowhere ([`NOWHERE`]).
 
 use std::io;
 
@@ -21,9 +21,9 @@ pub(crate) const GROUPS: usize = 4;
 /// The number of the near group.
 const NEAR: usize = 0;
 
-/// A distance at which nothing of this process is for any canonical address: in the lower half, the sum is below 0, and in
-/// the upper half it is not canonical. The [tables](crate::long::low) contain all other addresses that it leads into
-/// this process.
+/// A distance at which nothing of this process is for any canonical address: in the lower half, the sum is
+/// below 0, and in the upper half it is not canonical. The [tables](crate::long::low) contain all other
+/// addresses that it leads into this process.
 pub(crate) const NOWHERE: u64 = (-3_i64 << 46) as u64;
 
 /// See the module.
@@ -49,8 +49,8 @@ impl Distances {
         groups.flat_map(|(group, units)| units.owned().iter().map(move |unit| (*unit, group)))
     }
 
-    /// Returns a number that is another one whenever other units are owned. Another address space has it only if
-    /// no units are owned there either.
+    /// Returns a number that is another one whenever other units are owned. Another address space has it only
+    /// if no units are owned there either.
     pub(crate) fn generation(&self) -> u64 {
         self.groups.iter().map(Units::generation).max().unwrap_or(0)
     }
@@ -70,8 +70,8 @@ impl Distances {
         self.groups[NEAR].owned().contains(&unit)
     }
 
-    /// Returns the linear address for the host address `address`, if that is in a unit that is owned, or in a guard
-    /// where no other group has the unit.
+    /// Returns the linear address for the host address `address`, if that is in a unit that is owned, or in a
+    /// guard where no other group has the unit.
     pub(crate) fn linear(&self, address: u64) -> Option<u64> {
         self.groups.iter().enumerate().find_map(|(number, units)| {
             let linear = units.linear(address)?;
@@ -139,9 +139,9 @@ impl Distances {
 }
 
 impl LowMemory {
-    /// Makes the tables of far sites have the distances of all units that the spaces of the supervisor and of users
-    /// own. The supervisor's accesses to those of users lead nowhere unless they are `open`. Without a space of
-    /// users, no code of theirs may run.
+    /// Makes the tables of far sites have the distances of all units that the spaces of the supervisor and of
+    /// users own. The supervisor's accesses to those of users lead nowhere unless they are `open`. Without a
+    /// space of users, no code of theirs may run.
     pub(crate) fn number_distances(
         &mut self,
         kernel: &Distances,

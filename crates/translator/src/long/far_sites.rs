@@ -1,9 +1,9 @@
-//! Far sites: those whose accesses go to units at several [distances](crate::long::distances), and therefore take
-//! the distance from a table.
+//! Far sites: those whose accesses go to units at several [distances](crate::long::distances), and therefore
+//! take the distance from a table.
 //!
-//! A site is made anew as a far one when its check has failed although its page is there. In code of users others of
-//! its page soon follow: those that access the stack, or those that access data. So once a few of one kind are far in
-//! a page, all of that kind there are.
+//! A site is made anew as a far one when its check has failed although its page is there. In code of users
+//! others of its page soon follow: those that access the stack, or those that access data. So once a few of
+//! one kind are far in a page, all of that kind there are.
 
 use iced_x86::{Instruction, Register};
 use ring3_core::memory::PAGE_SHIFT;
@@ -32,8 +32,8 @@ fn accesses_stack(instruction: &Instruction) -> bool {
 }
 
 impl FarSites {
-    /// Makes `instruction`, in code of users (`is_user`) or of the supervisor, a far site. Returns false if it is one
-    /// already.
+    /// Makes `instruction`, in code of users (`is_user`) or of the supervisor, a far site. Returns false if
+    /// it is one already.
     pub(crate) fn add(&mut self, instruction: &Instruction, is_user: bool) -> bool {
         if self.contains(instruction, is_user) {
             return false;

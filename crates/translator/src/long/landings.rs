@@ -1,18 +1,19 @@
-//! Calls and returns of 64-bit code, which are the host's, so that its processor predicts where they return to.
+//! Calls and returns of 64-bit code, which are the host's, so that its processor predicts where they return
+//! to.
 //!
-//! A CALL pushes the guest's return address on the [host's stack](crate::returns), and then calls its target. Behind
-//! the host's call is the *landing*, which continues with the instruction after the guest's call. A RET compares the
-//! address on the guest's stack with that on the host's. If they are equal, the host returns to the landing, which
-//! removes the address. Otherwise the guest returns elsewhere than to its last call, and the RET goes by the jump
-//! table. That takes the last call from the host's stack, too, since it is mostly over, as after a RET that is used as
-//! a jump.
+//! A CALL pushes the guest's return address on the [host's stack](crate::returns), and then calls its target.
+//! Behind the host's call is the *landing*, which continues with the instruction after the guest's call. A
+//! RET compares the address on the guest's stack with that on the host's. If they are equal, the host returns
+//! to the landing, which removes the address. Otherwise the guest returns elsewhere than to its last call,
+//! and the RET goes by the jump table. That takes the last call from the host's stack, too, since it is
+//! mostly over, as after a RET that is used as a jump.
 //!
-//! So a RET that the host executes changes nothing else: code is known at its target, which is canonical. An empty
-//! stack has 0 in the place of the last return address, and its landing looks for the code there.
+//! So a RET that the host executes changes nothing else: code is known at its target, which is canonical. An
+//! empty stack has 0 in the place of the last return address, and its landing looks for the code there.
 //!
-//! Each [space](crate::long::space) has a host's stack of its own: its landings are code of that space. SYSCALL and
-//! SYSRET change to that of the other side. It is emptied when any block is dropped, and when the space fetches
-//! instructions from another page.
+//! Each [space](crate::long::space) has a host's stack of its own: its landings are code of that space.
+//! SYSCALL and SYSRET change to that of the other side. It is emptied when any block is dropped, and when the
+//! space fetches instructions from another page.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -55,8 +56,8 @@ impl Writer {
         self.emitter.instruction(Instruction::with1(Code::Call_rm64, entry));
     }
 
-    /// Returns to the landing of the last call if it is that for the guest address in R10, with `bytes` taken from
-    /// the guest's stack. Otherwise a branch is taken, which is returned, with the guest's RCX in R11.
+    /// Returns to the landing of the last call if it is that for the guest address in R10, with `bytes` taken
+    /// from the guest's stack. Otherwise a branch is taken, which is returned, with the guest's RCX in R11.
     pub(crate) fn return_to_landing(&mut self, bytes: i64) -> Branch {
         self.copy(Register::R11, Register::RCX);
         self.load(Register::RCX, MemoryOperand::with_base_displ(Register::RSP, 8));

@@ -15,14 +15,15 @@
 //! does not matter what a check reads elsewhere.
 //!
 //! # Far sites
-//! Two more tables are for [far sites](crate::long::far_sites) of the supervisor and of users. Their bytes are numbers of
-//! distances in the context ([`LongContext::distances`]), of which there are 256, so that any byte is one. The byte
-//! is found in the same way, and can be read for all canonical addresses: where the address space owns no unit it
-//! is 0, and the distance with this number leads nowhere.
+//! Two more tables are for [far sites](crate::long::far_sites) of the supervisor and of users. Their bytes are
+//! numbers of distances in the context ([`LongContext::distances`]), of which there are 256, so that any byte
+//! is one. The byte is found in the same way, and can be read for all canonical addresses: where the address
+//! space owns no unit it is 0, and the distance with this number leads nowhere.
 //!
-//! Here the distances are between -2^48 and 2^48, so addresses within 2^49 of 0 may be led into this process, and
-//! these tables are twice as large: for addresses that are not canonical nothing can be read in them. Any distance
-//! leads addresses beyond the table out of this process, so that it does not matter which byte is read elsewhere.
+//! Here the distances are between -2^48 and 2^48, so addresses within 2^49 of 0 may be led into this process,
+//! and these tables are twice as large: for addresses that are not canonical nothing can be read in them. Any
+//! distance leads addresses beyond the table out of this process, so that it does not matter which byte is
+//! read elsewhere.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -46,8 +47,8 @@ const SIZE: usize = CONTEXT + 12 * HALF;
 /// without a sign.
 const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
 
-/// The offsets of the bytes for linear address 0 in the tables of the supervisor and of users, which begin [`HALF`]
-/// before it, and in those of far sites, which begin two [`HALF`]s before it.
+/// The offsets of the bytes for linear address 0 in the tables of the supervisor and of users, which begin
+/// [`HALF`] before it, and in those of far sites, which begin two [`HALF`]s before it.
 const NEAR: [usize; 2] = [CONTEXT + HALF, CONTEXT + 3 * HALF];
 const FAR: [usize; 2] = [CONTEXT + 6 * HALF, CONTEXT + 10 * HALF];
 
@@ -120,8 +121,8 @@ impl LowMemory {
         unsafe { &mut *self.context_pointer() }
     }
 
-    /// Returns the unit for whose check the host address `address` was read, in the table of users (`is_user`)
-    /// or of the supervisor.
+    /// Returns the unit for whose check the host address `address` was read, in the table of users
+    /// (`is_user`) or of the supervisor.
     pub(crate) fn unit_at(&self, address: u64, is_user: bool) -> Option<i64> {
         let table = u64::from(self.addresses().tables[usize::from(is_user)]);
         let index = address.wrapping_sub(table) as i64;
@@ -140,7 +141,8 @@ impl LowMemory {
         self.range.address() + SIZE
     }
 
-    /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no others.
+    /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no
+    /// others.
     ///
     /// # Errors
     /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
@@ -168,8 +170,8 @@ impl LowMemory {
         Ok(())
     }
 
-    /// Makes the table of far sites of users (`is_user`) or of the supervisor have the `numbers` of distances of
-    /// these units, and of no others.
+    /// Makes the table of far sites of users (`is_user`) or of the supervisor have the `numbers` of distances
+    /// of these units, and of no others.
     pub(crate) fn number(&mut self, numbers: Map<i64, u8>, is_user: bool) {
         let table = usize::from(is_user);
         let fill = |unit: i64, number: u8| {

@@ -1,5 +1,6 @@
-//! Page faults of the guest. When its handler has returned, the instruction that met the fault mostly runs again with the
-//! same registers. Then its page is mapped before it runs, so that a page fault costs one signal and not two.
+//! Page faults of the guest. When its handler has returned, the instruction that met the fault mostly runs
+//! again with the same registers. Then its page is mapped before it runs, so that a page fault costs one
+//! signal and not two.
 
 use std::io;
 
@@ -27,8 +28,8 @@ pub(crate) struct PageFault {
 }
 
 impl Long {
-    /// Notes that the instruction at RIP has met a page fault when it accessed `linear`, in the space of users if
-    /// `of_user`.
+    /// Notes that the instruction at RIP has met a page fault when it accessed `linear`, in the space of
+    /// users if `of_user`.
     pub(super) fn note_page_fault(&mut self, cpu: &Cpu, linear: u64, of_user: bool, writes: bool) {
         let context = self.low.context();
         let (rip, registers) = (context.rip, context.gpr);

@@ -1,5 +1,5 @@
-//! The routines that translated 64-bit code calls. R11 is the address of the context, and they may use R10; all
-//! other registers are the guest's.
+//! The routines that translated 64-bit code calls. R11 is the address of the context, and they may use R10;
+//! all other registers are the guest's.
 //!
 //! # Safety
 //! Only translated code may call them, with its registers as [`context`](crate::long::context) says and the
@@ -23,8 +23,8 @@ const IF: u32 = Eflags::IF.bits();
 /// The offset in the context of the guest's R11, which holds RFLAGS across a system call.
 const GUEST_R11: usize = offset_of!(LongContext, gpr) + 11 * size_of::<u64>();
 
-/// Executes STI of the supervisor, the last instruction of its block. Leaves it to the interpreter if an interrupt
-/// is waiting, or if IF is set already.
+/// Executes STI of the supervisor, the last instruction of its block. Leaves it to the interpreter if an
+/// interrupt is waiting, or if IF is set already.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn sti() {
     naked_asm!(
@@ -51,8 +51,8 @@ const _: () = assert!(
     "they are compared together"
 );
 
-/// Executes POPF of the supervisor. The popped value is in R10. Leaves it to the interpreter if it changes other
-/// flags than the status flags, DF and IF, or sets IF while an interrupt is waiting.
+/// Executes POPF of the supervisor. The popped value is in R10. Leaves it to the interpreter if it changes
+/// other flags than the status flags, DF and IF, or sets IF while an interrupt is waiting.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn popf() {
     naked_asm!(
@@ -108,8 +108,8 @@ pub(crate) unsafe extern "sysv64" fn popf() {
     )
 }
 
-/// Executes SYSCALL of users. R10 is RIP after it. Leaves it to the interpreter if it clears other flags than the
-/// status flags, DF and IF, all of which it clears.
+/// Executes SYSCALL of users. R10 is RIP after it. Leaves it to the interpreter if it clears other flags than
+/// the status flags, DF and IF, all of which it clears.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn syscall() {
     naked_asm!(

@@ -1,6 +1,7 @@
 //! A space of 64-bit code: one address space as one privilege level sees it. It has [`Units`] of the host's
-//! addresses, in which guest memory is mapped as it is used, and a jump table with the targets of branches. Both
-//! are like the TLB of a processor: they may be out of date until software invalidates them, and no longer.
+//! addresses, in which guest memory is mapped as it is used, and a jump table with the targets of branches.
+//! Both are like the TLB of a processor: they may be out of date until software invalidates them, and no
+//! longer.
 
 mod layout;
 
@@ -79,8 +80,8 @@ pub(crate) struct LongSpace {
     mapped: BTreeMap<u64, Mapped>,
     /// Pages that instructions were fetched from, by linear address.
     fetched: BTreeMap<u64, Fetched>,
-    /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent, and most of
-    /// the supervisor's memory is global.
+    /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent,
+    /// and most of the supervisor's memory is global.
     local: Locals,
     /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
     protected: usize,
@@ -118,8 +119,8 @@ impl LongSpace {
         self.mapped.len() + 2 * self.protected
     }
 
-    /// Makes `unit` one that is owned, in whatever group of units. If there was no room for it before, it is asked
-    /// for `again`.
+    /// Makes `unit` one that is owned, in whatever group of units. If there was no room for it before, it is
+    /// asked for `again`.
     pub(crate) fn own(&mut self, unit: i64, again: bool) -> Owning {
         if self.of_users.contains(&unit) {
             return Owning::Refused;
@@ -130,8 +131,8 @@ impl LongSpace {
         })
     }
 
-    /// Leaves `unit`, in which the supervisor has accessed memory of users, to the space of users, unless anything is
-    /// mapped there.
+    /// Leaves `unit`, in which the supervisor has accessed memory of users, to the space of users, unless
+    /// anything is mapped there.
     pub(crate) fn leave_to_users(&mut self, unit: i64) {
         let first = (unit << UNIT_SHIFT) as u64;
         if self.mapped.range(first..).next().is_none_or(|(linear, _)| unit_of(*linear) != unit) {
@@ -355,7 +356,8 @@ impl LongSpace {
         self.mapped.insert(start, mapped);
     }
 
-    /// Unmaps the part of a large page that is mapped at `page`, since the page tables say something else now.
+    /// Unmaps the part of a large page that is mapped at `page`, since the page tables say something else
+    /// now.
     fn unmap_large_at(&mut self, page: u64) -> io::Result<()> {
         let start = page & !(LARGE - 1);
         if let Some(known) = self.mapped.get(&start).filter(|known| known.len > PAGE) {
@@ -440,8 +442,8 @@ impl LongSpace {
         Ok(())
     }
 
-    /// Unmaps what is `gone`: addresses with their lengths, in order. What lies side by side, or has nothing mapped
-    /// between, is unmapped at once, since the host takes microseconds each time.
+    /// Unmaps what is `gone`: addresses with their lengths, in order. What lies side by side, or has nothing
+    /// mapped between, is unmapped at once, since the host takes microseconds each time.
     fn unmap_all(&mut self, gone: &[(u64, usize)]) -> io::Result<()> {
         let mut rest = gone;
         while let [(first, _), ..] = rest {
@@ -464,7 +466,8 @@ impl LongSpace {
         Ok(())
     }
 
-    /// Returns what the page tables say of `mapped`, at `start`, now, if it can still be read at the same place.
+    /// Returns what the page tables say of `mapped`, at `start`, now, if it can still be read at the same
+    /// place.
     fn now(&self, cpu: &Cpu, memory: &Memory, start: u64, mapped: &Mapped) -> Option<Mapped> {
         let (now, _) = cpu.page_in_advance(memory, start, Access::Read, self.is_user)?;
         let is_same = (now.address, now.size) == (mapped.address, mapped.size)

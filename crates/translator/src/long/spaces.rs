@@ -68,8 +68,8 @@ impl LongSpaces {
         Ok(&mut user.space)
     }
 
-    /// Returns the space of the supervisor, and that of the users that belong to CR3 if that is known and nothing in
-    /// it differs from the page tables.
+    /// Returns the space of the supervisor, and that of the users that belong to CR3 if that is known and
+    /// nothing in it differs from the page tables.
     pub(crate) fn known(&self) -> (&LongSpace, Option<&LongSpace>) {
         (&self.kernel, self.current.map(|index| &self.users[index].space))
     }
@@ -90,8 +90,8 @@ impl LongSpaces {
         self.current.is_some() || self.users.iter().any(|user| user.cr3 == cpu.cr3())
     }
 
-    /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many. Returns
-    /// its index.
+    /// Adds an empty space for `cr3`, or empties the one that was used least recently if there are many.
+    /// Returns its index.
     fn add_user(&mut self, cr3: u64) -> io::Result<usize> {
         if self.users.len() < MOST_USERS {
             let space = LongSpace::new(true, self.stubs)?;
@@ -139,8 +139,8 @@ impl LongSpaces {
         self.all().try_for_each(|space| space.check_places(memory))
     }
 
-    /// Forgets the code for branches to `linear` in code of users (`is_user`) or of the supervisor, and for those
-    /// by `slot`.
+    /// Forgets the code for branches to `linear` in code of users (`is_user`) or of the supervisor, and for
+    /// those by `slot`.
     pub(crate) fn forget_target(&mut self, linear: u64, is_user: bool, slot: Option<u32>) {
         if !is_user {
             return self.kernel.table.forget(linear, slot);

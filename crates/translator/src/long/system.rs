@@ -1,5 +1,5 @@
-//! System instructions of 64-bit code that need no interpreter: CLI, STI, CLAC and STAC, PUSHF and POPF, SWAPGS,
-//! RDTSC, and reads of control registers and selectors.
+//! System instructions of 64-bit code that need no interpreter: CLI, STI, CLAC and STAC, PUSHF and POPF,
+//! SWAPGS, RDTSC, and reads of control registers and selectors.
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use ring3_x86::cpu::Cpu;
@@ -11,8 +11,8 @@ use crate::long::writer::{Writer, is_in_context, rename};
 /// PUSHFQ, and POP R10.
 const LOAD_FLAGS: [u8; 3] = [0x9c, 0x41, 0x5a];
 
-/// Returns whether `instruction`, after which the next one follows, ends its block: STI, so that the budget says
-/// whether another one has been executed since, and RDTSC, so that the budget says what time it is.
+/// Returns whether `instruction`, after which the next one follows, ends its block: STI, so that the budget
+/// says whether another one has been executed since, and RDTSC, so that the budget says what time it is.
 pub(crate) fn ends_block(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Sti | Code::Rdtsc | Code::Rdtscp)
 }
@@ -61,9 +61,9 @@ fn set_interrupt_flag(writer: &mut Writer, flag: u32) {
     writer.emitter.instruction(Instruction::with2(Code::Mov_rm32_imm32, to, flag));
 }
 
-/// Translates STAC and CLAC, which set AC to `flag`. With SMAP, the supervisor may access memory of users only while
-/// it is set. Without SMAP it always may, but while AC is clear its [far sites](crate::long::far_sites) leave that to
-/// the interpreter.
+/// Translates STAC and CLAC, which set AC to `flag`. With SMAP, the supervisor may access memory of users
+/// only while it is set. Without SMAP it always may, but while AC is clear its [far
+/// sites](crate::long::far_sites) leave that to the interpreter.
 fn set_alignment_flag(writer: &mut Writer, flag: bool) {
     const AC: u32 = Eflags::AC.bits();
     let flags = writer.field(at::OTHER_FLAGS);

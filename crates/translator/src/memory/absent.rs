@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::slice;
@@ -19,7 +20,7 @@ use std::thread;
 
 use memmap2::MmapMut;
 
-use super::host_memory::PAGE;
+use super::host_memory::{PAGE, next_data};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -44,6 +45,9 @@ static LOOKING: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Absent {
     /// Made by `Box::into_raw`.
     shared: *mut Shared,
+    /// The file of the saved machine, and where memory begins in it.
+    source: File,
+    offset: usize,
 }
 
 // SAFETY: all that changes in `Shared` is atomic.
@@ -74,6 +78,7 @@ impl Absent {
         source: &File,
         offset: u64,
     ) -> io::Result<Absent> {
+        let kept = source.try_clone()?;
         let len = bytes.len();
         let here: Box<[_]> = (0..len.div_ceil(CHUNK)).map(|_| AtomicBool::new(false)).collect();
         let group = here.len().div_ceil(GROUPS_MAX);
@@ -95,7 +100,8 @@ impl Absent {
         if WATCHED.iter().find(free).is_none() {
             return Err(io::Error::other("too many machines from files in one process"));
         }
-        let absent = Absent { shared: Box::into_raw(shared) };
+        let absent =
+            Absent { shared: Box::into_raw(shared), source: kept, offset: offset as usize };
         let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
         let from = source.as_raw_fd();
@@ -123,6 +129,13 @@ impl Absent {
         self.shared().chunks(place, len).try_for_each(|chunk| self.shared().fetch(chunk))
     }
 
+    /// Returns the first part of the first `len` bytes of memory, from `place` on, that may not be zero in the file of the
+    /// saved machine.
+    pub(crate) fn next_data(&self, place: usize, len: usize) -> Range<usize> {
+        let data = next_data(&self.source, self.offset + place, self.offset + len);
+        data.start - self.offset..data.end - self.offset
+    }
+
     /// Makes the handler of signals forget this memory, which nobody writes to any more.
     pub(crate) fn retire(&self) {
         for place in &WATCHED {
@@ -146,7 +159,7 @@ impl Drop for Absent {
 }
 
 impl Shared {
-    fn chunks(&self, place: usize, len: usize) -> std::ops::Range<usize> {
+    fn chunks(&self, place: usize, len: usize) -> Range<usize> {
         place / CHUNK..(place + len).div_ceil(CHUNK).min(self.here.len())
     }
 
@@ -259,6 +272,32 @@ mod tests {
     use super::*;
     use crate::memory::host_memory::{GuestMemory, memory_file};
     use crate::signals::Watch;
+
+    /// Whoever reads all of memory need not read the holes of the file.
+    #[test]
+    fn what_is_in_neither_file_is_known_to_be_zero() {
+        const LEN: usize = 1024 * CHUNK;
+        let _handler = Watch::new(1, 2, 0).unwrap();
+        let source = memory_file(c"saved", PAGE + LEN).unwrap();
+        source.write_at(&[1], (PAGE + 300 * CHUNK) as u64).unwrap();
+        let memory = GuestMemory::default();
+        let mut bytes = memory.copy_of(&source, PAGE as u64, LEN).unwrap();
+        for place in [900 * CHUNK, 301 * CHUNK] {
+            bytes[place] = 1;
+        }
+        let (mut place, mut data) = (0, 0);
+        let mut found: Vec<usize> = vec![];
+        while place < LEN {
+            let range = memory.data_from(place, LEN);
+            assert!(range.start >= place && range.start <= range.end, "{range:?}");
+            found.extend([300, 301, 900].iter().filter(|chunk| range.contains(&(*chunk * CHUNK))));
+            data += range.len();
+            place = range.end;
+        }
+        assert_eq!(found, [300, 301, 900]);
+        assert!(data < LEN / 2, "{data} of {LEN} bytes");
+        drop(bytes);
+    }
 
     /// More chunks than are copied one by one, in groups of two.
     const LEN: usize = 2 * GROUPS_MAX * CHUNK - PAGE;

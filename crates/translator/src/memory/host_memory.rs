@@ -109,16 +109,19 @@ impl HostPages for GuestMemory {
     }
 
     fn data_from(&self, place: usize, len: usize) -> std::ops::Range<usize> {
-        match self.file() {
-            Some(file) if file.absent.is_none() => next_data(&file.file, place, len),
-            // What is still in the file of a saved machine is in the host's page cache.
-            _ => place..len,
+        let Some(file) = self.file() else { return place..len };
+        let here = next_data(&file.file, place, len);
+        match file.absent.as_ref().map(|absent| absent.next_data(place, len)) {
+            // A part begins where one of both files has the next data. It may end before the other's do.
+            Some(there) if there.start < here.start => there.start..there.end.min(here.start),
+            Some(there) if there.start == here.start => here.start..here.end.max(there.end),
+            _ => here,
         }
     }
 }
 
 /// Returns the first part of the first `len` bytes of `file`, from `place` on, for which the host has pages.
-fn next_data(file: &File, place: usize, len: usize) -> std::ops::Range<usize> {
+pub(super) fn next_data(file: &File, place: usize, len: usize) -> std::ops::Range<usize> {
     let seek = |from: usize, whence| {
         // SAFETY: the call accesses no memory.
         let found = unsafe { libc::lseek(file.as_raw_fd(), from as off_t, whence) };

@@ -96,6 +96,18 @@ pub(crate) enum Wanted {
 /// The beginning of the names of QEMU's programs; the rest is the architecture.
 pub(crate) const PROGRAM: &str = "qemu-system-";
 
+/// By which name of QEMU's programs the machine is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Program {
+    /// By none.
+    #[default]
+    Unnamed,
+    /// `qemu-system-i386`.
+    For32Bits,
+    /// `qemu-system-x86_64`.
+    For64Bits,
+}
+
 /// The meaning of the options read so far.
 #[derive(Debug, Default)]
 struct Translation {
@@ -103,8 +115,7 @@ struct Translation {
     /// The option that is being read, for messages.
     current: String,
     warnings: Vec<String>,
-    /// Whether the program is QEMU's for 64-bit systems.
-    is_64_bit: bool,
+    program: Program,
     is_q35: bool,
     /// Whether an available accelerator was named.
     has_engine: bool,
@@ -190,15 +201,18 @@ pub(crate) fn translate<'a>(
     all.run.board.vmcoreinfo = false;
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     if let Some(architecture) = arguments.first().and_then(|first| architecture(first)) {
-        if !["i386", "x86_64"].contains(&architecture) {
-            let option = format!("{PROGRAM}{architecture}");
-            let reason = "the machine is a PC: i386".to_owned();
-            return Err(QemuErrors(vec![QemuError::Impossible { option, reason }]));
-        }
-        all.is_64_bit = architecture == "x86_64";
+        all.program = match architecture {
+            "i386" => Program::For32Bits,
+            "x86_64" => Program::For64Bits,
+            _ => {
+                let option = format!("{PROGRAM}{architecture}");
+                let reason = "the machine is a PC: i386 or x86_64".to_owned();
+                return Err(QemuErrors(vec![QemuError::Impossible { option, reason }]));
+            }
+        };
         arguments.remove(0);
     }
-    if let Some(text) = help::asked_for(&arguments, all.is_64_bit) {
+    if let Some(text) = help::asked_for(&arguments, all.program) {
         return Ok(Wanted::Text(text));
     }
     let mut errors = Vec::new();
@@ -312,13 +326,13 @@ impl Translation {
             }
         }
         let about_64_bits = match self.cpu {
-            None => Some("the processor is qemu64: 32-bit systems are faster with -cpu max"),
+            None => Some("the processor is qemu64: 32-bit systems are faster with -cpu qemu32"),
             Some(model) if !model.has_long_mode() => {
                 Some("the processor has no 64-bit mode: only 32-bit systems run; see -cpu qemu64")
             }
             Some(_) => None,
         };
-        if let Some(text) = about_64_bits.filter(|_| self.is_64_bit) {
+        if let Some(text) = about_64_bits.filter(|_| self.program == Program::For64Bits) {
             self.warn_of("qemu-system-x86_64", text);
         }
         if let Some(option) = self.wants_host.take_if(|_| !self.has_engine) {
@@ -330,10 +344,10 @@ impl Translation {
         machine::finish_panic(&mut self);
         self.choose_firmware();
         let run = &mut self.run;
-        let default_model = if self.is_64_bit { "qemu64" } else { "qemu32" };
+        let default_model = if self.program == Program::For64Bits { "qemu64" } else { "qemu32" };
         if let Some(model) = self.cpu {
             run.cpu = model;
-        } else if let Ok((model, _)) = models::model(default_model) {
+        } else if let Ok((model, _)) = models::model(default_model, self.program) {
             run.cpu = model;
         }
         // The order in which QEMU tries them: hard disk, diskette, CD.

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::devices::{self, DEVICES};
-use super::models;
 use super::options::{HIDDEN, Kind, OPTIONS};
+use super::{Program, models};
 
 /// The version of QEMU whose manual the options follow.
 pub(crate) const VERSION: &str = "9.0.0";
 
 /// Returns the answer if the command line asks a question, or None if it wants a machine.
-pub(super) fn asked_for(arguments: &[&str], is_64_bit: bool) -> Option<String> {
+pub(super) fn asked_for(arguments: &[&str], program: Program) -> Option<String> {
     let mut words = arguments.iter().peekable();
     while let Some(word) = words.next() {
         let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
@@ -31,12 +31,12 @@ pub(super) fn asked_for(arguments: &[&str], is_64_bit: bool) -> Option<String> {
         match name {
             _ if !asks => {}
             "machine" | "M" => return Some(machines()),
-            "cpu" => return Some(models::help()),
+            "cpu" => return Some(models::help(program)),
             "device" => return Some(device(value)),
             "accel" => {
                 return Some("Accelerators supported in QEMU binary:\ntcg\ntranslator\ninterpreter\n".to_owned());
             }
-            "netdev" | "nic" | "net" => return Some(networks(is_64_bit)),
+            "netdev" | "nic" | "net" => return Some(networks(program == Program::For64Bits)),
             "chardev" => {
                 let kinds = ["null", "stdio", "file", "pty", "pipe", "socket", "vc"];
                 return Some(format!("Available chardev backend types: \n  {}\n", kinds.join("\n  ")));

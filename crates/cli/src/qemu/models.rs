@@ -2,10 +2,9 @@
 
 use ring3_vm::Model;
 
-use super::{Reason, Translation, set};
+use super::{Program, Reason, Translation, set};
 
-/// QEMU's models for which ring3 has a model of the same name or a similar one. Those that are `max` have no 64-bit
-/// mode here.
+/// QEMU's models for which ring3 has a model of the same name or a similar one.
 pub(super) const MODELS: &[(&str, Model)] = &[
     ("486", Model::I486),
     ("pentium", Model::Pentium),
@@ -27,8 +26,14 @@ pub(super) const MODELS: &[(&str, Model)] = &[
     ("max", Model::Max),
 ];
 
-/// The beginnings of the names of later models, which have more features than `max`.
-const LATER: [&str; 24] = [
+/// Models of 64-bit processors that only QEMU's program for 64-bit systems shows as such.
+const WITH_LONG_MODE: [&str; 3] = ["core2duo", "host", "max"];
+
+/// The beginnings of the names of later models, all of them of 64-bit processors, which have more features than any here.
+const LATER: [&str; 27] = [
+    "x86-64-v2-AES",
+    "x86-64-v3",
+    "x86-64-v4",
     "Conroe",
     "Penryn",
     "Nehalem",
@@ -73,7 +78,7 @@ const PARAVIRTUAL: [&str; 10] = [
 pub(super) fn cpu(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut parts = value.split(',');
     let name = parts.next().unwrap_or_default();
-    let (model, is_later) = model(name)?;
+    let (model, is_later) = model(name, all.program)?;
     let has = |name: &str| {
         let name = name.to_ascii_uppercase().replace(['-', '.'], "_");
         model.features().iter_names().any(|(known, _)| known == spelled(&name))
@@ -104,7 +109,7 @@ pub(super) fn cpu(all: &mut Translation, value: &str) -> Result<(), Reason> {
     }
     let mut parts = Vec::new();
     if is_later {
-        parts.push("the model here is max, with the features that ring3 implements".to_owned());
+        parts.push(format!("the model here is {model}, with the features that ring3 implements"));
     }
     if !lacks.is_empty() {
         parts.push(format!("it lacks {}", lacks.join(", ")));
@@ -128,8 +133,8 @@ fn spelled(name: &str) -> &str {
     }
 }
 
-/// Returns the model here that is like QEMU's `name`, and whether QEMU's has more features.
-pub(super) fn model(name: &str) -> Result<(Model, bool), Reason> {
+/// Returns the model here that is like what QEMU's `program` calls `name`, and whether QEMU's has more features.
+pub(super) fn model(name: &str, program: Program) -> Result<(Model, bool), Reason> {
     // QEMU may append a version to the name, or the type of the machine.
     let base = match name.rsplit_once("-v") {
         Some((base, version)) if version.bytes().all(|byte| byte.is_ascii_digit()) => base,
@@ -137,25 +142,36 @@ pub(super) fn model(name: &str) -> Result<(Model, bool), Reason> {
     };
     let base = base.trim_end_matches("-i386-cpu").trim_end_matches("-x86_64-cpu");
     let is_meant = |known: &str| known == base || known == name;
-    if let Some((_, model)) = MODELS.iter().find(|(known, _)| is_meant(known)) {
-        return Ok((*model, false));
+    if let Some((known, model)) = MODELS.iter().find(|(known, _)| is_meant(known)) {
+        let is_64_bit = program == Program::For64Bits && WITH_LONG_MODE.contains(known);
+        return Ok((if is_64_bit { Model::X86_64_V2 } else { *model }, false));
     }
-    if LATER.iter().any(|later| base.starts_with(later)) {
-        return Ok((Model::Max, true));
+    if LATER.iter().any(|later| base.starts_with(later) || name.starts_with(later)) {
+        return Ok((later(program), true));
     }
     let known: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
     Err(format!(
-        "there is no such model; the models are {}, and QEMU's later ones as max",
-        known.join(", ")
+        "there is no such model; the models are {}, and QEMU's later ones as {}",
+        known.join(", "),
+        later(program)
     ))
 }
 
+/// Returns the model that all later ones are. QEMU's program for 32-bit systems hides the 64-bit mode of its models.
+fn later(program: Program) -> Model {
+    if program == Program::For32Bits { Model::Max } else { Model::X86_64_V2 }
+}
+
 /// Returns the text of `-cpu help`, in QEMU's form.
-pub(super) fn help() -> String {
-    let own = MODELS.iter().map(|(name, model)| format!("x86 {name:<20}  here: {model}"));
-    let later = LATER.iter().map(|name| format!("x86 {name:<20}  here: max, with fewer features"));
-    let models: Vec<_> = own.chain(later).collect();
-    let names = Model::Max.features();
+pub(super) fn help(program: Program) -> String {
+    let line = |name: &str, rest: &str| {
+        let here = model(name, program).map_or(Model::Max, |(model, _)| model);
+        format!("x86 {name:<20}  here: {here}{rest}")
+    };
+    let own = MODELS.iter().map(|(name, _)| line(name, ""));
+    let later_ones = LATER.iter().map(|name| line(name, ", with fewer features"));
+    let models: Vec<_> = own.chain(later_ones).collect();
+    let names = later(program).features();
     let names: Vec<_> =
         names.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', ".")).collect();
     let (models, names) = (models.join("\n"), names.join(" "));

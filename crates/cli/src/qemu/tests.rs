@@ -52,6 +52,18 @@ fn a_kernel_on_the_serial_line() {
     assert_eq!(run.cpu, Model::Pentium4);
 }
 
+/// As in QEMU, the name of the program decides whether the host's processor, or all that there is, has a 64-bit mode.
+#[test]
+fn models_have_a_64_bit_mode_by_the_name_of_the_program() {
+    for model in ["host", "max", "core2duo", "Haswell-noTSX", "x86-64-v3", "EPYC-Rome-v2"] {
+        let cpu = |program: &str| run(&format!("{program} -cpu {model} -hda d")).cpu;
+        assert_eq!(cpu("qemu-system-x86_64"), Model::X86_64_V2, "{model}");
+        assert_eq!(cpu("qemu-system-i386"), Model::Max, "{model}");
+    }
+    assert_eq!(run("-cpu host -hda d").cpu, Model::Max);
+    assert_eq!(run("-cpu Haswell -hda d").cpu, Model::X86_64_V2);
+}
+
 #[test]
 fn an_installation_from_a_cd() {
     let run = run(
@@ -396,7 +408,9 @@ fn ignored_options_are_reported_once() {
         ("-M q35", "-M q35: the machine is a pc"),
         ("-cpu max,+avx2", "it lacks avx2"),
         ("-cpu pentium3,-sse", "has sse nevertheless"),
-        ("-cpu EPYC-Rome-v2", "the model here is max"),
+        ("-cpu EPYC-Rome-v2", "the model here is x86-64-v2"),
+        ("qemu-system-i386 -cpu EPYC", "the model here is max"),
+        ("-cpu x86-64-v2-AES", "the model here is x86-64-v2"),
         ("-no-acpi", "-no-acpi: ACPI"),
         ("-vga cirrus", "std"),
         ("-display gtk", "there is no window"),
@@ -408,7 +422,8 @@ fn ignored_options_are_reported_once() {
         ("-global nothing.x=1", "no device here has this property"),
         ("-sandbox on", "sandbox"),
         ("-d int", "RING3_LOG"),
-        ("qemu-system-x86_64 -hda d", "-cpu max"),
+        ("qemu-system-x86_64 -hda d", "-cpu qemu32"),
+        ("qemu-system-x86_64 -cpu pentium3 -hda d", "has no 64-bit mode"),
     ] {
         let (_, warnings) = with_warnings(line);
         let of_it = warnings.iter().filter(|warning| warning.contains(part));
@@ -422,6 +437,7 @@ fn ignored_options_are_reported_once() {
         "-uuid 550e8400-e29b-41d4-a716-446655440000 -no-fd-bootchk -no-hpet -rtc base=utc,driftfix=slew",
         "-boot order=dc,menu=on,strict=on,reboot-timeout=5 -global PIIX4_PM.disable_s3=1",
         "-smp 1,sockets=1,cores=1,threads=1,maxcpus=2",
+        "qemu-system-x86_64 -cpu host -accel tcg",
     ] {
         assert_eq!(with_warnings(silent).1, Vec::<String>::new(), "{silent}");
     }

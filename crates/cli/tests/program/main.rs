@@ -4,6 +4,7 @@
 mod support;
 
 mod amd64;
+mod beyond_4_gib;
 mod board;
 mod boot_debian;
 mod boot_loaders;

@@ -50,8 +50,9 @@ fn ended(qmp: &mut Qmp) -> Value {
     })
 }
 
+/// Moves the machine to `place`.
 #[track_caller]
-fn moves(qmp: &mut Qmp, place: &str) {
+pub(crate) fn moves(qmp: &mut Qmp, place: &str) {
     begin(qmp, place);
     let info = ended(qmp);
     assert_eq!(info["status"], "completed", "{info}");
@@ -64,7 +65,7 @@ fn moves(qmp: &mut Qmp, place: &str) {
 }
 
 /// Returns how many bytes of the host the memory of a guest takes, to which the translator maps a file.
-fn memory_of(guest: &Guest) -> u64 {
+pub(crate) fn memory_of(guest: &Guest) -> u64 {
     let files = fs::read_dir(format!("/proc/{}/fd", guest.id())).unwrap();
     let memory = files.filter_map(|file| {
         let file = file.unwrap().path();
@@ -75,7 +76,8 @@ fn memory_of(guest: &Guest) -> u64 {
     memory.sum()
 }
 
-fn quit(mut qmp: Qmp, guest: Guest) {
+/// Ends the machine, which has moved.
+pub(crate) fn quit(mut qmp: Qmp, guest: Guest) {
     qmp.done("quit", json!({}));
     assert_eq!(guest.wait_for_the_end(), Some(0));
 }

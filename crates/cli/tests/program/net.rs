@@ -49,7 +49,7 @@ fn start(options: &[&str]) -> Guest {
 }
 
 /// Returns incompressible bytes, from a xorshift generator.
-fn noise(len: usize) -> Vec<u8> {
+pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = || {
         state ^= state << 13;

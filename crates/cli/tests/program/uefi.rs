@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::moving::{moves, quit};
 use crate::support::guest::{Guest, PROMPT, file_if_there};
+use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3};
 
 const ESCAPE: &str = "\x1b";
@@ -68,6 +70,85 @@ fn ovmf_keeps_variables_in_flash_memory() {
     assert!(in_file() == before, "the file is that of the saved machine");
     type_line(&mut guest, "reset -s");
     assert_eq!(guest.wait_for_the_end(), Some(0));
+}
+
+/// Sets a variable in the shell of UEFI, and waits until it is shown.
+fn set(guest: &mut Guest, name: &str) {
+    type_line(guest, &format!("setvar {name} -guid {GUID} -bs -rt -nv =0x12"));
+    type_line(guest, &format!("dmpstore {name} -guid {GUID}"));
+    guest.wait_for("DataSize");
+    guest.wait_for("Shell>");
+}
+
+/// Starts a machine whose shell of UEFI waits for commands.
+fn start_shell(code: &Path, variables: &Path, options: &[&str]) -> Guest {
+    let mut guest = start(code, variables, |command| {
+        command.args(options);
+    });
+    guest.wait_for("startup.nsh");
+    guest.type_keys(ESCAPE);
+    guest.wait_for("Shell>");
+    guest
+}
+
+/// A machine with flash memory goes back to a saved one, with its variables and their file, and moves with them to
+/// another process.
+#[test]
+#[ignore = "starts OVMF once more, and moves it"]
+fn ovmf_goes_back_and_moves() {
+    let Some([code, empty]) = ovmf() else { return };
+    let directory = Directory::new();
+    let [variables, socket, saved, there] =
+        ["variables", "qmp", "saved", "there"].map(|name| directory.path(name));
+    let place = format!("unix:{}", directory.path("move").display());
+    let [qmp, other_qmp] = [&socket, &there].map(|path| format!("unix:{}", path.display()));
+    fs::copy(&empty, &variables).unwrap();
+    let mut guest = start_shell(&code, &variables, &["--qmp", &qmp]);
+    let in_file = |name: &str| {
+        let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::read(&variables).unwrap().windows(name.len()).any(|bytes| bytes == name)
+    };
+    set(&mut guest, "First");
+    output(ring3().args(["snapshot", "save"]).arg(&socket).arg(&saved));
+    set(&mut guest, "Second");
+    assert!(in_file("First") && in_file("Second"));
+    output(ring3().args(["snapshot", "load"]).arg(&socket).arg(&saved));
+    assert!(in_file("First") && !in_file("Second"));
+
+    let mut command = ring3();
+    command.args(["run", "--serial", "stdio", "--incoming", &place, "--qmp", &other_qmp]);
+    let mut moved = Guest::of(command);
+    let _awaited = Qmp::connect(&there);
+    let mut qmp = Qmp::connect(&socket);
+    moves(&mut qmp, &place);
+    quit(qmp, guest);
+    set(&mut moved, "Third");
+    assert!(in_file("First") && !in_file("Second") && in_file("Third"));
+    type_line(&mut moved, "reset -s");
+    assert_eq!(moved.wait_for_the_end(), Some(0));
+}
+
+/// The firmware's run is repeated from a recording, which contains the variables, and leaves their file as it is.
+#[test]
+#[ignore = "repeats a run of OVMF in the interpreter, too"]
+fn a_recording_of_ovmf_is_repeated() {
+    let Some([code, empty]) = ovmf() else { return };
+    let directory = Directory::new();
+    let [variables, recording] = ["variables", "recording"].map(|name| directory.path(name));
+    fs::copy(&empty, &variables).unwrap();
+    let option = recording.display().to_string();
+    let mut guest = start_shell(&code, &variables, &["--record", &option]);
+    set(&mut guest, "Recorded");
+    type_line(&mut guest, "reset -s");
+    assert_eq!(guest.wait_for_the_end(), Some(0));
+    let before = fs::read(&variables).unwrap();
+    for engine in ["auto", "interpreter"] {
+        let mut replay = ring3();
+        replay.args(["run", "--engine", engine, "--replay"]).arg(&recording);
+        let shown = output(&mut replay);
+        assert_eq!(String::from_utf8_lossy(&shown).matches("DataSize").count(), 1, "{engine}");
+    }
+    assert!(fs::read(&variables).unwrap() == before);
 }
 
 /// OVMF finds GRUB on the disk's EFI system partition, and GRUB starts Debian's kernel by its EFI stub. Linux finds

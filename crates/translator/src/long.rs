@@ -3,8 +3,8 @@
 //! It works as that for other code does, with the same signals, budget, emitter and code cache, but for two
 //! things. A guest can compute any 64-bit address, so no prefix keeps its accesses in a window: each access is
 //! preceded by a [check](low) of whether its address lies in [units](crate::memory::units) of its address
-//! space. And the guest has as many registers as the host, so four of them are in the
-//! [context].
+//! space, unless [facts] say so. A [checker](verify) proves that of all code before it is executed. And the
+//! guest has as many registers as the host, so four of them are in the [context].
 //!
 //! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the
 //! distance from a table ([`far_sites`]). Near calls and returns are the host's ([`landings`]). A page fault
@@ -24,6 +24,7 @@ pub(crate) mod calls;
 pub(crate) mod context;
 mod copy;
 pub(crate) mod distances;
+mod facts;
 pub(crate) mod far_sites;
 mod faults;
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod spaces;
 mod state;
 mod stepping;
 mod system;
+mod verify;
 mod writer;
 
 use std::io;
@@ -50,7 +52,7 @@ use ring3_x86::cpu::invalidations::Invalidations;
 use ring3_x86::decode::MAX_LENGTH;
 use ring3_x86::engine;
 use ring3_x86::interpreter::Interpreter;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::budget::{self, Budget};
 use crate::code::block_store::BlockStore as OtherBlocks;
@@ -65,9 +67,12 @@ use crate::long::low::LowMemory;
 use crate::long::page_faults::PageFault;
 use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
+use crate::long::verify::Checker;
 use crate::long::writer::Writer;
+use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::spaces::Spaces;
+use crate::memory::units;
 use crate::numeric::Numeric;
 use crate::translator::times::Times;
 
@@ -138,6 +143,8 @@ pub(crate) struct Counters {
     pub(crate) steps: u64,
     /// Instructions that it has executed then: iterations, for a repeated one.
     pub(crate) interpreted: u64,
+    /// Blocks that are not executed, since the [checker](verify) was not convinced of them.
+    pub(crate) unproven: u64,
 }
 
 /// See the module.
@@ -156,6 +163,8 @@ pub(crate) struct Long {
     barred: Barred,
     page_fault: Option<PageFault>,
     far: FarSites,
+    /// The addresses of loops that check nothing before their heads, since that has failed.
+    plain_loops: Set<u64>,
     /// Whether the guest's SSE registers are in the context, and not in the processor.
     has_vectors: bool,
     /// The count of instructions after the last STI that has set IF in translated code.
@@ -190,6 +199,7 @@ impl Long {
             barred: Barred::default(),
             page_fault: None,
             far: FarSites::default(),
+            plain_loops: Set::default(),
             has_vectors: false,
             sti: None,
             counters: Counters::default(),
@@ -237,6 +247,7 @@ impl Long {
             self.low.number_distances(&kernel.units, user.map(|user| &user.units), is_open);
             let space = self.spaces.find(cpu, memory)?;
             let (returns, no_returns) = (space.returns.lend(), space.no_returns());
+            let losses = units::losses();
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
             let has_sse =
                 self.has_vectors && Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
@@ -256,6 +267,10 @@ impl Long {
             self.come_back(cpu);
             self.note_sti(cpu, lent.budget, allowed);
             match self.next(cpu, memory, lent, allowed, deadline)? {
+                // In the middle of a block, facts may no longer hold.
+                Outcome::Again(resumed) if resumed.counted > 0 && units::losses() != losses => {
+                    return Ok(Left::For(Next::Step));
+                }
                 Outcome::Again(resumed) => at = resumed,
                 Outcome::Leave(left) => return Ok(left),
             }
@@ -367,22 +382,23 @@ impl Long {
         }
     }
 
-    /// Restores the guest's state to that before the instruction whose host code was left at `host`, when
+    /// Restores the guest's state to that before the instruction whose host code was left at `left_at`, when
     /// `executed` instructions had been subtracted from the budget. Returns where translated code goes on there,
     /// with the number of instructions of the block that follow, and whether the block had begun.
     fn return_to_site(
         &mut self,
         cpu: &mut Cpu,
-        host: u32,
+        left_at: u32,
         executed: u64,
     ) -> ((Resumed, u16), bool) {
-        let Some((block, site)) = self.blocks.at(host) else {
+        let Some((block, site)) = self.blocks.at(left_at) else {
             unreachable!("translated code is in blocks");
         };
         let first = Site { host: block.entry, offset: 0, before: 0 };
         let Site { host, offset, before } = site.unwrap_or(first);
         let rest = block.instructions - before;
-        cpu.instructions += executed.wrapping_sub(rest.into());
+        let subtracted = if left_at < block.begin { 0 } else { rest };
+        cpu.instructions += executed.wrapping_sub(subtracted.into());
         self.low.context().rip = block.linear.wrapping_add(offset.into());
         let counted = if site.is_some() { rest } else { 0 };
         ((Resumed { target: host, counted }, rest), site.is_some())
@@ -457,6 +473,7 @@ impl Long {
             model: cpu.model,
             barred: self.barred.now(),
             far: &self.far,
+            checks_before_loop: !self.plain_loops.contains(&rip),
             first_exit: self.exits.len(),
         };
         let Long { blocks, slots, .. } = self;
@@ -476,6 +493,14 @@ impl Long {
             made = block::translate(&source, host, addresses, slots, entry_of);
         }
         let Some((block, code, exits)) = made else { return Ok(None) };
+        if !Checker::new(addresses, is_user).proves(&code, host, &[block.entry, block.link]) {
+            warn!(
+                "the translation at {rip:#x} is without proof: {:02x?}",
+                &source.bytes[..usize::from(block.bytes)]
+            );
+            self.counters.unproven += 1;
+            return Ok(None);
+        }
         if !self.cache.add(&code) {
             return Ok(None);
         }
@@ -533,6 +558,7 @@ impl Long {
         self.slots.clear();
         self.system_slot = None;
         self.barred.clear();
+        self.plain_loops.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();
     }

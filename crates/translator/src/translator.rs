@@ -654,6 +654,7 @@ impl Engine for Translator {
             ("signals", signals + long.signals),
             ("pages filled", fills + long.fills),
             ("flushes", flushes + long.flushes),
+            ("translations without proof", long.unproven),
             ("refusals of the host", refusals),
             ("pieces of work between", self.times.count()),
         ];

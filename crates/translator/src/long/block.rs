@@ -6,7 +6,7 @@
 //! the guest's state is exactly that before the instruction, and nothing of that state changes before the last
 //! host instruction of a site that can fault.
 
-use iced_x86::{Code, Decoder, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 use ring3_x86::access::is_canonical;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
@@ -16,6 +16,7 @@ use crate::code::emitter::Branch;
 use crate::long::block_store::Slots;
 use crate::long::context::{at, reason};
 use crate::long::copy::{self, Needs};
+use crate::long::facts::{Address, Facts};
 use crate::long::far_sites::FarSites;
 use crate::long::low::Addresses;
 use crate::long::system;
@@ -62,6 +63,9 @@ pub(crate) struct Block {
     pub(crate) crosses_to: Option<usize>,
     /// The host address of its code.
     pub(crate) entry: u32,
+    /// The host address where its instructions are subtracted from the budget, behind what it
+    /// [checks before its loop](crate::long::facts).
+    pub(crate) begin: u32,
     /// The host address to which branches are linked: the same, or code that goes there by the jump table.
     pub(crate) link: u32,
     /// The number of bytes of guest code that it is made from.
@@ -87,6 +91,8 @@ pub(crate) struct Source<'a> {
     /// The addresses of instructions that are left to the interpreter.
     pub(crate) barred: &'a Set<u64>,
     pub(crate) far: &'a FarSites,
+    /// Whether a loop may check addresses before its head.
+    pub(crate) checks_before_loop: bool,
     /// The index of the first exit of the block.
     pub(crate) first_exit: usize,
 }
@@ -104,6 +110,16 @@ struct Builder<'a, F> {
     exits: Vec<Exit>,
     /// Whether the SSE registers are the guest's.
     has_vectors: bool,
+    /// What was checked before the block.
+    at_head: &'a [Address],
+    /// The host addresses where the block is entered, and where its instructions are counted.
+    host: u32,
+    begin: u32,
+    /// What is known where the block leads to itself, if it does.
+    at_end: Option<Facts>,
+    /// Whether the block ends with a branch other than a call, which may lead to the block itself.
+    may_loop: bool,
+    factory: InstructionInfoFactory,
 }
 
 /// Where a branch leads.
@@ -127,44 +143,76 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
     slots: &mut Slots,
     entry_of: F,
 ) -> Option<(Block, Vec<u8>, Vec<Exit>)> {
-    let mut builder = Builder {
-        writer: Writer::new(host, addresses, source.is_user),
-        source,
-        slots,
-        entry_of,
-        sites: Vec::new(),
-        later: Vec::new(),
-        exits: Vec::new(),
-        has_vectors: false,
-    };
-    let mut decoder = decode::decoder(source.bytes, CodeSize::Bits64, source.linear);
-    let count = builder.writer.count();
-    let end = builder.instructions(&mut decoder)?;
-    builder.finish_later();
-    let mut link = host;
-    if source.crosses_to.is_some() {
-        let slot = builder.slots.find_or_add(source.linear, source.is_user)?;
-        link = builder.writer.emitter.here();
-        builder.writer.jump_by_slot(source.linear, slot);
+    let mut at_head = Vec::new();
+    let mut is_first = true;
+    loop {
+        let builder = Builder {
+            writer: Writer::new(host, addresses, source.is_user),
+            source,
+            slots,
+            entry_of: &entry_of,
+            sites: Vec::new(),
+            later: Vec::new(),
+            exits: Vec::new(),
+            has_vectors: false,
+            at_head: &at_head,
+            host,
+            begin: host,
+            at_end: None,
+            may_loop: false,
+            factory: InstructionInfoFactory::new(),
+        };
+        let (made, at_end) = builder.make()?;
+        let Some(at_end) = at_end.filter(|_| source.checks_before_loop) else { return Some(made) };
+        // What is checked before the loop depends on what is known at its end, and the other way round.
+        let wanted =
+            if is_first { at_end.wanted().to_vec() } else { at_end.still_at_head(&at_head) };
+        if wanted.len() == at_head.len() {
+            return Some(made);
+        }
+        (at_head, is_first) = (wanted, false);
     }
-    let instructions = builder.sites.len() as u16;
-    builder.writer.emitter.set_count(count, instructions as i16);
-    let Builder { writer, sites, exits, .. } = builder;
-    let block = Block {
-        linear: source.linear,
-        place: source.place,
-        is_user: source.is_user,
-        crosses_to: source.crosses_to,
-        entry: host,
-        link,
-        bytes: end.wrapping_sub(source.linear) as u16,
-        instructions,
-        sites,
-    };
-    Some((block, writer.emitter.finish(), exits))
 }
 
 impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
+    /// Translates the block. Returns what [`translate`] does, and what is known where the block
+    /// leads to itself, if it does.
+    #[expect(clippy::type_complexity, reason = "the result of one other function")]
+    fn make(mut self) -> Option<((Block, Vec<u8>, Vec<Exit>), Option<Facts>)> {
+        let source = self.source;
+        let mut decoder = decode::decoder(source.bytes, CodeSize::Bits64, source.linear);
+        for address in self.at_head {
+            self.writer.check_before_loop(*address);
+        }
+        self.begin = self.writer.emitter.here();
+        self.writer.facts = Facts::at_head(self.at_head);
+        let count = self.writer.count();
+        let end = self.instructions(&mut decoder)?;
+        self.finish_later();
+        let mut link = self.host;
+        if source.crosses_to.is_some() {
+            let slot = self.slots.find_or_add(source.linear, source.is_user)?;
+            link = self.writer.emitter.here();
+            self.writer.jump_by_slot(source.linear, slot);
+        }
+        let instructions = self.sites.len() as u16;
+        self.writer.emitter.set_count(count, instructions as i16);
+        let Builder { writer, sites, exits, host, begin, at_end, .. } = self;
+        let block = Block {
+            linear: source.linear,
+            place: source.place,
+            is_user: source.is_user,
+            crosses_to: source.crosses_to,
+            entry: host,
+            begin,
+            link,
+            bytes: end.wrapping_sub(source.linear) as u16,
+            instructions,
+            sites,
+        };
+        Some(((block, writer.emitter.finish(), exits), at_end))
+    }
+
     /// Translates the instructions. Returns the address after the last one, or None if the first one crosses
     /// into another page.
     fn instructions(&mut self, decoder: &mut Decoder) -> Option<u64> {
@@ -203,7 +251,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             if is_ending {
                 return Some(next);
             }
+            self.follow(&instruction);
         }
+    }
+
+    /// Notes what is known after `instruction`.
+    fn follow(&mut self, instruction: &Instruction) {
+        let is_near = !self.writer.is_far;
+        self.writer.facts.follow(instruction, is_near, &mut self.factory);
     }
 
     /// Returns how many instructions the block may have.
@@ -267,6 +322,10 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             return false;
         }
         let target = branch.near_branch_target();
+        self.may_loop = matches!(
+            branch.flow_control(),
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+        );
         let site = self.begin_site(branch);
         match branch.code() {
             Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),
@@ -313,6 +372,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                     }
                     _ => return false,
                 };
+                self.follow(branch);
                 self.lead(taken, target);
                 self.go_to(next);
             }
@@ -383,6 +443,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Makes `branch` lead to `target`.
     fn lead(&mut self, branch: Branch, target: u64) {
+        if self.may_loop && target == self.source.linear && self.source.crosses_to.is_none() {
+            let facts = &self.writer.facts;
+            let is_known = facts.still_at_head(self.at_head).len() == self.at_head.len();
+            let to = if is_known { self.begin } else { self.host };
+            self.at_end = Some(facts.clone());
+            self.writer.emitter.lead(branch, to);
+            return;
+        }
         let entry = self.is_in_page(target).then(|| (self.entry_of)(target)).flatten();
         match entry {
             Some(entry) => self.writer.emitter.lead(branch, entry),

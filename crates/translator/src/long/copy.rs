@@ -15,7 +15,9 @@ use ring3_x86::decode;
 
 use crate::code::copy::{has_undefined_result, is_copied, set_memory};
 use crate::long::context::at;
+use crate::long::facts::{Address as Known, FS_BASE};
 use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, rename};
+use crate::memory::units::unit_of;
 use crate::numeric;
 
 /// Bytes of PAUSE.
@@ -137,7 +139,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
             }
             if writer.is_far {
                 writer.load_number(Register::R11, displacement);
-                return Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 });
+                return Some(Address { operand: writer.checked_in_r11(0, None), free: Free::R10 });
             }
             writer.check_number(displacement);
             if as_signed(displacement).is_some() {
@@ -157,18 +159,25 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
         }
         (Some(number), true) => {
             load_base(writer, Register::R11, number);
-            let mut near = 0;
+            let (mut near, mut of) = (0, None);
             if as_signed(displacement).is_some() {
                 near = displacement as i64;
+                of = Some((Known::Register(FS_BASE + number as u8), 0));
             } else {
                 writer.load_number(Register::R10, displacement);
                 writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
-            Some(Address { operand: writer.checked_in_r11(near), free: Free::R10 })
+            Some(Address { operand: writer.checked_in_r11(near, of), free: Free::R10 })
+        }
+        // A table at a constant address, with an index of 32 bits.
+        (None, false) if is_in_table(writer, instruction) => {
+            writer.check_number(displacement);
+            let operand = in_window(rename(base), displacement as i64);
+            Some(Address { operand, free: Free::BOTH })
         }
         (None, false) if index == Register::None && is_table(displacement as i64) => {
             load_sum(writer, instruction, Register::R11);
-            Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 })
+            Some(Address { operand: writer.checked_in_r11(0, None), free: Free::R10 })
         }
         (None, false) if index == Register::None && !is_in_context(base) => {
             let operand = writer.checked(rename(base), displacement as i64, Register::R11);
@@ -177,18 +186,68 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
         }
         (None, false) if index == Register::None => {
             writer.load(Register::R11, writer.register(base));
-            let operand = writer.checked_in_r11(displacement as i64);
+            let of = Some((Known::of(base), 0));
+            let operand = writer.checked_in_r11(displacement as i64, of);
             Some(Address { operand, free: Free::R10 })
         }
         (segment, false) => {
+            if segment.is_none()
+                && !writer.is_far
+                && let Some(operand) = indexed(writer, instruction)
+            {
+                return Some(Address { operand, free: Free::BOTH });
+            }
+            let mut of = Known::of_operand(instruction).map(|known| (known, displacement as i64));
             load_sum(writer, instruction, Register::R11);
             if let Some(number) = segment {
+                of = None;
                 load_base(writer, Register::R10, number);
                 writer.add_registers(Register::R11, Register::R11, Register::R10);
             }
-            Some(Address { operand: writer.checked_in_r11(0), free: Free::R10 })
+            Some(Address { operand: writer.checked_in_r11(0, of), free: Free::R10 })
         }
     }
+}
+
+/// Returns whether `instruction`'s memory operand is a constant address of another unit than the first one, with a base
+/// that is known to be a number of 32 bits.
+fn is_in_table(writer: &Writer, instruction: &Instruction) -> bool {
+    let base = instruction.memory_base();
+    instruction.memory_index() == Register::None
+        && !is_in_context(base)
+        && !writer.is_far
+        && unit_of(instruction.memory_displacement64()) == -1
+        && matches!(Known::of_operand(instruction), Some(Known::Register(base)) if writer.facts.is_small(base))
+        && (instruction.memory_displacement64() as i64) < -(1 << 24)
+}
+
+/// Checks the address of `instruction`'s memory operand, which has an index, unless it is known, and returns the operand.
+/// Returns None, and writes nothing, if the context holds its registers. Uses R11.
+fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<MemoryOperand> {
+    let sum_of = Known::of_operand(instruction)?;
+    let Known::Sum { base, index, scale } = sum_of else { return None };
+    if is_in_context(instruction.memory_base()) || is_in_context(instruction.memory_index()) {
+        return None;
+    }
+    let operand = sum(writer, instruction);
+    let is_small = |register: u8| writer.facts.is_small(register);
+    let pointer = match base {
+        Some(base) if is_small(index) => Some(base),
+        Some(base) if scale == 1 && is_small(base) => Some(index),
+        _ => None,
+    };
+    let displacement = instruction.memory_displacement64();
+    if let Some(pointer) = pointer {
+        let host = rename(Register::RAX + u32::from(pointer));
+        writer.checked(host, 0, Register::R11);
+    } else if base.is_none() && is_small(index) {
+        writer.check_number(displacement);
+    } else if !writer.facts.knows(sum_of) {
+        writer.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, operand));
+        writer.check(Register::R11, Register::R11);
+        writer.facts.note_check(sum_of, displacement as i64);
+    }
+    Some(MemoryOperand { segment_prefix: Register::GS, ..operand })
 }
 
 /// Returns the sum of base, index and displacement of `instruction`'s memory operand. Loads R10 and R11 with
@@ -450,7 +509,7 @@ fn bit_test(writer: &mut Writer, instruction: &Instruction) -> bool {
     writer.emitter.instruction(shift);
     let word = MemoryOperand::with_base_index_scale(Register::R11, Register::R10, 8);
     writer.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, word));
-    let word = writer.checked_in_r11(0);
+    let word = writer.checked_in_r11(0, None);
     writer.load(Register::R10, word);
     let code = match instruction.mnemonic() {
         Mnemonic::Bt => Code::Bt_rm64_r64,

@@ -56,6 +56,12 @@ impl Long {
         if is_page_fault && let Some(unit) = self.low.unit_at(fault.address, is_user) {
             return Ok(match self.own(cpu, memory, unit)? {
                 Owner::Near => go_on(rest, cpu, deadline),
+                // It may be another instruction that needs the unit, or none.
+                _ if !has_begun => {
+                    self.plain_loops.insert(rip);
+                    self.drop_block_of(cpu, memory, rip);
+                    leave(Next::Step)
+                }
                 Owner::Far => self.make_far(cpu, memory, rip),
                 Owner::Nobody => self.step_after_signal(cpu, memory, rip),
             });

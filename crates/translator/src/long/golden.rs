@@ -66,6 +66,7 @@ fn host_code_is_unchanged() {
             model: Model::Qemu64,
             barred: &Set::default(),
             far: &FarSites::default(),
+            checks_before_loop: true,
             first_exit: 0,
         };
         let slots = &mut Slots::default();

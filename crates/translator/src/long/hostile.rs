@@ -12,6 +12,7 @@ use super::context::{self, reason};
 use super::distances::{Distances, NOWHERE};
 use super::far_sites::FarSites;
 use super::low::LowMemory;
+use super::verify::Checker;
 use crate::budget::Budget;
 use crate::code::cache::CodeCache;
 use crate::context::HOST_FLAGS;
@@ -19,6 +20,8 @@ use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE, Range};
 use crate::memory::units::{Owning, unit_of};
 use crate::returns::Returns;
+
+mod sequences;
 
 /// Accesses in each layout, times each kind of operand.
 const ACCESSES: u32 = if cfg!(debug_assertions) { 300 } else { 3000 };
@@ -179,6 +182,7 @@ fn translated(
         model: Model::Qemu64,
         barred: &Set::default(),
         far: &far,
+        checks_before_loop: true,
         first_exit: 0,
     };
     let host = cache.end();

@@ -4,8 +4,10 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::code::emitter::{Branch, Count, Emitter};
 use crate::long::context::{at, reason, register_at};
+use crate::long::facts::{Address, FS_BASE, Facts};
 use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
 use crate::long::low::{Addresses, CHECK_SHIFT};
+use crate::memory::units::{first_of, unit_of};
 
 /// The opcode of JRCXZ.
 pub(crate) const JRCXZ: u8 = 0xe3;
@@ -19,6 +21,8 @@ pub(crate) struct Writer {
     pub(crate) is_user: bool,
     /// Whether the present site is [far](crate::long::far_sites).
     pub(crate) is_far: bool,
+    /// What is known of addresses here.
+    pub(crate) facts: Facts,
 }
 
 /// Returns whether the guest's `register`, of any size, is one that the context holds: R8 to R11.
@@ -69,7 +73,13 @@ fn on_host(base: Register, index: Register, displacement: i64) -> MemoryOperand 
 
 impl Writer {
     pub(crate) fn new(host: u32, addresses: Addresses, is_user: bool) -> Writer {
-        Writer { emitter: Emitter::new(host), addresses, is_user, is_far: false }
+        Writer {
+            emitter: Emitter::new(host),
+            addresses,
+            is_user,
+            is_far: false,
+            facts: Facts::default(),
+        }
     }
 
     /// Returns the field of the context at `offset`.
@@ -149,8 +159,42 @@ impl Writer {
         self.load(to, distance);
     }
 
-    /// Checks the linear address in `base`. Returns the operand at `displacement` from it, which may contain
-    /// `scratch`, R10 or R11.
+    /// Checks the address `address` before a loop. Uses R10 and R11.
+    pub(crate) fn check_before_loop(&mut self, address: Address) {
+        match address {
+            Address::Unit(unit) => self.check_number(first_of(unit)),
+            Address::Register(register) => {
+                let host = self.value(register, Register::R11);
+                self.check(host, Register::R10);
+            }
+            Address::Sum { base, index, scale } => {
+                let base = base.map_or(Register::None, |base| self.value(base, Register::R10));
+                let index = self.value(index, Register::R11);
+                let size = if base == Register::None { 8 } else { 1 };
+                let sum =
+                    MemoryOperand::new(base, index, scale.into(), 0, size, false, Register::None);
+                self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, sum));
+                self.check(Register::R11, Register::R10);
+            }
+        }
+    }
+
+    /// Returns the host's register with the value of the guest's register with this [number](FS_BASE): `free`, into
+    /// which it is loaded, if the context holds it.
+    fn value(&mut self, register: u8, free: Register) -> Register {
+        let guest = Register::RAX + u32::from(register.min(FS_BASE - 1));
+        if register >= FS_BASE {
+            self.load(free, self.field(at::BASES + 8 * u32::from(register - FS_BASE)));
+        } else if is_in_context(guest) {
+            self.load(free, self.register(guest));
+        } else {
+            return rename(guest);
+        }
+        free
+    }
+
+    /// Checks the address of the guest's register that is in `base` unless it is [known](Facts). Returns the operand at
+    /// `displacement` from it, which may contain `scratch`, R10 or R11.
     pub(crate) fn checked(
         &mut self,
         base: Register,
@@ -161,26 +205,46 @@ impl Writer {
             self.find_distance(base, scratch);
             on_host(base, scratch, displacement)
         } else {
-            self.check(base, scratch);
+            let address = Address::of(if base == Register::R8 { Register::RSP } else { base });
+            if !self.facts.knows(address) {
+                self.check(base, scratch);
+                self.facts.note_check(address, 0);
+            }
             in_window(base, displacement)
         }
     }
 
-    /// Checks the linear address in R11. Returns the operand at `displacement` from it, which does not contain R10.
-    /// Uses R10 and R11.
-    pub(crate) fn checked_in_r11(&mut self, displacement: i64) -> MemoryOperand {
+    /// Checks the linear address in R11, which is so many bytes away from the address `of`, unless that is known.
+    /// Returns the operand at `displacement` from it, which does not contain R10. Uses R10 and R11.
+    pub(crate) fn checked_in_r11(
+        &mut self,
+        displacement: i64,
+        of: Option<(Address, i64)>,
+    ) -> MemoryOperand {
         if self.is_far {
             self.find_distance(Register::R11, Register::R10);
             self.add_registers(Register::R11, Register::R11, Register::R10);
             on_host(Register::R11, Register::None, displacement)
         } else {
-            self.check(Register::R11, Register::R10);
+            if of.is_none_or(|(address, _)| !self.facts.knows(address)) {
+                self.check(Register::R11, Register::R10);
+            }
+            if let Some((address, distance)) = of
+                && !self.facts.knows(address)
+            {
+                self.facts.note_check(address, distance);
+            }
             in_window(Register::R11, displacement)
         }
     }
 
-    /// Checks the canonical address `linear`. Uses R11.
+    /// Checks the canonical address `linear`, unless its unit is known. Uses R11.
     pub(crate) fn check_number(&mut self, linear: u64) {
+        let unit = Address::Unit(unit_of(linear));
+        if self.facts.knows(unit) {
+            return;
+        }
+        self.facts.note_check(unit, 0);
         let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
         let byte = table + (linear as i64 >> CHECK_SHIFT);
         let byte =

@@ -37,6 +37,11 @@ pub(crate) fn unit_of(linear: u64) -> i64 {
     linear as i64 >> SHIFT
 }
 
+/// Returns the first address in `unit`.
+pub(crate) fn first_of(unit: i64) -> u64 {
+    (unit << SHIFT) as u64
+}
+
 /// Returns whether addresses of `unit` are canonical.
 fn is_canonical(unit: i64) -> bool {
     (-2048..2048).contains(&unit)
@@ -57,6 +62,20 @@ pub(crate) enum Owning {
 
 /// The last [`Units::generation`] of any address space.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Number of times that an address space has lost a unit.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns a number that is another one once any address space has given back a unit that it owned, and does not own
+/// it again.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::Relaxed)
+}
+
+/// Notes that an address space has lost units.
+fn note_loss() {
+    LOSSES.fetch_add(1, Ordering::Relaxed);
+}
 
 /// The units of an address space. See the module.
 #[derive(Debug, Default)]
@@ -148,7 +167,9 @@ impl Units {
         others.pop();
         self.refused.insert(unit);
         // Without a place even for these, each is asked for again.
-        self.reserve_all(&others, before);
+        if !self.reserve_all(&others, before) {
+            note_loss();
+        }
         Owning::NoRoom
     }
 
@@ -189,6 +210,7 @@ impl Units {
     /// Ceases to own `unit`. The host's unit stays reserved.
     pub(crate) fn disown(&mut self, unit: i64) {
         if self.owned.remove(&unit) {
+            note_loss();
             self.has_changed();
         }
     }
@@ -202,6 +224,7 @@ impl Units {
 
     /// Unmaps everything, and gives all units back.
     pub(crate) fn clear(&mut self) {
+        note_loss();
         self.forget();
         self.refused.clear();
     }

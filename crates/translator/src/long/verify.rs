@@ -1,0 +1,572 @@
+//! The checker of translated 64-bit code: it decodes a block's finished host code, and derives anew for each access
+//! that it reaches memory of the space or none. It shares nothing with [`facts`](crate::long::facts), by which checks
+//! were left out, nor with what wrote the code. A block of which it is not convinced is not executed.
+//!
+//! It follows the ways through the code from the block's entry, where nothing is known. It knows the host's registers and
+//! the fields of the context that hold registers of the guest by *names*, and of each value at which distance from a unit
+//! that is owned near it lies at most, whether it is a number of 32 bits, and whether it is the sum of other names.
+//! Where ways meet, what all of them know remains. If a distance grew there, the way is a loop: it is assumed to be
+//! [`state::IN_LOOP`], and what grows beyond that is not known.
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, OpKind, Register,
+};
+
+use crate::long::context::{LongContext, at, register_at};
+use crate::long::low::{Addresses, CHECK_SHIFT};
+use crate::map::Map;
+use crate::memory::units::SHIFT;
+use crate::returns::ROOM_CHECK;
+use state::{Kind, MOST_DISTANT, Name, REGISTERS, State, Subject, Sum, UNKNOWN, Value};
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+/// Bytes from an address in a unit to an access on its fact, at most: well below a unit.
+const REACH: u64 = 48 << 30;
+/// What a bit's number of 32 bits adds to an address.
+const BITS: u64 = 1 << 29;
+
+/// See the module.
+pub(crate) struct Checker {
+    addresses: Addresses,
+    table: u32,
+    far_table: u32,
+    factory: InstructionInfoFactory,
+}
+
+impl Checker {
+    /// Returns a checker of code of users (`is_user`) or of the supervisor.
+    pub(crate) fn new(addresses: Addresses, is_user: bool) -> Checker {
+        let side = usize::from(is_user);
+        Checker {
+            addresses,
+            table: addresses.tables[side],
+            far_table: addresses.far_tables[side],
+            factory: InstructionInfoFactory::new(),
+        }
+    }
+
+    /// Returns whether all accesses of `code`, which is at `host` and is entered at `entries`, reach memory of its space
+    /// or none.
+    pub(crate) fn proves(&mut self, code: &[u8], host: u32, entries: &[u32]) -> bool {
+        let all: Vec<Instruction> =
+            Decoder::with_ip(64, code, host.into(), DecoderOptions::NONE).iter().collect();
+        let place = |ip: u64| all.binary_search_by_key(&ip, Instruction::ip).ok();
+        let inside = u64::from(host)..u64::from(host) + code.len() as u64;
+        let mut met: Map<usize, State> = Map::default();
+        let mut ways: Vec<(usize, State)> = Vec::new();
+        let targets: Vec<u64> = all
+            .iter()
+            .filter(|instruction| instruction.op0_kind() == OpKind::NearBranch64)
+            .map(Instruction::near_branch_target)
+            .collect();
+        for entry in entries {
+            let Some(place) = place((*entry).into()) else { return false };
+            ways.push((place, State::new()));
+        }
+        while let Some((mut number, mut state)) = ways.pop() {
+            while let Some(instruction) = all.get(number) {
+                if targets.contains(&instruction.ip())
+                    || entries.contains(&(instruction.ip() as u32))
+                {
+                    if let Some(known) = met.get_mut(&number) {
+                        let before = known.clone();
+                        known.meet(&state);
+                        if *known == before {
+                            break;
+                        }
+                        state = known.clone();
+                    } else {
+                        met.insert(number, state.clone());
+                    }
+                }
+                if !self.execute(&mut state, instruction) {
+                    return false;
+                }
+                let flow = instruction.flow_control();
+                if instruction.op0_kind() == OpKind::NearBranch64 && flow != FlowControl::Call {
+                    let target = instruction.near_branch_target();
+                    if inside.contains(&target) {
+                        let Some(place) = place(target) else { return false };
+                        ways.push((place, state.clone()));
+                    }
+                }
+                if matches!(
+                    flow,
+                    FlowControl::UnconditionalBranch
+                        | FlowControl::IndirectBranch
+                        | FlowControl::Return
+                ) {
+                    break;
+                }
+                number += 1;
+            }
+        }
+        true
+    }
+
+    /// Returns the name of the field of the context at `address`.
+    fn field(&self, address: u64) -> Option<Name> {
+        let offset = address.checked_sub(self.addresses.context.into())?;
+        let place = |first: u32, count: u64| {
+            let number = offset.checked_sub(first.into())?;
+            (number % 8 == 0 && number / 8 < count).then_some(number as usize / 8)
+        };
+        let register = place(register_at(Register::R8), 4).map(|number| REGISTERS + number);
+        register.or_else(|| place(at::BASES, 2).map(|number| REGISTERS + 4 + number))
+    }
+
+    /// Returns whether the `bytes` at `address` are part of the context.
+    fn is_in_context(&self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.addresses.context.into());
+        offset < size_of::<LongContext>() as u64
+    }
+
+    /// Notes what `instruction` does. Returns false if it may access what is not the guest's.
+    fn execute(&mut self, state: &mut State, instruction: &Instruction) -> bool {
+        if instruction.is_invalid() {
+            return false;
+        }
+        let has_operand = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+        let accesses =
+            has_operand && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
+        let is_implicit = instruction.is_string_instruction()
+            || matches!(
+                instruction.mnemonic(),
+                Mnemonic::Xlatb | Mnemonic::Maskmovq | Mnemonic::Maskmovdqu
+            );
+        if is_implicit {
+            return false;
+        }
+        let name =
+            |register: Register| register.is_gpr().then(|| register.full_register().number());
+        let mut result = None;
+        if accesses {
+            if instruction.memory_segment() == Register::GS {
+                if !self.is_on_facts(state, instruction) {
+                    return false;
+                }
+            } else if !self.reads_table(state, instruction, &mut result)
+                && !self.is_ours(state, instruction, &mut result)
+            {
+                return false;
+            }
+        }
+        let to = if instruction.op0_kind() == OpKind::Register {
+            name(instruction.op0_register())
+        } else {
+            None
+        };
+        // The host's stack is ours, and only these move it.
+        if to == Some(Register::RSP.number())
+            && !(instruction.mnemonic() == Mnemonic::Lea
+                && instruction.memory_base() == Register::RSP)
+            && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push)
+        {
+            return false;
+        }
+        if let (Some(to), Some(value)) = (to, result) {
+            state.set(to, value);
+            return true;
+        }
+        match instruction.mnemonic() {
+            Mnemonic::Call => {
+                // The routines that are called within a block keep the guest's registers. What else is called comes
+                // back with others.
+                let context = Kind::Number(self.addresses.context.into());
+                let offset = instruction.memory_displacement64() as u32;
+                if instruction.memory_base() == Register::R11
+                    && state.values[Register::R11.number()].kind == context
+                    && matches!(offset, at::VECTOR_CHECK | at::POPF)
+                {
+                    for register in [Register::R10, Register::R11] {
+                        state.set(register.number(), UNKNOWN);
+                    }
+                } else {
+                    *state = State::new();
+                }
+                return true;
+            }
+            Mnemonic::Mov if instruction.code() == Code::Mov_rm64_r64 && has_operand => {
+                return self.store(state, instruction);
+            }
+            _ => {}
+        }
+        if let Some(to) = to
+            && Checker::moves(state, instruction, to)
+        {
+            return true;
+        }
+        let is_small = match instruction.code() {
+            Code::Cdqe => Some(Register::RAX.number()),
+            _ => to.filter(|_| leaves_small_number(instruction)),
+        };
+        let used: Vec<_> = self
+            .factory
+            .info(instruction)
+            .used_registers()
+            .iter()
+            .filter(|used| !matches!(used.access(), OpAccess::Read | OpAccess::CondRead))
+            .filter_map(|used| name(used.register()))
+            .collect();
+        for written in used {
+            if written != Register::RSP.number() {
+                state.set(written, Value { is_small: is_small == Some(written), ..UNKNOWN });
+            }
+        }
+        true
+    }
+
+    /// Returns the operand of `instruction` as a sum of registers, unless it has others than those of 64 bits.
+    fn operand(instruction: &Instruction) -> Option<Sum> {
+        let name = |register: Register| match register {
+            Register::None | Register::RIP => Some(None),
+            register if register.is_gpr64() => Some(Some(register.number())),
+            _ => None,
+        };
+        Some(Sum {
+            base: name(instruction.memory_base())?,
+            index: name(instruction.memory_index())?
+                .map(|index| (index, instruction.memory_index_scale())),
+            displacement: instruction.memory_displacement64() as i64,
+        })
+    }
+
+    /// Returns whether an access at the distance in GS is on facts.
+    fn is_on_facts(&mut self, state: &mut State, instruction: &Instruction) -> bool {
+        let Some(sum) = Checker::operand(instruction) else { return false };
+        let Some(distance) = state.reach(&sum) else { return false };
+        let is_bit_test = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+        );
+        if is_bit_test
+            && instruction.op1_kind() == OpKind::Register
+            && instruction.op1_register().is_gpr64()
+        {
+            return false;
+        }
+        if distance + BITS > REACH {
+            return false;
+        }
+        let writes_or_reads = matches!(
+            self.access(instruction),
+            OpAccess::Read | OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        );
+        let may_not_access = is_bit_test
+            || matches!(
+                instruction.mnemonic(),
+                Mnemonic::Shl
+                    | Mnemonic::Shr
+                    | Mnemonic::Sar
+                    | Mnemonic::Rol
+                    | Mnemonic::Ror
+                    | Mnemonic::Rcl
+                    | Mnemonic::Rcr
+                    | Mnemonic::Shld
+                    | Mnemonic::Shrd
+            );
+        if writes_or_reads && !may_not_access {
+            let distance = sum.displacement.unsigned_abs();
+            let is_known = match (sum.base, sum.index) {
+                (Some(base), None) => state.values[base].near.is_some(),
+                _ => state.distance_of(&sum).is_some(),
+            };
+            if is_known {
+                state.note(sum, distance);
+            }
+            if let (Some(base), None) = (sum.base, sum.index)
+                && let Kind::Sum(of) = state.values[base].kind
+            {
+                let displacement = of.displacement.wrapping_add(sum.displacement);
+                state.note(of, displacement.unsigned_abs());
+            }
+        }
+        true
+    }
+
+    /// Returns how `instruction` accesses its memory operand.
+    fn access(&mut self, instruction: &Instruction) -> OpAccess {
+        let operand = (0..instruction.op_count())
+            .find(|operand| instruction.op_kind(*operand) == OpKind::Memory)
+            .unwrap_or(0);
+        self.factory.info(instruction).op_access(operand)
+    }
+
+    /// Returns whether `instruction` reads a table of checks or what follows from that. Then `result` is what it loads.
+    fn reads_table(
+        &self,
+        state: &mut State,
+        instruction: &Instruction,
+        result: &mut Option<Value>,
+    ) -> bool {
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        let displacement = instruction.memory_displacement64();
+        let of_kind = |kind| Some(Value { kind, ..UNKNOWN });
+        let is_index = base == Register::None || base.is_gpr32();
+        if instruction.code() == Code::Movzx_r32_rm8 && index == Register::None && is_index {
+            if base == Register::None {
+                let byte = (displacement as i64).wrapping_sub(self.table.into());
+                let half = 1_i64 << CHECK_SHIFT;
+                if !(-half..half).contains(&byte) {
+                    return false;
+                }
+                state.units.push(byte >> (SHIFT - CHECK_SHIFT));
+                *result = of_kind(Kind::Any);
+                return true;
+            }
+            let Kind::Rotated(of) = state.values[base.full_register().number()].kind else {
+                return false;
+            };
+            if displacement == u64::from(self.table) {
+                state.prove(of);
+                *result = of_kind(Kind::Any);
+                return true;
+            }
+            *result = of_kind(Kind::DistanceNumber(of));
+            return displacement == u64::from(self.far_table);
+        }
+        let distances = u64::from(self.addresses.context + at::distance(0));
+        if instruction.code() == Code::Mov_r64_rm64
+            && base == Register::None
+            && index.is_gpr64()
+            && instruction.memory_index_scale() == 8
+            && displacement == distances
+            && let Kind::DistanceNumber(of) = state.values[index.number()].kind
+        {
+            *result = of_kind(Kind::Distance(of));
+            return true;
+        }
+        // An access at the distance of its own address.
+        let is_placed = |address: Register, distance: Register| {
+            address.is_gpr64()
+                && distance.is_gpr64()
+                && matches!(state.values[distance.number()].kind,
+                    Kind::Distance(Subject { name, .. }) if name == Some(address.number()))
+        };
+        if instruction.memory_index_scale() == 1
+            && (is_placed(base, index) || is_placed(index, base))
+        {
+            return true;
+        }
+        index == Register::None
+            && base.is_gpr64()
+            && state.values[base.number()].kind == Kind::Placed
+    }
+
+    /// Returns whether `instruction` accesses memory of ours in one of the few ways there are. Then `result` is what it
+    /// loads, if that is not unknown.
+    fn is_ours(
+        &self,
+        state: &State,
+        instruction: &Instruction,
+        result: &mut Option<Value>,
+    ) -> bool {
+        let Some(sum) = Checker::operand(instruction) else { return false };
+        let only_reads = instruction.op0_kind() != OpKind::Memory
+            || matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Jmp | Mnemonic::Call);
+        let mut address = (sum.base, sum.index) == (None, None);
+        let mut place = sum.displacement as u64;
+        if let (Some(base), None) = (sum.base, sum.index) {
+            let displacement = sum.displacement;
+            match state.values[base].kind {
+                Kind::Number(number) => {
+                    (address, place) = (true, number.wrapping_add(displacement as u64));
+                }
+                Kind::Own => return only_reads && (0..1 << 31).contains(&displacement),
+                // The budget, and the host's stack.
+                _ if base == Register::R9.number() => return only_reads && displacement == 0,
+                _ if base == Register::RSP.number() => {
+                    return (-(ROOM_CHECK as i64)..=64).contains(&displacement);
+                }
+                _ => return false,
+            }
+        }
+        if let (Some(base), Some((index, 8))) = (sum.base, sum.index) {
+            let [base, index] = [base, index].map(|name| state.values[name].kind);
+            return only_reads && (base, index) == (Kind::Own, Kind::Index);
+        }
+        if !address || !self.is_in_context(place) {
+            return false;
+        }
+        // Nothing else changes the guest's registers there.
+        let overlaps = [0, 7].iter().any(|byte| self.field((place + byte) & !7).is_some());
+        if !only_reads && overlaps && instruction.code() != Code::Mov_rm64_r64 {
+            return false;
+        }
+        if instruction.code() == Code::Mov_r64_rm64 {
+            let value = if let Some(name) = self.field(place) {
+                let kind = Kind::Sum(Sum { base: Some(name), index: None, displacement: 0 });
+                Value { kind, ..state.values[name] }
+            } else {
+                let offset = (place - u64::from(self.addresses.context)) as u32;
+                let is_own = matches!(offset, at::TABLE | at::CPU);
+                Value { kind: if is_own { Kind::Own } else { Kind::Any }, ..UNKNOWN }
+            };
+            *result = Some(value);
+        }
+        true
+    }
+
+    /// Notes a store of a register of 64 bits, which may be one to a field of the context.
+    fn store(&self, state: &mut State, instruction: &Instruction) -> bool {
+        let is_plain = instruction.memory_segment() != Register::GS
+            && instruction.memory_index() == Register::None
+            && matches!(instruction.memory_base(), Register::RIP | Register::None);
+        if let Some(name) = self.field(instruction.memory_displacement64()).filter(|_| is_plain) {
+            let from = state.values[instruction.op1_register().number()];
+            match from.kind {
+                Kind::Sum(Sum { base: Some(base), index: None, displacement }) if base == name => {
+                    state.step(name, displacement);
+                    state.values[name] = Value { kind: Kind::Any, ..from };
+                }
+                _ => state.set(name, Value { kind: Kind::Any, ..from }),
+            }
+        }
+        true
+    }
+
+    /// Notes what `instruction` does if it gives register `to` a value about which something is known.
+    fn moves(state: &mut State, instruction: &Instruction, to: Name) -> bool {
+        let is_long = instruction.op0_register().is_gpr64();
+        let op1 = instruction.op1_register();
+        let from = op1.is_gpr64().then(|| op1.number());
+        let is_number = instruction.op_count() == 2
+            && !matches!(instruction.op1_kind(), OpKind::Register | OpKind::Memory);
+        let number = if is_number { instruction.immediate(1) } else { 0 };
+        match instruction.mnemonic() {
+            Mnemonic::Mov if is_number && instruction.op0_register().size() >= 4 => {
+                let kind = Kind::Number(if is_long { number } else { u64::from(number as u32) });
+                let is_small =
+                    i32::try_from(number as i64).is_ok() || u32::try_from(number).is_ok();
+                state.set(to, Value { near: None, is_small, kind });
+            }
+            Mnemonic::Mov if is_long && from.is_some() => {
+                let from = from.unwrap_or(to);
+                let kind = match state.values[from].kind {
+                    Kind::Any | Kind::Placed => Kind::Sum(state.sum_of(from)),
+                    kind => kind,
+                };
+                state.set(to, Value { kind, ..state.values[from] });
+            }
+            Mnemonic::Add if is_long && is_number => state.step(to, number as i64),
+            Mnemonic::Sub if is_long && is_number => state.step(to, (number as i64).wrapping_neg()),
+            Mnemonic::Inc if is_long => state.step(to, 1),
+            Mnemonic::Dec if is_long => state.step(to, -1),
+            Mnemonic::And if is_long && is_number && (number as i64) < 0 => {
+                let near = state.values[to].near;
+                state.step(to, !(number as i64));
+                state.values[to] = Value { near: near.and(state.values[to].near), ..UNKNOWN };
+            }
+            Mnemonic::Rorx if is_long && number_of_rotation(instruction) == Some(CHECK_SHIFT) => {
+                let Some(from) = from else { return false };
+                let sum = state.sum_of(from);
+                let of = Subject {
+                    name: (from != to).then_some(from),
+                    sum: (sum.share(to) == 0).then_some(sum),
+                };
+                state.set(to, Value { kind: Kind::Rotated(of), ..UNKNOWN });
+            }
+            Mnemonic::Movzx if instruction.code() == Code::Movzx_r32_rm16 && op1.is_gpr16() => {
+                state.set(to, Value { near: None, is_small: true, kind: Kind::Index });
+            }
+            Mnemonic::Lea if is_long => return Checker::loads_sum(state, instruction, to),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Notes an LEA of 64 bits into `to`. Returns false if nothing is known of the sum.
+    fn loads_sum(state: &mut State, instruction: &Instruction, to: Name) -> bool {
+        let Some(sum) = Checker::operand(instruction) else { return false };
+        if to == Register::RSP.number() || instruction.memory_base() == Register::RIP {
+            return to == Register::RSP.number();
+        }
+        if (sum.base, sum.index) == (Some(to), None) {
+            state.step(to, sum.displacement);
+            return true;
+        }
+        // Its parts may have been loaded from the context.
+        let is_scratch =
+            |name: Name| [Register::R10, Register::R11].iter().any(|r| r.number() == name);
+        let whole = |name: Name| {
+            is_scratch(name).then(|| state.sum_of(name)).filter(|sum| sum.index.is_none())
+        };
+        let kind = match (sum.base, sum.index) {
+            (Some(base), Some((index, 1))) if matches!(state.values[index].kind, Kind::Distance(of) if of.name == Some(base)) => {
+                Kind::Placed
+            }
+            (base, index) => {
+                let base = base.map(|base| whole(base).unwrap_or(Sum { base: Some(base), ..sum }));
+                let index = index.map(|(index, scale)| {
+                    let of = whole(index).filter(|of| of.displacement == 0);
+                    (of.and_then(|of| of.base).unwrap_or(index), scale)
+                });
+                let displacement =
+                    base.map_or(0, |base| if base.index.is_none() { base.displacement } else { 0 });
+                Kind::Sum(Sum {
+                    base: base.and_then(|base| base.base),
+                    index,
+                    displacement: sum.displacement.wrapping_add(displacement),
+                })
+            }
+        };
+        let near = match kind {
+            Kind::Sum(whole) if whole.index.is_some() => state
+                .distance_of(&whole)
+                .map(|distance| distance + whole.displacement.unsigned_abs()),
+            _ => None,
+        };
+        let plain = match (sum.base, sum.index) {
+            (Some(base), None) => {
+                state.values[base].near.map(|near| near + sum.displacement.unsigned_abs())
+            }
+            _ => None,
+        };
+        let near = near.or(plain).filter(|near| *near <= MOST_DISTANT);
+        state.set(to, Value { near, is_small: false, kind });
+        true
+    }
+}
+
+/// Returns by how many bits `instruction`, RORX, rotates.
+fn number_of_rotation(instruction: &Instruction) -> Option<u32> {
+    (instruction.op2_kind() == OpKind::Immediate8).then(|| instruction.immediate8().into())
+}
+
+/// Returns whether `instruction` leaves a number of 32 bits, with a sign or without, in its first operand, a register.
+fn leaves_small_number(instruction: &Instruction) -> bool {
+    let size = instruction.op0_register().size();
+    let last = instruction.op_count().saturating_sub(1);
+    let has_number = matches!(
+        instruction.op_kind(last),
+        OpKind::Immediate8
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64
+            | OpKind::Immediate32to64
+    );
+    let number = if has_number { instruction.immediate(last) as i64 } else { -1 };
+    match instruction.mnemonic() {
+        Mnemonic::Movsx | Mnemonic::Movzx | Mnemonic::Movsxd => size >= 4,
+        Mnemonic::And => size == 4 || size == 8 && number >= 0,
+        Mnemonic::Mov
+        | Mnemonic::Lea
+        | Mnemonic::Add
+        | Mnemonic::Sub
+        | Mnemonic::Or
+        | Mnemonic::Xor
+        | Mnemonic::Inc
+        | Mnemonic::Dec
+        | Mnemonic::Neg
+        | Mnemonic::Not => size == 4,
+        Mnemonic::Imul => size == 4 && instruction.op_count() > 1,
+        Mnemonic::Shl | Mnemonic::Sar => size == 4 && (1..32).contains(&number),
+        Mnemonic::Shr => {
+            size == 4 && (1..32).contains(&number) || size == 8 && (32..64).contains(&number)
+        }
+        _ => false,
+    }
+}

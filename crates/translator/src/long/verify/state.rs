@@ -1,0 +1,229 @@
+//! What the [checker](super) knows before an instruction.
+
+use crate::memory::units::unit_of;
+
+/// The names of the host's registers are their numbers; behind them are those of the fields of the context with R8 to
+/// R11 and the bases of FS and GS.
+pub(super) type Name = usize;
+pub(super) const REGISTERS: Name = 16;
+pub(super) const FIELDS: Name = 6;
+pub(super) const NAMES: Name = REGISTERS + FIELDS;
+
+/// The largest distance that is of use.
+pub(super) const MOST_DISTANT: u64 = 8 << 30;
+/// The distance that is assumed where it grows.
+pub(super) const IN_LOOP: u64 = 1 << 31;
+/// The largest number of 32 bits, with a sign or without.
+pub(super) const SMALL: u64 = 1 << 32;
+
+/// The sum of names and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) base: Option<Name>,
+    pub(super) index: Option<(Name, u32)>,
+    pub(super) displacement: i64,
+}
+
+impl Sum {
+    pub(super) fn share(&self, name: Name) -> u64 {
+        let index =
+            self.index.filter(|(index, _)| *index == name).map_or(0, |(_, scale)| scale.into());
+        index + u64::from(self.base == Some(name))
+    }
+
+    pub(super) fn has_same_names(&self, other: &Sum) -> bool {
+        (self.base, self.index) == (other.base, other.index)
+    }
+}
+
+/// An address that is looked for in a table: what has it, if that is not overwritten, and of what it is the sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) name: Option<Name>,
+    pub(super) sum: Option<Sum>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Any,
+    Number(u64),
+    Sum(Sum),
+    /// The index of an address in the tables of checks.
+    Rotated(Subject),
+    /// The number of its distance, and that distance.
+    DistanceNumber(Subject),
+    Distance(Subject),
+    /// The host's address of memory of the guest, at a distance of its own.
+    Placed,
+    /// An address of ours, and an index of 16 bits for it.
+    Own,
+    Index,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) near: Option<u64>,
+    pub(super) is_small: bool,
+    pub(super) kind: Kind,
+}
+
+pub(super) const UNKNOWN: Value = Value { near: None, is_small: false, kind: Kind::Any };
+
+/// What is known before an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) values: [Value; NAMES],
+    /// Sums, whose displacements are distances from units.
+    pub(super) sums: Vec<(Sum, u64)>,
+    /// The units that were checked.
+    pub(super) units: Vec<i64>,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        State { values: [UNKNOWN; NAMES], sums: Vec::new(), units: Vec::new() }
+    }
+
+    /// Keeps what `other` knows, too.
+    pub(super) fn meet(&mut self, other: &State) {
+        let farther = |mine: u64, other: u64| match other {
+            _ if other <= mine => Some(mine),
+            _ => (other <= IN_LOOP).then_some(IN_LOOP),
+        };
+        for (value, other) in self.values.iter_mut().zip(&other.values) {
+            value.near = value.near.zip(other.near).and_then(|(mine, other)| farther(mine, other));
+            value.is_small &= other.is_small;
+            if value.kind != other.kind {
+                value.kind = Kind::Any;
+            }
+        }
+        self.sums.retain_mut(|(sum, distance)| {
+            let now = other.distance_of(sum).and_then(|other| farther(*distance, other));
+            *distance = now.unwrap_or(0);
+            now.is_some()
+        });
+        self.units.retain(|unit| other.units.contains(unit));
+    }
+
+    pub(super) fn distance_of(&self, sum: &Sum) -> Option<u64> {
+        self.sums.iter().find(|(known, _)| known.has_same_names(sum)).map(|(_, distance)| *distance)
+    }
+
+    /// Forgets what depends on the value of `name`.
+    pub(super) fn forget_sums(&mut self, name: Name) {
+        self.sums.retain(|(sum, _)| sum.share(name) == 0);
+        self.forget_kinds(name);
+    }
+
+    /// Forgets of other values what they have to do with `name`.
+    pub(super) fn forget_kinds(&mut self, name: Name) {
+        for value in &mut self.values {
+            let depends = match value.kind {
+                Kind::Sum(sum) => sum.share(name) != 0,
+                Kind::Rotated(of) | Kind::DistanceNumber(of) | Kind::Distance(of) => {
+                    of.name == Some(name) || of.sum.is_some_and(|sum| sum.share(name) != 0)
+                }
+                _ => false,
+            };
+            if depends {
+                value.kind = Kind::Any;
+            }
+        }
+    }
+
+    pub(super) fn set(&mut self, name: Name, value: Value) {
+        self.forget_sums(name);
+        // A value that depends on the one before it has nothing to do with the name any more.
+        let depends = matches!(value.kind, Kind::Sum(sum) if sum.share(name) != 0);
+        self.values[name] = if depends { Value { kind: Kind::Any, ..value } } else { value };
+    }
+
+    /// Adds `bytes` to `name`.
+    pub(super) fn step(&mut self, name: Name, bytes: i64) {
+        let moved = bytes.unsigned_abs();
+        let bounded =
+            |distance: u64| Some(distance.saturating_add(moved)).filter(|d| *d <= MOST_DISTANT);
+        for (sum, distance) in &mut self.sums {
+            *distance = distance.saturating_add(sum.share(name).saturating_mul(moved));
+        }
+        self.sums.retain(|(_, distance)| *distance <= MOST_DISTANT);
+        let mut value = self.values[name];
+        self.forget_kinds(name);
+        value.near = value.near.and_then(bounded);
+        value.is_small = false;
+        value.kind = match value.kind {
+            Kind::Sum(sum) => {
+                Kind::Sum(Sum { displacement: sum.displacement.wrapping_add(bytes), ..sum })
+            }
+            _ => Kind::Any,
+        };
+        self.values[name] = value;
+    }
+
+    /// Notes that a sum is at most so distant from a unit that is owned.
+    pub(super) fn note(&mut self, sum: Sum, distance: u64) {
+        let nearer = |known: Option<u64>| Some(known.map_or(distance, |known| known.min(distance)));
+        match (sum.base, sum.index) {
+            (Some(base), None) => self.values[base].near = nearer(self.values[base].near),
+            _ => match self.sums.iter_mut().find(|(known, _)| known.has_same_names(&sum)) {
+                Some((_, known)) => *known = (*known).min(distance),
+                None => self.sums.push((sum, distance)),
+            },
+        }
+    }
+
+    /// Notes that `of` was checked.
+    pub(super) fn prove(&mut self, of: Subject) {
+        if let Some(name) = of.name {
+            self.values[name].near = Some(0);
+        }
+        if let Some(sum) = of.sum {
+            self.note(sum, sum.displacement.unsigned_abs());
+        }
+    }
+
+    /// Returns the sum that `name` is: that of other names if it is known to be one.
+    pub(super) fn sum_of(&self, name: Name) -> Sum {
+        match self.values[name].kind {
+            Kind::Sum(sum) => sum,
+            _ => Sum { base: Some(name), index: None, displacement: 0 },
+        }
+    }
+
+    /// Returns the distance of the operand `sum` from a unit that is owned near, at most.
+    pub(super) fn reach(&self, sum: &Sum) -> Option<u64> {
+        let displacement = sum.displacement.unsigned_abs();
+        let near = |name: Name| self.values[name].near;
+        let small = |name: Name| self.values[name].is_small;
+        let known = match (sum.base, sum.index) {
+            (None, None) => {
+                return self.units.contains(&unit_of(sum.displacement as u64)).then_some(0);
+            }
+            (Some(base), None)
+                if small(base) && self.units.contains(&unit_of(sum.displacement as u64)) =>
+            {
+                return Some(SMALL);
+            }
+            (Some(base), None) => match self.values[base].kind {
+                Kind::Number(number) if near(base).is_none() => {
+                    let address = number.wrapping_add(sum.displacement as u64);
+                    return self.units.contains(&unit_of(address)).then_some(0);
+                }
+                _ => near(base),
+            },
+            (Some(base), Some((index, scale))) if small(index) && near(base).is_some() => {
+                near(base).map(|near| near + SMALL * u64::from(scale))
+            }
+            (Some(base), Some((index, 1))) if small(base) && near(index).is_some() => {
+                near(index).map(|near| near + SMALL)
+            }
+            (None, Some((index, scale)))
+                if small(index) && self.units.contains(&unit_of(sum.displacement as u64)) =>
+            {
+                return Some(SMALL * u64::from(scale));
+            }
+            _ => self.distance_of(sum),
+        };
+        known.map(|distance| distance + displacement)
+    }
+}

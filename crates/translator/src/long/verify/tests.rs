@@ -1,0 +1,211 @@
+//! The checker is convinced of what is translated, and of nothing from which a check is missing.
+
+use ring3_x86::cpuid::Model;
+
+use super::*;
+use crate::long::block::{Block, Source, translate};
+use crate::long::block_store::Slots;
+use crate::long::far_sites::FarSites;
+use crate::map::Set;
+
+const HOST: u32 = 0x2800_0000;
+const ADDRESSES: Addresses = Addresses {
+    context: 0x2000_0000,
+    tables: [0x2100_0000, 0x2300_0000],
+    far_tables: [0x2500_0000, 0x2700_0000],
+};
+/// An instruction that the interpreter executes. It ends blocks that are no loops.
+const HLT: u8 = 0xf4;
+
+// Guest code.
+const LOAD: [u8; 3] = [0x48, 0x8b, 0x07]; // MOV RAX, [RDI]
+const LOAD_BEHIND: [u8; 4] = [0x48, 0x8b, 0x5f, 0x08]; // MOV RBX, [RDI + 8]
+const FAR_STEP: [u8; 7] = [0x48, 0x8d, 0xbf, 0xff, 0xff, 0xff, 0x7f]; // LEA RDI, [RDI + 2^31 - 1]
+const STEP: [u8; 4] = [0x48, 0x83, 0xc7, 0x04]; // ADD RDI, 4
+const INDEXED: [u8; 4] = [0x48, 0x8b, 0x14, 0xcf]; // MOV RDX, [RDI + RCX * 8]
+const SHORT_INDEX: [u8; 2] = [0x89, 0xf1]; // MOV ECX, ESI
+const NOP: u8 = 0x90;
+
+fn translated(code: &[u8]) -> (Block, Vec<u8>) {
+    let source = Source {
+        bytes: code,
+        linear: 0x1000,
+        place: 0x1000,
+        crosses_to: None,
+        is_user: false,
+        model: Model::Qemu64,
+        barred: &Set::default(),
+        far: &FarSites::default(),
+        checks_before_loop: true,
+        first_exit: 0,
+    };
+    let (block, code, _) = translate(&source, HOST, ADDRESSES, &mut Slots::default(), |_| None)
+        .expect("it crosses no page");
+    (block, code)
+}
+
+fn is_proven(code: &[u8]) -> bool {
+    Checker::new(ADDRESSES, false).proves(code, HOST, &[HOST])
+}
+
+/// Returns the places of checks in `code`, with their ends.
+fn checks(code: &[u8]) -> Vec<(usize, usize)> {
+    let all: Vec<_> = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).iter().collect();
+    let is_check = |pair: &&[Instruction]| {
+        pair[0].mnemonic() == Mnemonic::Rorx
+            && pair[1].memory_displacement64() == u64::from(ADDRESSES.tables[0])
+    };
+    let places = all.windows(2).filter(is_check);
+    places.map(|pair| (pair[0].ip() as usize, pair[1].next_ip() as usize)).collect()
+}
+
+/// Returns `code` with `new` in the place of the only `old`.
+fn replaced(code: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let places: Vec<_> = (0..code.len()).filter(|place| code[*place..].starts_with(old)).collect();
+    assert_eq!((places.len(), old.len()), (1, new.len()), "{code:02x?}");
+    let mut code = code.to_vec();
+    code[places[0]..][..new.len()].copy_from_slice(new);
+    code
+}
+
+/// A loop over words in memory: L: MOV RAX, [RDI]; ADD RDI, 4; DEC ECX; JNE L.
+fn words() -> Vec<u8> {
+    [&LOAD[..], &STEP, &[0xff, 0xc9, 0x75, 0xf5]].concat()
+}
+
+/// Blocks, with the number of checks in each.
+fn blocks() -> Vec<(Vec<u8>, usize)> {
+    let of = |parts: &[&[u8]]| [&parts.concat()[..], &[HLT]].concat();
+    vec![
+        (of(&[&LOAD, &LOAD_BEHIND, &STEP, &LOAD_BEHIND]), 1),
+        (of(&[&LOAD_BEHIND, &FAR_STEP, &LOAD_BEHIND]), 1),
+        (of(&[&LOAD_BEHIND, &FAR_STEP.repeat(6), &LOAD_BEHIND]), 2),
+        (of(&[&INDEXED, &INDEXED]), 1),
+        (of(&[&LOAD_BEHIND, &SHORT_INDEX, &INDEXED]), 1),
+        // PUSH RBX; PUSH R9; POP RCX; MOV RAX, [RSP + 8]; SUB RSP, 40; MOV RBP, RSP; MOV [RBP + 8], RAX
+        (
+            of(&[
+                &[0x53, 0x41, 0x51, 0x59],
+                &[0x48, 0x8b, 0x44, 0x24, 0x08],
+                &[0x48, 0x83, 0xec, 0x28],
+                &[0x48, 0x89, 0xe5],
+                &[0x48, 0x89, 0x45, 0x08],
+            ]),
+            1,
+        ),
+        // MOV RAX, [R9]; ADD R9, 8; MOV RBX, [R9 + R10 * 8]; MOV RCX, [R9 + R10 * 8]
+        (
+            of(&[
+                &[0x49, 0x8b, 0x01],
+                &[0x49, 0x83, 0xc1, 0x08],
+                &[0x4b, 0x8b, 0x1c, 0xd1],
+                &[0x4b, 0x8b, 0x0c, 0xd1],
+            ]),
+            2,
+        ),
+        // MOV RAX, GS:[256]; MOV RBX, GS:[264]
+        (
+            of(&[
+                &[0x65, 0x48, 0x8b, 0x04, 0x25, 0, 1, 0, 0],
+                &[0x65, 0x48, 0x8b, 0x1c, 0x25, 8, 1, 0, 0],
+            ]),
+            1,
+        ),
+        // MOVAPS XMM0, [RDI]; BTS [RDI], EAX; MOV RAX, [RDI + 8]
+        (of(&[&[0x0f, 0x28, 0x07], &[0x0f, 0xab, 0x07], &LOAD_BEHIND]), 1),
+        (words(), 1),
+    ]
+}
+
+#[test]
+fn what_is_translated_is_proven_and_no_check_can_be_left_out() {
+    for (guest, count) in blocks() {
+        let (_, code) = translated(&guest);
+        assert!(is_proven(&code), "{guest:02x?}");
+        let checks = checks(&code);
+        assert_eq!(checks.len(), count, "{guest:02x?}");
+        for (start, end) in checks {
+            let mut without = code.clone();
+            without[start..end].fill(NOP);
+            assert!(!is_proven(&without), "{guest:02x?} without the check at {start}");
+            // That of another table is none.
+            let mut other = code.clone();
+            other[end - 1] ^= 1;
+            assert!(!is_proven(&other), "{guest:02x?} with another check at {start}");
+        }
+    }
+}
+
+#[test]
+fn constants_are_checked_by_unit() {
+    // MOV EAX, [RIP + 256]; MOV EBX, [RIP + 256]
+    let (_, code) = translated(&[0x8b, 0x05, 0, 1, 0, 0, 0x8b, 0x1d, 0, 1, 0, 0, HLT]);
+    assert!(is_proven(&code));
+    let check = [&[0x44, 0x0f, 0xb6, 0x1c, 0x25][..], &ADDRESSES.tables[0].to_le_bytes()].concat();
+    assert!(!is_proven(&replaced(&code, &check, &[NOP; 9])));
+}
+
+#[test]
+fn steps_are_bounded() {
+    let steps = |count: usize| [&LOAD[..], &FAR_STEP.repeat(count), &LOAD_BEHIND, &[HLT]].concat();
+    let (_, code) = translated(&steps(1));
+    assert_eq!((checks(&code).len(), is_proven(&code)), (1, true), "2 GiB away");
+    let (_, mut code) = translated(&steps(6));
+    let (start, end) = checks(&code)[1];
+    code[start..end].fill(NOP);
+    assert!(!is_proven(&code), "12 GiB away");
+}
+
+#[test]
+fn a_changed_register_ends_what_is_known() {
+    let guest = [&LOAD[..], &[NOP; 3], &LOAD_BEHIND, &[HLT]].concat();
+    let (_, code) = translated(&guest);
+    for change in [
+        [0x48, 0x89, 0xc7], // MOV RDI, RAX
+        [0x48, 0x01, 0xc7], // ADD RDI, RAX
+        [0x89, 0xff, NOP],  // MOV EDI, EDI
+        [0x87, 0xc7, NOP],  // XCHG EDI, EAX
+        [0x40, 0xb7, 0x01], // MOV DIL, 1
+        [0x48, 0xf7, 0xdf], // NEG RDI
+    ] {
+        assert!(!is_proven(&replaced(&code, &[NOP; 3], &change)), "{change:02x?}");
+    }
+    assert!(is_proven(&replaced(&code, &[NOP; 3], &[0x48, 0x89, 0xc1])), "another register");
+    let short = [&LOAD_BEHIND[..], &SHORT_INDEX, &INDEXED, &[HLT]].concat();
+    let (_, code) = translated(&short);
+    assert!(!is_proven(&replaced(&code, &SHORT_INDEX, &[NOP; 2])), "an index of 64 bits");
+}
+
+#[test]
+fn a_loop_knows_only_what_each_round_knows() {
+    let (block, code) = translated(&words());
+    assert!(block.begin > block.entry, "the check is before the loop");
+    assert!(is_proven(&code));
+    // ADD RDI, RAX; and a step without an access.
+    assert!(!is_proven(&replaced(&code, &STEP, &[0x48, 0x01, 0xc7, NOP])));
+    let load = [0x65, 0x48, 0x8b, 0x07];
+    let late = replaced(&replaced(&code, &load, &STEP), &[0xff, 0xc9], &[NOP; 2]);
+    assert!(is_proven(&late), "nothing is accessed");
+    // MOV RAX, [RCX], of which nothing is known.
+    assert!(!is_proven(&replaced(&code, &load, &[0x65, 0x48, 0x8b, 0x01])));
+}
+
+#[test]
+fn no_block_is_entered_behind_its_checks() {
+    let guest = [&LOAD[..], &LOAD_BEHIND, &[HLT]].concat();
+    let (block, code) = translated(&guest);
+    let behind = block.sites[1].host;
+    assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST, behind]));
+    let (block, code) = translated(&words());
+    assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST, block.begin]));
+}
+
+#[test]
+fn no_memory_but_the_guests_is_accessed() {
+    let (_, code) = translated(&[&LOAD[..], &[HLT]].concat());
+    assert!(is_proven(&code));
+    // Another segment, and other ways to memory.
+    for other in [[0x3e, 0x48, 0x8b, 0x07], [0x64, 0x48, 0x8b, 0x07], [0x48, 0xa5, NOP, NOP]] {
+        assert!(!is_proven(&replaced(&code, &[0x65, 0x48, 0x8b, 0x07], &other)), "{other:02x?}");
+    }
+}

@@ -394,6 +394,7 @@ impl Long {
         let Some((block, site)) = self.blocks.at(left_at) else {
             unreachable!("translated code is in blocks");
         };
+        assert_eq!(block.is_user, cpu.is_user(), "no return leads to the other privilege");
         let first = Site { host: block.entry, offset: 0, before: 0 };
         let Site { host, offset, before } = site.unwrap_or(first);
         let rest = block.instructions - before;

@@ -20,7 +20,6 @@ use ring3_x86::cpuid::Model;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::{ALWAYS_ONE, Eflags};
 use ring3_x86::interpreter::Interpreter;
-use ring3_x86::long_mode::FlatCode;
 use ring3_x86::segment::{Attributes, Segment, TableRegister, sreg};
 use ring3_x86::undefined::Vendor;
 use series::Series;
@@ -737,8 +736,13 @@ fn calls_and_returns_that_do_not_match_raise_few_signals() {
 
 #[test]
 fn a_return_leads_to_no_code_of_the_other_privilege() {
-    // CALL f; MOV EAX, CS; MOV [RBX], EAX; JMP to itself; f: SYSCALL, whose code is RET
-    let code = [0xe8, 6, 0, 0, 0, 0x8c, 0xc8, 0x89, 0x03, 0xeb, 0xfe, 0x0f, 0x05];
+    const ROUNDS: u64 = 40;
+    // The instructions of each round, and of the last one.
+    const EXECUTED: u64 = 11 * (ROUNDS - 1) + 8;
+    // CALL f; MOV EAX, CS; MOV [RBX], EAX; JMP to the CALL; f: SYSCALL; RET
+    let code = [0xe8, 6, 0, 0, 0, 0x8c, 0xc8, 0x89, 0x03, 0xeb, 0xf5, 0x0f, 0x05, 0xc3];
+    // The system's code: DEC EDX; JZ to the RET; CALL the RET; SYSRET; RET
+    let entered = [0xff, 0xca, 0x74, 8, 0xe8, 3, 0, 0, 0, 0x48, 0x0f, 0x07, 0xc3];
     let layout = &LAYOUTS[1];
     let random = Random::new(series::SEED, 0);
     let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
@@ -747,15 +751,10 @@ fn a_return_leads_to_no_code_of_the_other_privilege() {
         let mut cpu = machine(memory, layout, &code, random.clone());
         cpu.set_cr4(cpu.cr4() - Cr4::SMAP);
         cpu.set_gpr(reg::BX, layout.data);
-        memory.write(SYSTEM_ENTRY - SYSTEM_LINEAR + SYSTEM, &[0xc3]);
-        // The second time all of it is translated.
-        for _ in 0..2 {
-            cpu.ip = layout.code;
-            if cpu.cpl() == 0 {
-                cpu.leave_system(FlatCode::Bits64);
-            }
-            assert_eq!(engine.run(&mut cpu, memory, 20), Exit::Deadline);
-        }
+        memory.write(SYSTEM_ENTRY - SYSTEM_LINEAR + SYSTEM, &entered);
+        // At first it returns to code of users by SYSRET, and then by RET, with the supervisor's privilege.
+        cpu.set_gpr(reg::DX, ROUNDS);
+        assert_eq!(engine.run(&mut cpu, memory, EXECUTED), Exit::Deadline);
         cpu
     };
     let cpu = finish(&mut translator, &mut memory);

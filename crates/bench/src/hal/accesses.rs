@@ -13,13 +13,26 @@ use crate::peer::Kind;
 use crate::statistics::{SPREAD, Series, Turn, cell};
 use crate::{BenchError, Settings, show};
 
+/// The interpreter does this share of the accesses.
+const SLOW_SHARE: u32 = 10;
+
 /// An access, or a group of accesses that a driver asks for at once.
 struct Access {
     /// The driver's name for it.
     name: &'static str,
     title: &'static str,
-    /// How often it is done in a run.
+    /// How often it is done in a run, where that is quick.
     count: u32,
+}
+
+impl Access {
+    /// Returns how often it is done in a run in a machine of this kind.
+    fn count_in(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Interpreter => self.count / SLOW_SHARE,
+            _ => self.count,
+        }
+    }
 }
 
 const fn single(name: &'static str, title: &'static str) -> Access {
@@ -176,7 +189,8 @@ fn count(log: &mut Log, directory: &Path) -> Result<Instructions, BenchError> {
         orders.choose(SERVICE, name, PROBE);
         for (number, access) in ACCESSES.iter().enumerate() {
             if access.name != NOTHING || [MESSAGE, DIRECT].contains(&way) {
-                orders.compare([&order(access.name, 0), &order(access.name, access.count)]);
+                let count = access.count_in(Kind::Deterministic);
+                orders.compare([&order(access.name, 0), &order(access.name, count)]);
                 places.push((way, number));
             }
         }
@@ -184,7 +198,8 @@ fn count(log: &mut Log, directory: &Path) -> Result<Instructions, BenchError> {
     let counts = orders.execute(&Extras::default(), directory)?;
     let mut all: Instructions = ACCESSES.iter().map(|_| Default::default()).collect();
     for ((way, number), instructions) in places.into_iter().zip(counts) {
-        let Access { name, count, .. } = ACCESSES[number];
+        let name = ACCESSES[number].name;
+        let count = ACCESSES[number].count_in(Kind::Deterministic);
         all[number][way].add(0, instructions / f64::from(count));
         log.add(&[Measurement {
             system: Kind::Deterministic.name(),
@@ -220,7 +235,8 @@ impl System {
         way: usize,
         number: usize,
     ) -> Result<Option<Measurement<'static>>, BenchError> {
-        let Access { name, count, .. } = ACCESSES[number];
+        let name = ACCESSES[number].name;
+        let count = ACCESSES[number].count_in(self.machine.kind);
         let nothing = self.run(name, 0)?;
         let all = self.run(name, count)?;
         let Some(cycles) = all.cycles else { return Ok(None) };

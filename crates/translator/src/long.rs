@@ -78,8 +78,8 @@ use crate::translator::times::Times;
 
 /// Upper bound of the bytes that a block's code needs.
 const LARGEST_BLOCK: usize = 16 << 10;
-/// Upper bound of the host's mappings. Linux allows 65530.
-const MAX_MAPPINGS: usize = 20_000;
+/// Upper bound of the host's mappings for all code. Linux allows 65530.
+pub(crate) const MAX_MAPPINGS: usize = 55_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
 const WRITE_FAULT: u64 = 1 << 1;
 
@@ -562,6 +562,11 @@ impl Long {
         self.plain_loops.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();
+    }
+
+    /// Returns about how many mappings of the host there are for 64-bit code.
+    pub(crate) fn mappings(&self) -> usize {
+        self.spaces.mappings()
     }
 
     /// Forgets what is mapped.

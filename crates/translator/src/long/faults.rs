@@ -77,7 +77,7 @@ impl Long {
         if self.own(cpu, memory, unit_of(linear))? == Owner::Nobody {
             return Ok(self.step_after_signal(cpu, memory, rip));
         }
-        if self.spaces.mappings() > MAX_MAPPINGS {
+        if self.spaces.mappings() + lent.others.0.mappings() > MAX_MAPPINGS {
             debug!("there are too many mappings");
             self.counters.flushes += 1;
             self.spaces.clear();

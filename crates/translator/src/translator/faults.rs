@@ -13,9 +13,10 @@ use super::leaving::{Middle, Next, STEP};
 use super::{INTERPRETED_ITERATIONS, LEAST_ITERATIONS, Translator};
 use crate::budget;
 use crate::code::block::Site;
+use crate::long;
 use crate::memory::space::{Fill, PageAccess};
 
-/// Upper bound of the host's mappings. Linux allows 65530.
+/// Upper bound of the host's mappings for code that is not 64-bit code.
 const MAX_MAPPINGS: usize = 40_000;
 /// Bit of the error code of a page fault (SDM vol. 3, figure 5-12).
 pub(super) const WRITE_FAULT: u64 = 1 << 1;
@@ -218,7 +219,9 @@ impl Translator {
         access: PageAccess,
     ) -> io::Result<Fill> {
         let Some(file) = self.file.clone() else { return Ok(Fill::Faults) };
-        if self.spaces.mappings() > MAX_MAPPINGS {
+        let mappings = self.spaces.mappings();
+        let of_long = self.long.as_ref().map_or(0, |long| long.mappings());
+        if mappings > MAX_MAPPINGS || mappings + of_long > long::MAX_MAPPINGS {
             self.clear_spaces()?;
         }
         let space = self.spaces.current(is_user);

@@ -118,15 +118,13 @@ impl State {
     /// Forgets of other values what they have to do with `name`.
     pub(super) fn forget_kinds(&mut self, name: Name) {
         for value in &mut self.values {
-            let depends = match value.kind {
-                Kind::Sum(sum) => sum.share(name) != 0,
+            match &mut value.kind {
+                Kind::Sum(sum) if sum.share(name) != 0 => value.kind = Kind::Any,
                 Kind::Rotated(of) | Kind::DistanceNumber(of) | Kind::Distance(of) => {
-                    of.name == Some(name) || of.sum.is_some_and(|sum| sum.share(name) != 0)
+                    of.name = of.name.filter(|of| *of != name);
+                    of.sum = of.sum.filter(|sum| sum.share(name) == 0);
                 }
-                _ => false,
-            };
-            if depends {
-                value.kind = Kind::Any;
+                _ => {}
             }
         }
     }

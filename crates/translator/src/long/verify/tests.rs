@@ -14,6 +14,8 @@ const ADDRESSES: Addresses = Addresses {
     tables: [0x2100_0000, 0x2300_0000],
     far_tables: [0x2500_0000, 0x2700_0000],
 };
+/// Where guest code is.
+const LINEAR: u64 = 0x1000;
 /// An instruction that the interpreter executes. It ends blocks that are no loops.
 const HLT: u8 = 0xf4;
 
@@ -27,15 +29,19 @@ const SHORT_INDEX: [u8; 2] = [0x89, 0xf1]; // MOV ECX, ESI
 const NOP: u8 = 0x90;
 
 fn translated(code: &[u8]) -> (Block, Vec<u8>) {
+    translated_with(code, &FarSites::default())
+}
+
+fn translated_with(code: &[u8], far: &FarSites) -> (Block, Vec<u8>) {
     let source = Source {
         bytes: code,
-        linear: 0x1000,
-        place: 0x1000,
+        linear: LINEAR,
+        place: LINEAR as usize,
         crosses_to: None,
         is_user: false,
         model: Model::Qemu64,
         barred: &Set::default(),
-        far: &FarSites::default(),
+        far,
         checks_before_loop: true,
         first_exit: 0,
     };
@@ -143,6 +149,20 @@ fn constants_are_checked_by_unit() {
     assert!(is_proven(&code));
     let check = [&[0x44, 0x0f, 0xb6, 0x1c, 0x25][..], &ADDRESSES.tables[0].to_le_bytes()].concat();
     assert!(!is_proven(&replaced(&code, &check, &[NOP; 9])));
+}
+
+#[test]
+fn a_far_site_may_access_what_was_loaded_from_a_scratch_register() {
+    // LEAVE, which loads RBP from R10; CMPXCHG [RBP + 16], R9, which loads R10 after the distance.
+    let guest = [0xc9, 0x4c, 0x0f, 0xb1, 0x4d, 0x10, HLT];
+    let mut far = FarSites::default();
+    let access = Decoder::with_ip(64, &guest[1..], LINEAR + 1, DecoderOptions::NONE).decode();
+    assert!(far.add(&access, false));
+    let (_, code) = translated_with(&guest, &far);
+    assert!(is_proven(&code));
+    // LOCK CMPXCHG [RBP + R11 + 16], R10 becomes one of [RBX + R11 + 16].
+    let [right, wrong] = [[0xb1, 0x54, 0x1d, 0x10], [0xb1, 0x54, 0x1b, 0x10]];
+    assert!(!is_proven(&replaced(&code, &right, &wrong)));
 }
 
 #[test]

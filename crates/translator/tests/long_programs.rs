@@ -628,6 +628,26 @@ fn loops_that_check_once_agree_with_the_interpreter() {
     compare(|random, _| random_loop(random));
 }
 
+/// What a loop checks before its head may fail when no instruction is allowed any more.
+#[test]
+fn no_instruction_is_executed_after_the_deadline() {
+    // MOV R15D, 2; JMP to L; L: MOV RAX, [RBX]; DEC R15D; JNZ to L; XCHG RBX, RBP; JMP to the beginning
+    let code = [
+        0x41, 0xbf, 2, 0, 0, 0, 0xeb, 0, 0x48, 0x8b, 0x03, 0x41, 0xff, 0xcf, 0x75, 0xf8, 0x48,
+        0x87, 0xeb, 0xeb, 0xeb,
+    ];
+    for layout in &LAYOUTS {
+        for deadline in 1..40 {
+            let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+            let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+            cpu.set_gpr(reg::BX, layout.data);
+            cpu.set_gpr(reg::BP, layout.stack - 0x100);
+            assert_eq!(translator.run(&mut cpu, &mut memory, deadline), Exit::Deadline);
+            assert_eq!(cpu.instructions, deadline);
+        }
+    }
+}
+
 /// Returns the value of the counter `name` of `engine`.
 fn counter(engine: &dyn Engine, name: &str) -> u64 {
     let counters = engine.counters();

@@ -1,0 +1,120 @@
+//! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code
+//! that changes: they must have the same results on the translator as on the interpreter, with deadlines
+//! anywhere. What translation costs is counted in `counts`.
+
+#[path = "../support/agreement.rs"]
+mod agreement;
+mod counts;
+mod machine;
+mod maker;
+#[path = "../../../x86/tests/common/random.rs"]
+#[allow(dead_code, reason = "it is not all needed here")]
+mod random;
+#[path = "../../../x86/tests/common/series.rs"]
+mod series;
+#[path = "../support/mod.rs"]
+mod support;
+
+use agreement::{Outcome, assert_agrees};
+use counts::counter;
+use machine::{INTERRUPT, LAYOUTS, Layout, MEMORY, machine};
+use maker::Maker;
+use random::Random;
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::Cpu;
+use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::interpreter::Interpreter;
+use series::Series;
+use support::translator;
+
+const CASES: u64 = if cfg!(debug_assertions) { 30 } else { 120 };
+/// Instructions of each program.
+const EXECUTED: u64 = 4000;
+
+/// Runs a program, some instructions at a time, and returns the states at the deadlines.
+fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut Random,
+) -> Vec<(Exit, Cpu)> {
+    let mut states = Vec::new();
+    while cpu.instructions < EXECUTED {
+        let asked = u64::from(1 + random.below(300));
+        cpu.interrupt_pin |= random.percent(30);
+        let exit = engine.run(cpu, memory, asked);
+        states.push((exit.clone(), cpu.clone()));
+        match exit {
+            Exit::Deadline => {}
+            Exit::InterruptWindow => {
+                cpu.interrupt_pin = false;
+                cpu.inject(INTERRUPT);
+            }
+            _ => break,
+        }
+    }
+    states
+}
+
+/// Compares random programs that `make` makes for a layout.
+fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
+    let series = Series::from_environment(CASES);
+    for case in series.cases.clone() {
+        let mut random = series.random(case);
+        let layout = &LAYOUTS[(case % LAYOUTS.len() as u64) as usize];
+        let code = make(&mut random, layout);
+        let mut interpreted = Memory::new(MEMORY).unwrap();
+        let mut cpu = machine(&mut interpreted, layout, &code, random.clone());
+        let expected =
+            run(&mut Interpreter::new(), &mut cpu, &mut interpreted, &mut random.clone());
+        let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+        let mut cpu = machine(&mut memory, layout, &code, random.clone());
+        let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
+        let ours = Outcome { states: &states, memory: &memory };
+        assert_agrees(&what, &ours, &Outcome { states: &expected, memory: &interpreted });
+        assert_eq!(counter(&translator, "translations without proof"), 0, "{what}");
+    }
+}
+
+#[test]
+fn the_translator_agrees_with_the_interpreter_in_64_bit_code() {
+    compare(|random, layout| Maker { random, code: layout.code }.program());
+}
+
+/// Returns a loop over accesses by RBX, R9, RCX and R10, and steps between them, which reach beyond the pages of data.
+fn random_loop(random: &mut Random) -> Vec<u8> {
+    let mut body = Vec::new();
+    for _ in 0..=random.below(6) {
+        let small = random.below(0x80) as u8;
+        let next: &[u8] = match random.below(16) {
+            0 | 1 => &[0x48, 0x8b, 0x43, small],   // MOV RAX, [RBX + small]
+            2 => &[0x48, 0x89, 0x43, small],       // MOV [RBX + small], RAX
+            3 => &[0x48, 0x8b, 0x14, 0xcb],        // MOV RDX, [RBX + RCX * 8]
+            4 => &[0x48, 0x89, 0x54, 0xcb, small], // MOV [RBX + RCX * 8 + small], RDX
+            5 => &[0x49, 0x8b, 0x01],              // MOV RAX, [R9]
+            6 => &[0x4b, 0x03, 0x04, 0xd1],        // ADD RAX, [R9 + R10 * 8]
+            7 => &[0x89, 0xc9],                    // MOV ECX, ECX
+            8 => &[0x48, 0x83, 0xc3, small],       // ADD RBX, small
+            9 => &[0x48, 0x83, 0xc1, 0x01],        // ADD RCX, 1
+            10 => &[0x49, 0x83, 0xc1, 0x08],       // ADD R9, 8
+            11 => &[0x49, 0xff, 0xc2],             // INC R10
+            12 => &[0x48, 0x83, 0xe3, 0xf8],       // AND RBX, -8
+            13 => &[0x50, 0x5a],                   // PUSH RAX; POP RDX
+            14 => &[0x48, 0x8d, 0x5b, small],      // LEA RBX, [RBX + small]
+            _ => &[0x01, 0xc8],                    // ADD EAX, ECX
+        };
+        body.extend(next);
+    }
+    // MOV R15D, times; the body; DEC R15D; JNZ to the body; JMP to itself
+    let mut code = vec![0x41, 0xbf];
+    code.extend((1 + random.below(400)).to_le_bytes());
+    code.extend(&body);
+    code.extend([0x41, 0xff, 0xcf, 0x75, (-5 - body.len() as i8) as u8, 0xeb, 0xfe]);
+    code
+}
+
+#[test]
+fn loops_that_check_once_agree_with_the_interpreter() {
+    compare(|random, _| random_loop(random));
+}

@@ -1,0 +1,318 @@
+//! Random programs.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+use ring3_x86::flags::Eflags;
+
+use crate::machine::{CODE_PAGES, PAGE};
+use crate::random::Random;
+
+/// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's
+/// target.
+pub(crate) const SLOT: u64 = 16;
+pub(crate) const SLOTS: u64 = CODE_PAGES * PAGE / SLOT;
+
+/// Registers that mostly have addresses of data.
+pub(crate) const POINTERS: [Register; 3] = [Register::RBX, Register::R9, Register::R13];
+/// Registers that mostly have small numbers.
+pub(crate) const INDICES: [Register; 2] = [Register::RCX, Register::R10];
+const OTHERS: [Register; 8] = [
+    Register::RAX,
+    Register::RDX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R11,
+    Register::R14,
+    Register::R15,
+];
+
+/// Makes the instructions of a program.
+pub(crate) struct Maker<'a> {
+    pub(crate) random: &'a mut Random,
+    pub(crate) code: u64,
+}
+
+impl Maker<'_> {
+    /// Returns a register that may be written to, with so many bytes.
+    fn register(&mut self, bytes: usize) -> Register {
+        let all = if self.random.percent(3) { &POINTERS[..] } else { &OTHERS[..] };
+        self.sized(all, bytes)
+    }
+
+    /// Returns any register.
+    fn source(&mut self, bytes: usize) -> Register {
+        let all = match self.random.below(8) {
+            0 => &POINTERS[..],
+            1 => &INDICES[..],
+            2 => &[Register::RSP, Register::RBP][..],
+            _ => &OTHERS[..],
+        };
+        self.sized(all, bytes)
+    }
+
+    fn sized(&mut self, all: &[Register], bytes: usize) -> Register {
+        let number = self.random.pick(all).number() as u32;
+        match bytes {
+            1 if number >= 4 => Register::SPL + (number - 4),
+            1 if self.random.percent(10) => Register::AH + number,
+            1 => Register::AL + number,
+            2 => Register::AX + number,
+            4 => Register::EAX + number,
+            _ => Register::RAX + number,
+        }
+    }
+
+    /// Returns an operand in memory.
+    fn memory(&mut self) -> MemoryOperand {
+        let mut base = self.random.pick(&POINTERS);
+        let mut index = Register::None;
+        let mut segment = Register::None;
+        let mut displacement = i64::from(self.random.below(0x400)) - 0x100;
+        match self.random.below(20) {
+            0..=5 => index = self.random.pick(&INDICES),
+            6 | 7 => base = self.random.pick(&[Register::RSP, Register::RBP]),
+            8 => base = self.random.pick(&OTHERS),
+            9 => (segment, base) = (Register::GS, Register::None),
+            10 => (segment, base) = (Register::GS, self.random.pick(&INDICES)),
+            11 => {
+                base = Register::RIP;
+                let offset = self.random.below((CODE_PAGES * PAGE - 16) as u32);
+                displacement = (self.code + u64::from(offset)) as i64;
+            }
+            12 => displacement = i64::from(self.random.bits() as i32),
+            _ => {}
+        }
+        let scale = self.random.pick(&[1, 2, 4, 8]);
+        let scale = if index == Register::None { 1 } else { scale };
+        let size = if base == Register::None || base == Register::RIP { 8 } else { 1 };
+        MemoryOperand::new(base, index, scale, displacement, size, false, segment)
+    }
+
+    fn target(&mut self) -> u64 {
+        self.code + u64::from(self.random.below(SLOTS as u32)) * SLOT
+    }
+
+    /// Returns an instruction that 64-bit code may have.
+    fn instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const TO_MEMORY: [(C, usize); 16] = [
+            (C::Add_rm8_r8, 1),
+            (C::Add_rm64_r64, 8),
+            (C::Or_rm16_r16, 2),
+            (C::Adc_rm32_r32, 4),
+            (C::Sbb_rm64_r64, 8),
+            (C::Xor_rm32_r32, 4),
+            (C::Cmp_rm64_r64, 8),
+            (C::Test_rm8_r8, 1),
+            (C::Mov_rm8_r8, 1),
+            (C::Mov_rm32_r32, 4),
+            (C::Mov_rm64_r64, 8),
+            (C::Xchg_rm64_r64, 8),
+            (C::Xadd_rm32_r32, 4),
+            (C::Cmpxchg_rm64_r64, 8),
+            (C::Cmpxchg_rm8_r8, 1),
+            (C::Movnti_m64_r64, 8),
+        ];
+        const FROM_MEMORY: [(C, usize); 14] = [
+            (C::Add_r64_rm64, 8),
+            (C::Sub_r32_rm32, 4),
+            (C::And_r64_rm64, 8),
+            (C::Mov_r8_rm8, 1),
+            (C::Mov_r16_rm16, 2),
+            (C::Mov_r32_rm32, 4),
+            (C::Mov_r64_rm64, 8),
+            (C::Movzx_r32_rm8, 4),
+            (C::Movsx_r64_rm16, 8),
+            (C::Movsxd_r64_rm32, 8),
+            (C::Cmovb_r64_rm64, 8),
+            (C::Cmovne_r32_rm32, 4),
+            (C::Lea_r64_m, 8),
+            (C::Lea_r32_m, 4),
+        ];
+        const ALONE: [C; 12] = [
+            C::Not_rm64,
+            C::Neg_rm32,
+            C::Inc_rm64,
+            C::Dec_rm8,
+            C::Shl_rm64_1,
+            C::Sar_rm32_1,
+            C::Ror_rm64_1,
+            C::Rcl_rm64_1,
+            C::Setl_rm8,
+            C::Setb_rm8,
+            C::Push_rm64,
+            C::Pop_rm64,
+        ];
+        const VECTORS: [C; 6] = [
+            C::Movdqu_xmm_xmmm128,
+            C::Paddd_xmm_xmmm128,
+            C::Pxor_xmm_xmmm128,
+            C::Addpd_xmm_xmmm128,
+            C::Pshufb_xmm_xmmm128,
+            C::Movaps_xmm_xmmm128,
+        ];
+        let vector = |random: &mut Random| Register::XMM0 + random.below(16);
+        match self.random.below(108) {
+            100..108 => self.system_instruction(),
+            0..22 => {
+                let (code, bytes) = self.random.pick(&TO_MEMORY);
+                let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
+                    self.register(bytes)
+                } else {
+                    self.source(bytes)
+                };
+                Instruction::with2(code, self.memory(), register)
+            }
+            22..44 => {
+                let (code, bytes) = self.random.pick(&FROM_MEMORY);
+                let register = self.register(bytes);
+                Instruction::with2(code, register, self.memory())
+            }
+            44..52 => {
+                let (code, bytes) = self.random.pick(&FROM_MEMORY[..7]);
+                Instruction::with2(code, self.register(bytes), self.source(bytes))
+            }
+            52..56 => {
+                let code = self.random.pick(&ALONE);
+                Instruction::with1(code, self.memory())
+            }
+            56..62 => {
+                let code = self.random.pick(&ALONE);
+                let bytes = if matches!(code, C::Dec_rm8 | C::Setl_rm8 | C::Setb_rm8) {
+                    1
+                } else if matches!(code, C::Neg_rm32 | C::Sar_rm32_1) {
+                    4
+                } else {
+                    8
+                };
+                Instruction::with1(code, self.register(bytes))
+            }
+            62..66 => {
+                let (code, register) = (self.random.pick(&VECTORS), vector(self.random));
+                Instruction::with2(code, register, self.memory())
+            }
+            66 | 67 => {
+                let register = vector(self.random);
+                Instruction::with2(C::Movdqu_xmmm128_xmm, self.memory(), register)
+            }
+            68 => Instruction::with2(C::Cvtsi2sd_xmm_rm64, vector(self.random), self.source(8)),
+            69 => Instruction::with2(C::Movq_rm64_xmm, self.register(8), vector(self.random)),
+            70..77 => {
+                const BRANCHES: [C; 5] = [
+                    C::Jne_rel32_64,
+                    C::Jb_rel32_64,
+                    C::Jle_rel32_64,
+                    C::Js_rel32_64,
+                    C::Jo_rel32_64,
+                ];
+                Instruction::with_branch(self.random.pick(&BRANCHES), self.target())
+            }
+            77 | 78 => Instruction::with_branch(C::Jmp_rel32_64, self.target()),
+            79..82 => Instruction::with_branch(C::Call_rel32_64, self.target()),
+            82..85 => Ok(Instruction::with(C::Retnq)),
+            85 => Instruction::with1(C::Jmp_rm64, self.memory()),
+            86 => Instruction::with1(C::Call_rm64, self.memory()),
+            87 => Instruction::with2(C::Mov_r64_imm64, self.register(8), self.random.next()),
+            88 | 89 => {
+                let register = self.register(8);
+                Instruction::with2(C::Mov_rm64_imm32, register, self.random.bits() as i32)
+            }
+            90 => Ok(Instruction::with(self.random.pick(&[C::Cdqe, C::Cqo, C::Cmc, C::Leaveq]))),
+            91 => Ok(Instruction::with(self.random.pick(&[C::Stosq_m64_RAX, C::Lodsb_AL_m8]))),
+            92 => Ok(Instruction::with(C::Pushfq)),
+            93 => Instruction::with1(C::Int_imm8, 3),
+            94 => Ok(Instruction::with(self.random.pick(&[C::Ud2, C::Cpuid, C::Xgetbv]))),
+            95 => {
+                let code = self.random.pick(&[C::Bt_rm64_r64, C::Bts_rm64_r64, C::Btr_rm64_r64]);
+                let bit = self.sized(&INDICES, 8);
+                Instruction::with2(code, self.memory(), bit)
+            }
+            96 => Instruction::with1(C::Cmpxchg16b_m128, self.memory()),
+            97 => {
+                // It often changes code.
+                let offset = self.random.below((CODE_PAGES * PAGE) as u32) & !15;
+                let there = (self.code + u64::from(offset)) as i64;
+                let there = MemoryOperand::with_base_displ_size(Register::RIP, there, 8);
+                Instruction::with2(C::Mov_rm8_r8, there, Register::AL)
+            }
+            98 => Instruction::with_branch(C::Loop_rel8_64_RCX, 0),
+            _ => Ok(Instruction::with(C::Nopd)),
+        }
+    }
+
+    /// Returns a system instruction. In code of users most of them raise an exception.
+    fn system_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const ALONE: [C; 13] = [
+            C::Stac,
+            C::Stac,
+            C::Clac,
+            C::Cli,
+            C::Sti,
+            C::Sti,
+            C::Swapgs,
+            C::Pushfq,
+            C::Popfq,
+            C::Popfq,
+            C::Syscall,
+            C::Syscall,
+            C::Sysretq,
+        ];
+        match self.random.below(6) {
+            2 => {
+                let register = Register::ES + self.random.below(6);
+                Instruction::with2(C::Mov_r32m16_Sreg, self.register(4), register)
+            }
+            0 => {
+                let register = self.random.pick(&[
+                    Register::CR0,
+                    Register::CR2,
+                    Register::CR3,
+                    Register::CR4,
+                    Register::CR8,
+                ]);
+                Instruction::with2(C::Mov_r64_cr, self.register(8), register)
+            }
+            // Flags for a POPF, mostly those that it changes often.
+            1 => {
+                let flags = self.random.bits() as i32 & 0x0ed5;
+                let rare = if self.random.percent(20) { 1 << self.random.below(22) } else { 0 };
+                Instruction::with1(C::Pushq_imm32, flags | rare & !(Eflags::TF.bits() as i32))
+            }
+            _ => Ok(Instruction::with(self.random.pick(&ALONE))),
+        }
+    }
+
+    /// Returns the code of the program.
+    pub(crate) fn program(&mut self) -> Vec<u8> {
+        let mut code = Vec::new();
+        for slot in 0..SLOTS {
+            let at = self.code + slot * SLOT;
+            let bytes = loop {
+                let Ok(mut instruction) = self.instruction() else { continue };
+                if instruction.code() == Code::Loop_rel8_64_RCX {
+                    instruction.set_near_branch64(at.wrapping_sub(3 * SLOT));
+                }
+                let mut encoder = Encoder::new(64);
+                if encoder.encode(&instruction, at).is_ok() {
+                    break encoder.take_buffer();
+                }
+            };
+            code.extend(&bytes);
+            code.resize(((slot + 1) * SLOT) as usize, 0x90);
+        }
+        // One instruction crosses into the other page.
+        let before = u64::from(1 + self.random.below(8));
+        let crossing = loop {
+            let Ok(instruction) = self.instruction() else { continue };
+            let mut encoder = Encoder::new(64);
+            let at = self.code + PAGE - before;
+            if encoder.encode(&instruction, at).is_ok_and(|len| len as u64 > before) {
+                break encoder.take_buffer();
+            }
+        };
+        let at = (PAGE - before) as usize;
+        code[at..at + crossing.len()].copy_from_slice(&crossing);
+        code
+    }
+}

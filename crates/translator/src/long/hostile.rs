@@ -6,7 +6,7 @@ use ring3_core::memory::HostPages;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeSize};
 
-use super::block::{self, Source};
+use super::block::{self, Block, Source};
 use super::block_store::Slots;
 use super::context::{self, reason};
 use super::distances::{Distances, NOWHERE};
@@ -173,25 +173,37 @@ fn translated(
     if is_far {
         far.add(&decode::decoder(&bytes, CodeSize::Bits64, 0x1000).decode(), is_user);
     }
+    let (block, _, host) = put(&bytes, &far, low, cache, is_user);
+    assert_eq!(block.instructions, 1, "it is translated");
+    host
+}
+
+/// Translates the block of `bytes`, and puts its code at the end of `cache`. Returns the block, its code, and where that
+/// is.
+fn put(
+    bytes: &[u8],
+    far: &FarSites,
+    low: &LowMemory,
+    cache: &mut CodeCache,
+    is_user: bool,
+) -> (Block, Vec<u8>, u32) {
     let source = Source {
-        bytes: &bytes,
+        bytes,
         linear: 0x1000,
         place: 0x1000,
         crosses_to: None,
         is_user,
         model: Model::Qemu64,
         barred: &Set::default(),
-        far: &far,
+        far,
         checks_before_loop: true,
         first_exit: 0,
     };
     let host = cache.end();
-    let slots = &mut Slots::default();
-    let made = block::translate(&source, host, low.addresses(), slots, |_| None);
+    let made = block::translate(&source, host, low.addresses(), &mut Slots::default(), |_| None);
     let (block, code, _) = made.expect("it crosses no page");
-    assert_eq!(block.instructions, 1, "it is translated");
     assert!(cache.add(&code));
-    host
+    (block, code, host)
 }
 
 #[test]

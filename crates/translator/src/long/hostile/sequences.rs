@@ -122,25 +122,10 @@ fn translated(
     } else {
         bytes.extend([0x0f, 0x0b]);
     }
-    let source = Source {
-        bytes: &bytes,
-        linear: 0x1000,
-        place: 0x1000,
-        crosses_to: None,
-        is_user,
-        model: Model::Qemu64,
-        barred: &Set::default(),
-        far: &FarSites::default(),
-        checks_before_loop: true,
-        first_exit: 0,
-    };
-    let host = cache.end();
-    let made = block::translate(&source, host, low.addresses(), &mut Slots::default(), |_| None);
-    let (block, code, _) = made.expect("it crosses no page");
+    let (block, code, host) = put(&bytes, &FarSites::default(), low, cache, is_user);
     assert!(usize::from(block.instructions) >= steps.len(), "it is translated");
     let mut checker = Checker::new(low.addresses(), is_user);
     assert!(checker.proves(&code, host, &[host]), "{steps:x?} is without proof");
-    assert!(cache.add(&code));
     host
 }
 

@@ -11,7 +11,7 @@
 //! | status flags and DF | the guest's |
 //! | R8, R9, R10 | free inside of an instruction |
 //! | R11 | the mask that selects the bits of the index in the jump table |
-//! | R12 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
+//! | R12 | the budget: an address in [`Budget`], less one for each instruction |
 //! | R13 | the address of the jump table |
 //! | R14 | the address of the [`Context`] |
 //! | GS | its base is the base of the window |

@@ -2,7 +2,7 @@
 //!
 //! It works as that for other code does, with the same signals, budget, emitter and code cache, but for two
 //! things. A guest can compute any 64-bit address, so no prefix keeps its accesses in a window: each access is
-//! preceded by a [check](low) of whether its address lies in [units](crate::memory::units) of its address
+//! preceded by a [check](low) of whether its address lies in [units] of its address
 //! space, unless [facts] say so. A [checker](verify) proves that of all code before it is executed. And the
 //! guest has as many registers as the host, so four of them are in the [context].
 //!

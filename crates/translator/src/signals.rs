@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
+use crate::code::cache;
 use crate::context::{self, Context, HostFault, IMAGE, reason};
 use crate::long::context::LongContext;
 use crate::memory::absent;
@@ -28,21 +29,17 @@ const MAX_CACHES: usize = 64;
 
 /// A cache of translated code.
 struct Watched {
-    /// The address of its first byte; 0 for none.
+    /// The address of its first byte; 0 for none. All caches have the same size, so that a handler on another thread
+    /// never meets the start of one and the end of the next that takes this entry.
     start: AtomicUsize,
-    end: AtomicUsize,
     /// The address of the context of 64-bit code; 0 for other code, which has it in R14.
     long_context: AtomicUsize,
 }
 
 /// All caches.
-static CACHES: [Watched; MAX_CACHES] = [const {
-    Watched {
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        long_context: AtomicUsize::new(0),
-    }
-}; MAX_CACHES];
+static CACHES: [Watched; MAX_CACHES] =
+    [const { Watched { start: AtomicUsize::new(0), long_context: AtomicUsize::new(0) } };
+        MAX_CACHES];
 
 /// The handlers that were installed before, in the order of [`OURS`].
 static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
@@ -53,9 +50,9 @@ static EARLIER: [(AtomicUsize, AtomicBool); OURS.len()] =
 pub(crate) struct Watch(usize);
 
 impl Watch {
-    /// Watches translated code from address `start` to `end`. If it is 64-bit code, `long_context` is the address
-    /// of its [`LongContext`], and otherwise 0.
-    pub(crate) fn new(start: usize, end: usize, long_context: usize) -> io::Result<Watch> {
+    /// Watches the cache of translated code that begins at address `start`. If it is 64-bit code, `long_context` is the
+    /// address of its [`LongContext`], and otherwise 0. The addresses must be the cache's until the value is dropped.
+    pub(crate) fn new(start: usize, long_context: usize) -> io::Result<Watch> {
         static INSTALLED: Mutex<bool> = Mutex::new(false);
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if !*installed {
@@ -63,11 +60,10 @@ impl Watch {
             *installed = true;
         }
         // Under the lock nobody else takes the same entry.
-        for (index, cache) in CACHES.iter().enumerate() {
-            if cache.start.load(Ordering::Relaxed) == 0 {
-                cache.end.store(end, Ordering::Relaxed);
-                cache.long_context.store(long_context, Ordering::Relaxed);
-                cache.start.store(start, Ordering::Release);
+        for (index, watched) in CACHES.iter().enumerate() {
+            if watched.start.load(Ordering::Relaxed) == 0 {
+                watched.long_context.store(long_context, Ordering::Relaxed);
+                watched.start.store(start, Ordering::Release);
                 return Ok(Watch(index));
             }
         }
@@ -121,11 +117,11 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     let (frame, address) = unsafe { (&mut *context.cast::<ucontext_t>(), (*info).si_addr()) };
     let registers = &mut frame.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as usize;
-    let ours = CACHES.iter().find(|cache| {
-        let start = cache.start.load(Ordering::Acquire);
-        start != 0 && (start..cache.end.load(Ordering::Relaxed)).contains(&rip)
+    let ours = CACHES.iter().find(|watched| {
+        let start = watched.start.load(Ordering::Acquire);
+        start != 0 && (start..start + cache::SIZE).contains(&rip)
     });
-    if let Some(cache) = ours {
+    if let Some(watched) = ours {
         let fault = HostFault {
             // SAFETY: the mask is a set of bits, of which the first 64 are the kernel's.
             mask: unsafe { ptr::from_ref(&frame.uc_sigmask).cast::<u64>().read_unaligned() },
@@ -142,7 +138,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         // SAFETY: if the kernel passes an address, it has saved all numeric registers there, as FXSAVE does
         // in 64-bit mode (SDM vol. 1, 13.4.1).
         let numeric = unsafe { numeric.as_ref() };
-        let (host_stack, mask) = match cache.long_context.load(Ordering::Relaxed) {
+        let (host_stack, mask) = match watched.long_context.load(Ordering::Relaxed) {
             0 => {
                 let context = registers[libc::REG_R14 as usize] as usize as *mut Context;
                 // SAFETY: in such code R14 is the address of the context, and no reference into it exists

@@ -21,10 +21,11 @@ const LAST_PLACE: usize = 0xf000_0000;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CodeCache {
+    /// This is dropped first: once the range is given back, another thread may have a cache there.
+    _watch: Watch,
     writable: MmapMut,
     executable: Range,
     used: usize,
-    _watch: Watch,
 }
 
 impl CodeCache {
@@ -39,9 +40,8 @@ impl CodeCache {
             .find_map(|place| Range::reserve_at(place, SIZE + counters::BYTES).ok())
             .ok_or_else(|| io::Error::other("no room for code below 4 GiB"))?;
         executable.map_file(0, SIZE, libc::PROT_READ | libc::PROT_EXEC, &file, 0)?;
-        let start = executable.address();
-        let watch = Watch::new(start, start + SIZE, long_context)?;
-        Ok(CodeCache { writable, executable, used: 0, _watch: watch })
+        let watch = Watch::new(executable.address(), long_context)?;
+        Ok(CodeCache { _watch: watch, writable, executable, used: 0 })
     }
 
     /// Moves the code from a file to shared memory without one, at the same addresses: of code in files, profilers of

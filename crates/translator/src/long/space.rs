@@ -1,6 +1,6 @@
-//! A space of 64-bit code: one address space as one privilege level sees it. It has [units](crate::memory::units) of the host's
-//! addresses, in which guest memory is mapped as it is used, and a jump table with the targets of branches.
-//! Both are like the TLB of a processor: they may be out of date until software invalidates them, and no
+//! A space of 64-bit code: one address space as one privilege level sees it. It has
+//! [units](crate::memory::units) of the host's addresses, in which guest memory is mapped as it is used, and a jump
+//! table with the targets of branches. Both are like the TLB of a processor: they may be out of date until software invalidates them, and no
 //! longer.
 
 mod layout;

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn what_is_in_neither_file_is_known_to_be_zero() {
         const LEN: usize = 1024 * CHUNK;
-        let _handler = Watch::new(1, 2, 0).unwrap();
+        let _handler = Watch::new(1, 0).unwrap();
         let source = memory_file(c"saved", PAGE + LEN).unwrap();
         source.write_at(&[1], (PAGE + 300 * CHUNK) as u64).unwrap();
         let memory = GuestMemory::default();
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn chunks_are_fetched_by_writers_and_for_windows() {
-        let _handler = Watch::new(1, 2, 0).unwrap();
+        let _handler = Watch::new(1, 0).unwrap();
         let source = memory_file(c"saved", PAGE + LEN).unwrap();
         for place in [0, 5 * CHUNK + 7, LEN - 1] {
             source.write_at(&[0xa5], (PAGE + place) as u64).unwrap();

@@ -15,13 +15,15 @@ mod series;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::thread;
+
 use agreement::{Outcome, assert_agrees};
 use counts::counter;
 use machine::{INTERRUPT, LAYOUTS, Layout, MEMORY, machine};
 use maker::Maker;
 use random::Random;
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
@@ -117,4 +119,28 @@ fn random_loop(random: &mut Random) -> Vec<u8> {
 #[test]
 fn loops_that_check_once_agree_with_the_interpreter() {
     compare(|random, _| random_loop(random));
+}
+
+/// The places in which a translator has its code are those of others, on other threads, before and after it.
+#[test]
+fn translators_on_many_threads_receive_no_signals_of_others() {
+    const THREADS: usize = 8;
+    const TRANSLATORS: u64 = 50;
+    // L: MOV RAX, [RBX]; JMP to L, which raises a signal to own a unit, and one to map a page.
+    let code = [0x48, 0x8b, 0x03, 0xeb, 0xfb];
+    let come_and_go = || {
+        for number in 0..TRANSLATORS {
+            let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+            let mut cpu =
+                machine(&mut memory, &LAYOUTS[0], &code, Random::new(series::SEED, number));
+            cpu.set_gpr(reg::BX, LAYOUTS[0].data);
+            assert_eq!(translator.run(&mut cpu, &mut memory, 100), Exit::Deadline);
+            assert_eq!(cpu.instructions, 100);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(come_and_go);
+        }
+    });
 }

@@ -428,7 +428,8 @@ fn checks_of_destinations_are_measured() {
     let text = String::from_utf8(output(&mut command)).expect("it speaks UTF-8");
     for name in ["ring3, ns", "interpreter, ns", "instructions"] {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-        let [checked, not, _] = numbers(line)[..] else { panic!("{name}: {text}") };
+        // Where other work delayed the messages without checks, the times give no share.
+        let [checked, not, ..] = numbers(line)[..] else { panic!("{name}: {text}") };
         assert!(checked > 0.0 && not > 0.0, "{text}");
     }
 }

@@ -63,7 +63,8 @@ fn memtest_finds_no_error_in_its_first_tests() {
     let Some(mut screen) = memtest() else { return };
     screen.wait_for("Memtest86+ v");
     let shown = screen.wait_for("Test #6");
-    assert!(shown.contains("[4MB of 7.6"), "{shown}");
+    // Which part of it is tested, the screen may say a moment later.
+    assert!(shown.contains("MB of 7.61MB]"), "{shown}");
     assert!(shown.contains("Pass:  0        Errors: 0 "), "{shown}");
 }
 

@@ -332,35 +332,44 @@ pub(crate) unsafe extern "sysv64" fn check_count() {
     )
 }
 
-/// Executes RDTSC, which must be the last instruction that was subtracted from the budget.
+/// Writes a routine that computes the time stamp of RDTSC, which must be the last instruction that was subtracted from
+/// the budget: of a context at `$context`, with the budget in `$budget` and two other registers. It changes no flags.
+macro_rules! compute_time_stamp {
+    ($type:ty, $context:literal, $budget:literal, $low:literal, $high:literal) => {
+        naked_asm!(
+            // RDX = origin - budget - 1: the number of instructions before this one. NOT gives the negative less 1.
+            concat!("mov ", $low, ", ", $budget),
+            concat!("not ", $low),
+            concat!("mov ", $high, ", [", $context, " + {origin}]"),
+            concat!("lea rdx, [", $low, " + ", $high, "]"),
+            concat!("mulx ", $high, ", ", $low, ", [", $context, " + {picos_per_instruction}]"),
+            // Divides by 1000.
+            concat!("mov ", $high, "d, 3"),
+            concat!("shrx rdx, ", $low, ", ", $high),
+            concat!("mov ", $low, ", {reciprocal}"),
+            concat!("mulx rdx, ", $high, ", ", $low),
+            concat!("mov ", $high, "d, 4"),
+            concat!("shrx rdx, rdx, ", $high),
+            concat!("mov ", $high, ", [", $context, " + {base}]"),
+            concat!("lea rdx, [rdx + ", $high, "]"),
+            "mov eax, edx",
+            concat!("mov ", $high, "d, 32"),
+            concat!("shrx rdx, rdx, ", $high),
+            "ret",
+            origin = const offset_of!($type, time) + offset_of!(TimeStamp, origin),
+            picos_per_instruction =
+                const offset_of!($type, time) + offset_of!(TimeStamp, picos_per_instruction),
+            reciprocal = const (1u128 << 68).div_ceil(PICOS_PER_NANO as u128 / 8) as u64,
+            base = const offset_of!($type, time) + offset_of!(TimeStamp, base),
+        )
+    };
+}
+pub(crate) use compute_time_stamp;
+
+/// Executes RDTSC.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn time_stamp() {
-    naked_asm!(
-        // RDX = origin - R12 - 1: the number of instructions before this one. NOT gives the negative less 1.
-        "mov r8, r12",
-        "not r8",
-        "mov r9, [r14 + {origin}]",
-        "lea rdx, [r8 + r9]",
-        "mulx r9, r8, [r14 + {picos_per_instruction}]",
-        // Divides by 1000.
-        "mov r9d, 3",
-        "shrx rdx, r8, r9",
-        "mov r8, {reciprocal}",
-        "mulx rdx, r9, r8",
-        "mov r9d, 4",
-        "shrx rdx, rdx, r9",
-        "mov r9, [r14 + {base}]",
-        "lea rdx, [rdx + r9]",
-        "mov eax, edx",
-        "mov r9d, 32",
-        "shrx rdx, rdx, r9",
-        "ret",
-        origin = const offset_of!(Context, time) + offset_of!(TimeStamp, origin),
-        picos_per_instruction =
-            const offset_of!(Context, time) + offset_of!(TimeStamp, picos_per_instruction),
-        reciprocal = const (1u128 << 68).div_ceil(PICOS_PER_NANO as u128 / 8) as u64,
-        base = const offset_of!(Context, time) + offset_of!(TimeStamp, base),
-    )
+    compute_time_stamp!(Context, "r14", "r12", "r8", "r9")
 }
 
 /// Leaves translated code so that the interpreter executes the instruction whose host code called a routine.

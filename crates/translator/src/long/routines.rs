@@ -17,7 +17,7 @@ use crate::long::calls::crossed_to;
 use crate::long::context::{LongContext, at, leave, reason};
 use crate::long::jump_table::{CODE, ENTRIES, INDEX_ROTATION};
 use crate::long::system::IN_PLACE;
-use crate::routines::KEPT_BY_POPF;
+use crate::routines::{KEPT_BY_POPF, compute_time_stamp};
 
 const IF: u32 = Eflags::IF.bits();
 /// The offset in the context of the guest's R11, which holds RFLAGS across a system call.
@@ -282,35 +282,10 @@ pub(crate) unsafe extern "sysv64" fn sysret() {
     )
 }
 
-/// Executes RDTSC, the last instruction of its block, so that the budget says how many precede it.
+/// Executes RDTSC, the last instruction of its block.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn time_stamp() {
-    naked_asm!(
-        // RDX = origin - R9 - 1: the number of instructions before this one. NOT gives the negative less 1.
-        "mov r10, r9",
-        "not r10",
-        "mov rdx, [r11 + {origin}]",
-        "lea rdx, [rdx + r10]",
-        "mulx r10, rax, [r11 + {picos_per_instruction}]",
-        // Divides by 1000.
-        "mov r10d, 3",
-        "shrx rdx, rax, r10",
-        "mov rax, {reciprocal}",
-        "mulx rdx, r10, rax",
-        "mov r10d, 4",
-        "shrx rdx, rdx, r10",
-        "mov r10, [r11 + {base}]",
-        "lea rdx, [rdx + r10]",
-        "mov eax, edx",
-        "mov r10d, 32",
-        "shrx rdx, rdx, r10",
-        "ret",
-        origin = const offset_of!(LongContext, time) + offset_of!(TimeStamp, origin),
-        picos_per_instruction =
-            const offset_of!(LongContext, time) + offset_of!(TimeStamp, picos_per_instruction),
-        reciprocal = const (1u128 << 68).div_ceil(PICOS_PER_NANO as u128 / 8) as u64,
-        base = const offset_of!(LongContext, time) + offset_of!(TimeStamp, base),
-    )
+    compute_time_stamp!(LongContext, "r11", "r9", "rax", "r10")
 }
 
 /// Leaves translated code so that the interpreter executes the instruction whose host code called a routine.

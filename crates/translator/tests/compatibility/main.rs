@@ -14,38 +14,14 @@ mod series;
 #[path = "../support/mod.rs"]
 mod support;
 
-use agreement::{Outcome, assert_agrees};
-use random::Random;
+use agreement::{Outcome, assert_agrees, run};
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::Cpu;
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::Engine;
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
 use support::translator;
 
 const CASES: u64 = if cfg!(debug_assertions) { 20 } else { 60 };
-/// Instructions of each program.
-const EXECUTED: u64 = 4000;
-
-/// Runs a program, some instructions at a time, and returns the states at the deadlines.
-fn run(
-    engine: &mut dyn Engine,
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    random: &mut Random,
-) -> Vec<(Exit, Cpu)> {
-    let mut states = Vec::new();
-    while cpu.instructions < EXECUTED {
-        let asked = u64::from(1 + random.below(300));
-        let exit = engine.run(cpu, memory, asked);
-        states.push((exit.clone(), cpu.clone()));
-        if exit != Exit::Deadline {
-            break;
-        }
-    }
-    states
-}
-
 #[test]
 fn the_translator_agrees_with_the_interpreter_in_compatibility_mode() {
     let series = Series::from_environment(CASES);
@@ -56,10 +32,10 @@ fn the_translator_agrees_with_the_interpreter_in_compatibility_mode() {
         let mut memory_then = Memory::new(kernel::MEMORY).unwrap();
         let mut cpu = kernel::machine(&mut memory_then, &code, random.clone());
         let expected =
-            run(&mut Interpreter::new(), &mut cpu, &mut memory_then, &mut random.clone());
+            run(&mut Interpreter::new(), &mut cpu, &mut memory_then, &mut random.clone(), None);
         let Some((mut translator, mut memory)) = translator(kernel::MEMORY) else { return };
         let mut cpu = kernel::machine(&mut memory, &code, random.clone());
-        let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let states = run(&mut translator, &mut cpu, &mut memory, &mut random, None);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
         let ours = Outcome { states: &states, memory: &memory };
         assert_agrees(&what, &ours, &Outcome { states: &expected, memory: &memory_then });

@@ -17,47 +17,19 @@ mod support;
 
 use std::thread;
 
-use agreement::{Outcome, assert_agrees};
+use agreement::{Outcome, assert_agrees, run};
 use counts::counter;
 use machine::{INTERRUPT, LAYOUTS, Layout, MEMORY, machine};
 use maker::Maker;
 use random::Random;
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpu::reg;
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
 use support::translator;
 
 const CASES: u64 = if cfg!(debug_assertions) { 30 } else { 120 };
-/// Instructions of each program.
-const EXECUTED: u64 = 4000;
-
-/// Runs a program, some instructions at a time, and returns the states at the deadlines.
-fn run(
-    engine: &mut dyn Engine,
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    random: &mut Random,
-) -> Vec<(Exit, Cpu)> {
-    let mut states = Vec::new();
-    while cpu.instructions < EXECUTED {
-        let asked = u64::from(1 + random.below(300));
-        cpu.interrupt_pin |= random.percent(30);
-        let exit = engine.run(cpu, memory, asked);
-        states.push((exit.clone(), cpu.clone()));
-        match exit {
-            Exit::Deadline => {}
-            Exit::InterruptWindow => {
-                cpu.interrupt_pin = false;
-                cpu.inject(INTERRUPT);
-            }
-            _ => break,
-        }
-    }
-    states
-}
-
 /// Compares random programs that `make` makes for a layout.
 fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
     let series = Series::from_environment(CASES);
@@ -67,11 +39,12 @@ fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
         let code = make(&mut random, layout);
         let mut interpreted = Memory::new(MEMORY).unwrap();
         let mut cpu = machine(&mut interpreted, layout, &code, random.clone());
-        let expected =
-            run(&mut Interpreter::new(), &mut cpu, &mut interpreted, &mut random.clone());
+        let interrupt = Some(INTERRUPT);
+        let (mut engine, mut same) = (Interpreter::new(), random.clone());
+        let expected = run(&mut engine, &mut cpu, &mut interpreted, &mut same, interrupt);
         let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
         let mut cpu = machine(&mut memory, layout, &code, random.clone());
-        let states = run(&mut translator, &mut cpu, &mut memory, &mut random);
+        let states = run(&mut translator, &mut cpu, &mut memory, &mut random, interrupt);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
         let ours = Outcome { states: &states, memory: &memory };
         assert_agrees(&what, &ours, &Outcome { states: &expected, memory: &interpreted });

@@ -1,8 +1,40 @@
-//! What two engines have made of the same program, which must be the same.
+//! What two engines make of the same program, which must be the same.
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::Cpu;
-use ring3_x86::engine::Exit;
+use ring3_x86::engine::{Engine, Exit};
+
+use crate::random::Random;
+
+/// Instructions of each program.
+const EXECUTED: u64 = 4000;
+
+/// Runs a program, some instructions at a time, and returns the states at the deadlines. Now and then an interrupt with
+/// the vector `interrupt` comes, if there is one.
+pub(crate) fn run(
+    engine: &mut dyn Engine,
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    random: &mut Random,
+    interrupt: Option<u8>,
+) -> Vec<(Exit, Cpu)> {
+    let mut states = Vec::new();
+    while cpu.instructions < EXECUTED {
+        let asked = u64::from(1 + random.below(300));
+        cpu.interrupt_pin |= interrupt.is_some() && random.percent(30);
+        let exit = engine.run(cpu, memory, asked);
+        states.push((exit.clone(), cpu.clone()));
+        match (exit, interrupt) {
+            (Exit::Deadline, _) => {}
+            (Exit::InterruptWindow, Some(vector)) => {
+                cpu.interrupt_pin = false;
+                cpu.inject(vector);
+            }
+            _ => break,
+        }
+    }
+    states
+}
 
 /// What an engine has made of a program.
 pub(crate) struct Outcome<'a> {

@@ -179,14 +179,17 @@ impl Long {
         if cache.start().abs_diff(low.addresses().context) > 1 << 30 {
             return Err(io::Error::other("no room for code near its context"));
         }
-        let miss = cache.end();
-        let mut stub = Writer::new(miss, low.addresses(), false);
-        stub.leave_to_look_up();
-        cache.add(&stub.emitter.finish());
-        let landing = cache.end();
-        let mut stub = Writer::new(landing, low.addresses(), false);
-        stub.land_on_empty_stack();
-        cache.add(&stub.emitter.finish());
+        let mut add_stub = |write: fn(&mut Writer)| {
+            let place = cache.end();
+            let mut stub = Writer::new(place, low.addresses(), false);
+            write(&mut stub);
+            cache.add(&stub.emitter.finish());
+            place
+        };
+        let stubs = Stubs {
+            miss: add_stub(Writer::leave_to_look_up),
+            landing: add_stub(Writer::land_on_empty_stack),
+        };
         Ok(Long {
             low,
             stubs: cache.len(),
@@ -195,7 +198,7 @@ impl Long {
             exits: Vec::new(),
             slots: Slots::default(),
             system_slot: None,
-            spaces: LongSpaces::new(Stubs { miss, landing })?,
+            spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
             page_fault: None,
             far: FarSites::default(),

@@ -108,8 +108,8 @@ fn has_32_bit_address(instruction: &Instruction) -> bool {
     base == Register::EIP || is_short(base) || is_short(instruction.memory_index())
 }
 
-/// Returns whether `displacement` from a register is rather the address of a table at the top of the upper half, and the
-/// register an index. Then the register is in another unit than the table.
+/// Returns whether `displacement` from a register is rather the address of a table at the top of the upper
+/// half, and the register an index. Then the register is in another unit than the table.
 fn is_table(displacement: i64) -> bool {
     const FURTHEST: i64 = 16 << 20;
     displacement < -FURTHEST
@@ -218,11 +218,11 @@ fn is_in_table(writer: &Writer, instruction: &Instruction) -> bool {
         && !writer.is_far
         && unit_of(instruction.memory_displacement64()) == -1
         && matches!(Known::of_operand(instruction), Some(Known::Register(base)) if writer.facts.is_small(base))
-        && (instruction.memory_displacement64() as i64) < -(1 << 24)
+        && is_table(instruction.memory_displacement64() as i64)
 }
 
-/// Checks the address of `instruction`'s memory operand, which has an index, unless it is known, and returns the operand.
-/// Returns None, and writes nothing, if the context holds its registers. Uses R11.
+/// Checks the address of `instruction`'s memory operand, which has an index, unless it is known, and returns the
+/// operand. Returns None, and writes nothing, if the context holds its registers. Uses R11.
 fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<MemoryOperand> {
     let sum_of = Known::of_operand(instruction)?;
     let Known::Sum { base, index, scale } = sum_of else { return None };

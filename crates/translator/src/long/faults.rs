@@ -88,11 +88,7 @@ impl Long {
             return Ok(leave(Next::LookAround));
         }
         let writes = fault.code & WRITE_FAULT != 0;
-        let space = if of_user {
-            self.spaces.find_user(cpu, memory)?
-        } else {
-            self.spaces.find(cpu, memory)?
-        };
+        let space = self.spaces.find_for(cpu, memory, of_user)?;
         match space.fill(cpu, memory, lent.file, linear, writes)? {
             Fill::Done => {
                 self.counters.fills += 1;
@@ -136,12 +132,7 @@ impl Long {
             if again {
                 self.spaces.clear_other_users();
             }
-            let space = if of_user {
-                self.spaces.find_user(cpu, memory)?
-            } else {
-                self.spaces.find(cpu, memory)?
-            };
-            owning = space.own(unit, again);
+            owning = self.spaces.find_for(cpu, memory, of_user)?.own(unit, again);
             if owning != Owning::NoRoom {
                 break;
             }

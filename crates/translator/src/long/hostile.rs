@@ -178,8 +178,8 @@ fn translated(
     host
 }
 
-/// Translates the block of `bytes`, and puts its code at the end of `cache`. Returns the block, its code, and where that
-/// is.
+/// Translates the block of `bytes`, and puts its code at the end of `cache`. Returns the block, its code, and
+/// where that is.
 fn put(
     bytes: &[u8],
     far: &FarSites,

@@ -52,11 +52,7 @@ impl Long {
                 && registers().all(|(number, value)| cpu.gpr(number) == value)
         };
         let Some(fault) = self.page_fault.take_if(is_next) else { return Ok(()) };
-        let space = if fault.of_user {
-            self.spaces.find_user(cpu, memory)?
-        } else {
-            self.spaces.find(cpu, memory)?
-        };
+        let space = self.spaces.find_for(cpu, memory, fault.of_user)?;
         // A page that is not mapped here is mapped when the instruction faults.
         if space.units.owns(unit_of(fault.linear))
             && space.fill(cpu, memory, lent.file, fault.linear, fault.writes)? == Fill::Done

@@ -1,7 +1,7 @@
 //! A space of 64-bit code: one address space as one privilege level sees it. It has
-//! [units](crate::memory::units) of the host's addresses, in which guest memory is mapped as it is used, and a jump
-//! table with the targets of branches. Both are like the TLB of a processor: they may be out of date until software invalidates them, and no
-//! longer.
+//! [units](crate::memory::units) of the host's addresses, in which guest memory is mapped as it is used, and a
+//! jump table with the targets of branches. Both are like the TLB of a processor: they may be out of date until
+//! software invalidates them, and no longer.
 
 mod layout;
 
@@ -17,7 +17,7 @@ use crate::long::jump_table::JumpTable;
 use crate::map::Set;
 use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
-use crate::memory::units::{Owning, SHIFT as UNIT_SHIFT, unit_of};
+use crate::memory::units::{Owning, first_of, unit_of};
 use crate::returns::Returns;
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
@@ -134,8 +134,12 @@ impl LongSpace {
     /// Leaves `unit`, in which the supervisor has accessed memory of users, to the space of users, unless
     /// anything is mapped there.
     pub(crate) fn leave_to_users(&mut self, unit: i64) {
-        let first = (unit << UNIT_SHIFT) as u64;
-        if self.mapped.range(first..).next().is_none_or(|(linear, _)| unit_of(*linear) != unit) {
+        if self
+            .mapped
+            .range(first_of(unit)..)
+            .next()
+            .is_none_or(|(linear, _)| unit_of(*linear) != unit)
+        {
             self.units.disown(unit);
             self.of_users.insert(unit);
         }

@@ -48,6 +48,16 @@ impl LongSpaces {
         if cpu.is_user() { self.find_user(cpu, memory) } else { Ok(&mut self.kernel) }
     }
 
+    /// Returns the space of users if `of_user`, and otherwise that of the code that runs.
+    pub(crate) fn find_for(
+        &mut self,
+        cpu: &Cpu,
+        memory: &Memory,
+        of_user: bool,
+    ) -> io::Result<&mut LongSpace> {
+        if of_user { self.find_user(cpu, memory) } else { self.find(cpu, memory) }
+    }
+
     /// Returns the space of the users that belong to CR3, with all that differs from the page tables dropped.
     pub(crate) fn find_user(&mut self, cpu: &Cpu, memory: &Memory) -> io::Result<&mut LongSpace> {
         if let Some(index) = self.current {

@@ -2,9 +2,10 @@
 //! that it reaches memory of the space or none. It shares nothing with [`facts`](crate::long::facts), by which checks
 //! were left out, nor with what wrote the code. A block of which it is not convinced is not executed.
 //!
-//! It follows the ways through the code from the block's entry, where nothing is known. It knows the host's registers and
-//! the fields of the context that hold registers of the guest by *names*, and of each value at which distance from a unit
-//! that is owned near it lies at most, whether it is a number of 32 bits, and whether it is the sum of other names.
+//! It follows the ways through the code from the block's entry, where nothing is known. It knows the host's registers
+//! and the fields of the context that hold registers of the guest by *names*, and of each value at which distance from
+//! a unit that is owned near it lies at most, whether it is a number of 32 bits, and whether it is the sum of other
+//! names.
 //! Where ways meet, what all of them know remains. If a distance grew there, the way is a loop: it is assumed to be
 //! [`state::IN_LOOP`], and what grows beyond that is not known.
 

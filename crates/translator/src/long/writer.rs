@@ -228,11 +228,9 @@ impl Writer {
         } else {
             if of.is_none_or(|(address, _)| !self.facts.knows(address)) {
                 self.check(Register::R11, Register::R10);
-            }
-            if let Some((address, distance)) = of
-                && !self.facts.knows(address)
-            {
-                self.facts.note_check(address, distance);
+                if let Some((address, distance)) = of {
+                    self.facts.note_check(address, distance);
+                }
             }
             in_window(Register::R11, displacement)
         }

@@ -129,8 +129,8 @@ impl Absent {
         self.shared().chunks(place, len).try_for_each(|chunk| self.shared().fetch(chunk))
     }
 
-    /// Returns the first part of the first `len` bytes of memory, from `place` on, that may not be zero in the file of the
-    /// saved machine.
+    /// Returns the first part of the first `len` bytes of memory, from `place` on, that may not be zero in the
+    /// file of the saved machine.
     pub(crate) fn next_data(&self, place: usize, len: usize) -> Range<usize> {
         let data = next_data(&self.source, self.offset + place, self.offset + len);
         data.start - self.offset..data.end - self.offset

@@ -1,5 +1,5 @@
-//! Hostile addresses of accesses on [facts](crate::long::facts): random sequences of accesses by a base and an index, of
-//! steps between them, and loops of these. A model in this test says what they find.
+//! Hostile addresses of accesses on [facts](crate::long::facts): random sequences of accesses by a base and an
+//! index, of steps between them, and loops of these. A model in this test says what they find.
 
 use super::*;
 

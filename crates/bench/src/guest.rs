@@ -78,7 +78,7 @@ pub(super) struct Extras<'a> {
 }
 
 /// Returns the value of the option for the first disk of a bus.
-fn first_disk(bus: Bus, path: &Path) -> OsString {
+pub(super) fn first_disk(bus: Bus, path: &Path) -> OsString {
     let mut drive = OsString::from(match bus {
         Bus::Ide => "format=raw,if=ide,index=0,file=",
         Bus::Virtio => "format=raw,if=virtio,file=",
@@ -270,7 +270,7 @@ impl Guest {
     /// Returns the path of what a benchmark needs, or None if there is none.
     pub(super) fn path(self, needs: Needs, bus: Bus) -> Option<&'static str> {
         match (needs, self) {
-            // Its kernel is that of Debian's installer, which has no modules for disks here.
+            // Its archive has no modules for disks.
             (Needs::Disk, Guest::Amd64) | (Needs::Nothing | Needs::Server, _) => None,
             (Needs::Disk, _) if bus == Bus::Virtio => Some("/dev/vda"),
             (Needs::Disk, Guest::Linux) => Some("/dev/sda"),

@@ -18,6 +18,8 @@ mod transfers;
 use std::io;
 use std::path::Path;
 
+use ring3_tern::with_line;
+
 use super::guest::{Extras, Guest};
 use super::monitor::Monitor;
 use super::peer::{Kind, Peer};
@@ -60,6 +62,11 @@ pub(super) fn measure(arguments: &HalArguments) -> Result<(), BenchError> {
     } else {
         accesses::measure(&kinds, settings, path)
     }
+}
+
+/// Returns Tern's boot `archive`, in which the driver of disks uses no DMA.
+fn without_dma(archive: &[u8]) -> Option<Vec<u8>> {
+    with_line(archive, "service ata", "arguments dma=off")
 }
 
 /// Returns the shell's command that starts the driver `service` with the way `way`, and waits until `probe` succeeds.

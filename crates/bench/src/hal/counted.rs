@@ -3,24 +3,23 @@
 //! in it (the guest tool `histogram`).
 
 use std::env;
-use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ring3_tern::{TERN, with_file, with_line, with_services};
+use ring3_tern::{TERN, with_file, with_services};
 
-use super::choosing;
+use super::{choosing, without_dma};
 use crate::BenchError;
 use crate::children::spawn;
-use crate::guest::tern_files;
+use crate::guest::{Bus, first_disk, tern_files};
 use crate::peer::{Kind, MEMORY};
 
 /// The script in the archive.
 const SCRIPT: &str = "etc/orders";
-/// What the script does for a command: it executes it, and shows how many instructions were executed meanwhile, those of
-/// the kernel and those of programs, or what went wrong.
+/// What the script does for a command: it executes it, and shows how many instructions were executed meanwhile,
+/// those of the kernel and those of programs, or what went wrong.
 const COUNT: &str = "\
 count() {
     if hist sh -c \"$1\" >/tmp/shown 2>/tmp/counted; then
@@ -82,7 +81,7 @@ impl Orders {
     ) -> Result<Vec<f64>, BenchError> {
         let tern = TERN.ok_or(BenchError::NoTern)?;
         let archive = with_file(tern.archive, SCRIPT, &self.script)
-            .and_then(|archive| with_line(&archive, "service ata", "arguments dma=off"))
+            .and_then(|archive| without_dma(&archive))
             .and_then(|archive| with_services(&archive, |text| Some(seldom_pinged(text))))
             .ok_or(BenchError::NoTern)?;
         let file = |extension| directory.join(format!("counted-{}.{extension}", extras.words));
@@ -95,9 +94,7 @@ impl Orders {
         let mut command = Command::new(env::current_exe().map_err(failed)?);
         command.args(["run", "--deterministic", "--guest-tools", "histogram", "--memory", MEMORY]);
         command.args(["--debug-exit", DEBUG_EXIT, "--serial", "stdio", "--serial", "null"]);
-        let mut drive = OsString::from("format=raw,index=0,file=");
-        drive.push(&disk);
-        command.arg("--drive").arg(drive);
+        command.arg("--drive").arg(first_disk(Bus::Ide, &disk));
         command.arg("--kernel").arg(kernel).arg("--initrd").arg(image);
         command.arg("--append").arg(format!("{} run=sh /{SCRIPT}", extras.words));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use ring3_tern::{TERN, with_line};
+use ring3_tern::TERN;
 use serde::Serialize;
 
 use super::counted::{self, Orders};
-use super::{Machine, WAYS, Work, header, row};
+use super::{Machine, WAYS, Work, header, row, without_dma};
 use crate::data::Log;
 use crate::guest::Extras;
 use crate::peer::Kind;
@@ -187,11 +187,9 @@ pub(super) fn measure(
     settings: &Settings,
     directory: &Path,
 ) -> Result<(), BenchError> {
-    // The machines' files are written where there are none yet: this archive has the driver of disks
-    // use no DMA.
+    // The machines' files are written where there are none yet.
     let tern = TERN.ok_or(BenchError::NoTern)?;
-    let archive = with_line(tern.archive, "service ata", "arguments dma=off");
-    let archive = archive.ok_or(BenchError::NoTern)?;
+    let archive = without_dma(tern.archive).ok_or(BenchError::NoTern)?;
     fs::write(directory.join("tern.img"), archive).map_err(BenchError::Disk)?;
     let boot = |&kind: &Kind| {
         let line = directory.join(format!("{kind:?}.line"));

@@ -2,8 +2,8 @@
 //!
 //! The interface is QEMU's (docs/specs/fw_cfg.rst there), since the firmware for emulators knows that one: items of
 //! bytes that are selected by a key and read byte by byte, or by DMA; a directory gives further items
-//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state. There are
-//! two exceptions: a file in which the guest says where its note for debuggers is ([`FwCfg::add_note`]), and one that
+//! names, as files. Items are read-only. They are what the machine was made with and so no part of a saved state.
+//! There are two exceptions: a file in which the guest says where its note for debuggers is ([`FwCfg::add_note`]), and one that
 //! names the ports of power management, for which firmware chooses the place ([`FwCfg::add_file_with_ports`]).
 //!
 //! ```
@@ -284,8 +284,8 @@ impl FwCfg {
         self.note = Some(key::FIRST_FILE + (self.files.len() - 1) as u16);
     }
 
-    /// Adds a file in which the four bytes at each of `places` are the number of a port of power management, counted from
-    /// the first of these ports. The guest finds numbers that count from 0.
+    /// Adds a file in which the four bytes at each of `places` are the number of a port of power management, counted
+    /// from the first of these ports. The guest finds numbers that count from 0.
     ///
     /// # Panics
     /// As [`FwCfg::add_file`], and when a place is not in the file, or there is such a file already.

@@ -29,7 +29,8 @@ pub(super) const MODELS: &[(&str, Model)] = &[
 /// Models of 64-bit processors that only QEMU's program for 64-bit systems shows as such.
 const WITH_LONG_MODE: [&str; 3] = ["core2duo", "host", "max"];
 
-/// The beginnings of the names of later models, all of them of 64-bit processors, which have more features than any here.
+/// The beginnings of the names of later models, all of them of 64-bit processors, which have more features than any
+/// here.
 const LATER: [&str; 27] = [
     "x86-64-v2-AES",
     "x86-64-v3",

@@ -503,6 +503,9 @@ pub(crate) struct Context {
     far_load_flat: u64,
     /// The numeric registers while they are not in the host's registers.
     pub(crate) image: Image,
+    /// The x87's status word after the last FLDCW, or 0 if there was none since the registers came into the image,
+    /// or FNCLEX came after it.
+    pub(crate) loaded_status: u32,
     /// Whether the numeric registers are in the host's registers.
     pub(crate) numeric_is_live: u32,
     /// Whether they were there when translated code was left.
@@ -699,6 +702,7 @@ impl Context {
             image: Image([0; IMAGE]),
             numeric_check: routines::numeric_ask as *const () as u64,
             sse_check: routines::ask_interpreter as *const () as u64,
+            loaded_status: 0,
             numeric_is_live: 0,
             numeric_was_live: 0,
             host_mxcsr: MXCSR,

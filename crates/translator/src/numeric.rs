@@ -17,26 +17,28 @@ use ring3_x86::segment::sreg;
 use ring3_x86::sse::MXCSR_MASK;
 use ring3_x86::undefined::Vendor;
 
+use crate::code::block::Operand;
 use crate::code::block_store::BlockStore;
 use crate::code::copy;
 use crate::code::emitter::Emitter;
-use crate::context::{Context, at};
+use crate::context::{Context, IMAGE, Image, at};
 
 /// The value in the image of an address that is still the guest's: no translated code and no window is at
 /// this address.
 const UNCHANGED: u64 = 0xffff_ffff;
 
-/// In the first 64 bits of the image: the summary of unmasked exceptions in the status word (SDM vol. 1,
-/// 8.1.3).
-const STATUS_ES: u64 = 1 << (16 + 7);
+/// In the status word: the summary of unmasked exceptions (SDM vol. 1, 8.1.3).
+const STATUS_ES: u32 = 1 << 7;
+/// The place of the status word in the first 64 bits of the image.
+const STATUS_SHIFT: u32 = 16;
 
 /// Offsets in the image of the opcode, and of the addresses of the last instruction and its operand. In the
 /// host's format an address has 64 bits (SDM vol. 1, table 10-3); in the guest's it has 32, with the selector
 /// after it (table 10-2).
-mod image {
-    pub(super) const FOP: usize = 6;
-    pub(super) const FIP: usize = 8;
-    pub(super) const FDP: usize = 16;
+pub(crate) mod image {
+    pub(crate) const FOP: usize = 6;
+    pub(crate) const FIP: usize = 8;
+    pub(crate) const FDP: usize = 16;
 }
 
 /// Where the guest's registers are while the host does not have them.
@@ -51,12 +53,98 @@ pub(crate) enum Location {
 /// The addresses of the last instruction and of its operand with their selectors, and its opcode. Those of
 /// 64-bit code have 64 bits.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pointers {
+pub(crate) struct Pointers {
     instruction: (u64, u16),
     operand: (u64, u16),
     /// The opcode. The guest's processor changes it only when it is loaded; the host's may change it with
     /// each instruction.
     opcode: [u8; 2],
+}
+
+/// The last instruction that translated code has executed: its address and that of its operand in memory, with
+/// selectors. Both are None if they are not known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Last {
+    pub(crate) instruction: Option<(u64, u16)>,
+    pub(crate) operand: Option<(u64, u16)>,
+}
+
+impl Pointers {
+    /// Takes the pointers out of `registers`, an image as FXSAVE writes it outside 64-bit mode, with the
+    /// `offsets` of 64 bits.
+    pub(crate) fn of(registers: &[u8], offsets: (u64, u64)) -> Pointers {
+        let selector = |at: usize| u16::from_le_bytes([registers[at + 4], registers[at + 5]]);
+        Pointers {
+            instruction: (offsets.0, selector(image::FIP)),
+            operand: (offsets.1, selector(image::FDP)),
+            opcode: [registers[image::FOP], registers[image::FOP + 1]],
+        }
+    }
+
+    /// Notes the `last` instruction, of which `image` has the host's addresses, and takes them out of it. `loaded`
+    /// is the status word after the last FLDCW, or 0 if there was none, or FNCLEX came after it.
+    pub(crate) fn note(&mut self, image: &mut Image, loaded: &mut u32, last: Last) {
+        let is_pending = (image.get(0) >> STATUS_SHIFT) as u32 & STATUS_ES != 0;
+        // Then FLDCW has made an earlier exception pending, and nothing that waits was executed since.
+        let is_loaded = is_pending && *loaded & STATUS_ES != 0;
+        match vendor_of_host() {
+            Vendor::Amd if is_loaded => *self = Pointers::default(),
+            Vendor::Amd => {
+                if let Some(instruction) = last.instruction {
+                    let operand = last.operand.unwrap_or_default();
+                    *self = Pointers { instruction, operand, opcode: [0; 2] };
+                }
+            }
+            Vendor::Intel => {
+                self.instruction = last.instruction.unwrap_or(self.instruction);
+                // The guest's processor notes only operands of unmasked exceptions; not all hosts do so.
+                let is_noted = is_pending || notes_operands_of_exceptions_only();
+                if let Some(operand) = last.operand.filter(|_| is_noted && !is_loaded) {
+                    self.operand = operand;
+                }
+            }
+        }
+        *loaded = 0;
+        hide_pointers(image);
+    }
+
+    /// Puts the pointers in the places that `registers`, an image as FXSAVE writes it outside 64-bit mode, has
+    /// for them. Returns the offsets of 64 bits.
+    pub(crate) fn put(&self, registers: &mut [u8; IMAGE]) -> (u64, u64) {
+        let Pointers { instruction, operand, opcode } = *self;
+        registers[image::FOP..image::FOP + opcode.len()].copy_from_slice(&opcode);
+        for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {
+            registers[at..at + 4].copy_from_slice(&(offset as u32).to_le_bytes());
+            registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
+        }
+        (instruction.0, operand.0)
+    }
+}
+
+/// Takes the addresses of the last instruction and its operand out of `image`, so that they are not taken for
+/// those of host code later.
+pub(crate) fn hide_pointers(image: &mut Image) {
+    image.set(image::FIP, UNCHANGED);
+    image.set(image::FDP, UNCHANGED);
+}
+
+impl Image {
+    /// Returns the host's address of the last instruction, if one was executed in translated code.
+    pub(crate) fn instruction(&self) -> Option<u32> {
+        let instruction = self.get(image::FIP);
+        (instruction != UNCHANGED).then(|| u32::try_from(instruction).ok()).flatten()
+    }
+
+    /// Returns the offset of the last operand in translated code, if there was one.
+    pub(crate) fn operand(&self) -> Option<u64> {
+        Some(self.get(image::FDP)).filter(|operand| *operand != UNCHANGED)
+    }
+}
+
+/// Returns the vendor of the host's processor.
+fn vendor_of_host() -> Vendor {
+    static VENDOR: LazyLock<Vendor> = LazyLock::new(Vendor::of_host);
+    *VENDOR
 }
 
 /// The checks that a block has made so far. Each includes those before it.
@@ -114,15 +202,9 @@ impl Numeric {
         let image = &mut context.image;
         let registers = cpu.numeric_image();
         image.0[..registers.len()].copy_from_slice(&registers);
-        let selector = |at: usize| u16::from_le_bytes([registers[at + 4], registers[at + 5]]);
-        let (instruction, operand) = cpu.numeric_offsets();
-        self.pointers = Pointers {
-            instruction: (instruction, selector(image::FIP)),
-            operand: (operand, selector(image::FDP)),
-            opcode: [registers[image::FOP], registers[image::FOP + 1]],
-        };
-        image.set(image::FIP, UNCHANGED);
-        image.set(image::FDP, UNCHANGED);
+        self.pointers = Pointers::of(&registers, cpu.numeric_offsets());
+        hide_pointers(image);
+        context.loaded_status = 0;
         self.location = Location::Image;
     }
 
@@ -150,33 +232,28 @@ impl Numeric {
         if self.location == Location::Cpu {
             return;
         }
-        let image = &mut context.image;
-        let (instruction, operand) = (image.get(image::FIP), image.get(image::FDP));
-        if instruction == UNCHANGED {
-            return;
-        }
-        if let Some((block, site)) = blocks.at(instruction as u32) {
+        let image = &context.image;
+        let operand = image.operand();
+        let mut last = Last::default();
+        if let Some((block, site)) = image.instruction().and_then(|host| blocks.at(host)) {
             let eip = block.eip.wrapping_add(site.offset.into());
             let (code, data) = self.selectors[usize::from(block.is_user)];
-            self.pointers.instruction = (eip.into(), code);
-            // The guest's processor notes only operands of unmasked exceptions; not all hosts do so.
-            let has_exception = image.get(0) & STATUS_ES != 0;
-            let is_noted = has_exception || notes_operands_of_exceptions_only();
+            last.instruction = Some((eip.into(), code));
             // The host's operand pointer is an offset in GS, and so the linear address. Operands of the
             // kernel itself are in the upper half of the addresses.
-            if is_noted && operand != UNCHANGED && operand >> 32 == 0 {
-                // For flat code the segment of the operand is not known.
-                self.pointers.operand = match site.operand.map(usize::from) {
-                    None => (operand, data),
-                    Some(segment) => (
-                        (operand as u32).wrapping_sub(context.views[segment].base).into(),
-                        context.selectors[segment],
-                    ),
+            if let Some(operand) = operand.filter(|operand| operand >> 32 == 0) {
+                last.operand = match site.operand {
+                    Operand::None => None,
+                    Operand::Flat => Some((operand, data)),
+                    Operand::Segment(segment) => {
+                        let segment = usize::from(segment);
+                        let offset = (operand as u32).wrapping_sub(context.views[segment].base);
+                        Some((offset.into(), context.selectors[segment]))
+                    }
                 };
             }
         }
-        image.set(image::FIP, UNCHANGED);
-        image.set(image::FDP, UNCHANGED);
+        self.pointers.note(&mut context.image, &mut context.loaded_status, last);
     }
 
     /// Moves the registers from the image to [`Cpu`].
@@ -186,15 +263,10 @@ impl Numeric {
         }
         self.note_pointers(blocks, context);
         let mut registers = context.image.0;
-        let Pointers { instruction, operand, opcode } = self.pointers;
-        registers[image::FOP..image::FOP + opcode.len()].copy_from_slice(&opcode);
-        for (at, (offset, selector)) in [(image::FIP, instruction), (image::FDP, operand)] {
-            registers[at..at + 4].copy_from_slice(&(offset as u32).to_le_bytes());
-            registers[at + 4..at + 8].copy_from_slice(&u32::from(selector).to_le_bytes());
-        }
+        let (instruction, operand) = self.pointers.put(&mut registers);
         cpu.set_sse_image(&registers);
         cpu.set_x87_image(&registers);
-        cpu.set_numeric_offsets(instruction.0, operand.0);
+        cpu.set_numeric_offsets(instruction, operand);
         self.location = Location::Cpu;
     }
 }
@@ -212,8 +284,8 @@ fn notes_operands_of_exceptions_only() -> bool {
 /// Returns whether the address of an operand is still known after FNCLEX, which hides that there was an
 /// exception. Processors of AMD forget it then, and so does the guest's ([`Vendor`]). In code with bases the
 /// segment of the operand is known only as long as no other instruction comes.
-fn survives_fnclex(is_flat: bool) -> bool {
-    Vendor::of_host() == Vendor::Amd || is_flat && notes_operands_of_exceptions_only()
+pub(crate) fn survives_fnclex(is_flat: bool) -> bool {
+    vendor_of_host() == Vendor::Amd || is_flat && notes_operands_of_exceptions_only()
 }
 
 /// Returns whether `instruction` uses x87, MMX or SSE registers.
@@ -292,6 +364,31 @@ pub(crate) fn differs_between_processors(mnemonic: Mnemonic) -> bool {
     )
 }
 
+/// Returns whether `mnemonic` stores or clears addresses of instructions, which would be the host's, or is not about
+/// registers at all.
+pub(crate) fn accesses_pointers(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Fxsave
+            | M::Fxrstor
+            | M::Fxsave64
+            | M::Fxrstor64
+            | M::Xsave
+            | M::Xrstor
+            | M::Xsave64
+            | M::Xrstor64
+            | M::Xgetbv
+            | M::Xsetbv
+            | M::Fnsave
+            | M::Frstor
+            | M::Fnstenv
+            | M::Fldenv
+            | M::Fninit
+            | M::Clflush
+    )
+}
+
 /// Returns whether `mnemonic` orders memory accesses between processors, or prefetches into a cache, which the
 /// guest's machine does not have.
 pub(crate) fn orders_or_prefetches(mnemonic: Mnemonic) -> bool {
@@ -325,23 +422,10 @@ pub(crate) fn translate(
     if differs_between_processors(instruction.mnemonic()) {
         return false;
     }
-    match instruction.mnemonic() {
-        // These instructions store or clear addresses of instructions, which would be the host's, or are not
-        // about registers at all.
-        M::Fxsave
-        | M::Fxrstor
-        | M::Xsave
-        | M::Xrstor
-        | M::Xgetbv
-        | M::Xsetbv
-        | M::Fnsave
-        | M::Frstor
-        | M::Fnstenv
-        | M::Fldenv
-        | M::Fninit
-        | M::Clflush => return false,
-        M::Fnclex if !survives_fnclex(is_flat) => return false,
-        _ => {}
+    if accesses_pointers(instruction.mnemonic())
+        || instruction.mnemonic() == M::Fnclex && !survives_fnclex(is_flat)
+    {
+        return false;
     }
     let has_known_registers = (0..instruction.op_count()).all(|operand| {
         let register = instruction.op_register(operand);
@@ -366,7 +450,16 @@ pub(crate) fn translate(
         emitter.instruction(load);
         return true;
     }
-    copy::copy_with(emitter, instruction, address)
+    if !copy::copy_with(emitter, instruction, address) {
+        return false;
+    }
+    let status = MemoryOperand::with_base_displ(Register::R14, at::LOADED_STATUS.into());
+    match instruction.mnemonic() {
+        M::Fldcw => emitter.instruction(Instruction::with1(Code::Fnstsw_m2byte, status)),
+        M::Fnclex => emitter.instruction(Instruction::with2(Code::Mov_rm32_imm32, status, 0)),
+        _ => {}
+    }
+    true
 }
 
 /// Faults if the value that MXCSR is to be loaded with sets bits that the guest's processor does not have;

@@ -35,7 +35,9 @@ pub enum Vendor {
     /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode,
     /// unless an unmasked exception is pending (APM vol. 5, FXSAVE). This is how a translator saves the
     /// host's registers. FNSTENV and FNSAVE store zeros here as well, although they always store the
-    /// addresses on AMD's processors.
+    /// addresses on AMD's processors. So only an instruction that raises an unmasked exception leaves its
+    /// address, with that of its own operand, and FLDCW, by which an earlier exception becomes pending, leaves
+    /// zeros.
     Amd,
 }
 

@@ -47,7 +47,7 @@ use crate::system::{self, System};
 use counts::Part;
 use joins::Forward;
 use links::Later;
-pub(crate) use site::Site;
+pub(crate) use site::{Operand, Site};
 pub(crate) use source::{ChangingSource, Second, Source, crosses};
 use walk::End;
 pub(crate) use walk::MAX_INSTRUCTIONS;

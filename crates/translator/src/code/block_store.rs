@@ -5,7 +5,7 @@ use std::cell::Cell;
 use ring3_core::memory::PAGE_SHIFT;
 use ring3_x86::engine::HostCode;
 
-use crate::code::block::{Block, Second, Site};
+use crate::code::block::{Block, Operand, Second, Site};
 use crate::map::{Map, Set};
 use crate::mode::ModeNumber;
 
@@ -185,7 +185,7 @@ impl BlockStore {
                 counts_by_cx: false,
                 modifies: false,
                 is_numeric: false,
-                operand: None,
+                operand: Operand::None,
                 deferred: None,
                 accesses_device: false,
                 reads_device: false,

@@ -101,6 +101,7 @@ fields! {
         POPF_OF_IRET: popf_of_iret,
         NUMERIC_CHECK: numeric_check,
         SSE_CHECK: sse_check,
+        LOADED_STATUS: loaded_status,
         JUMP_BY_TABLE: jump_by_table,
         MISS: miss,
     ]

@@ -24,6 +24,7 @@ use crate::paging::{Access, By};
 use crate::segment::sreg;
 use crate::softfloat::{F80, Operand};
 use crate::table::Rows;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this chapter to the instruction table.
@@ -72,22 +73,24 @@ fn begin(cpu: &mut Cpu) -> Done {
 /// Notes the addresses of an instruction without a memory operand, which cannot fail afterwards.
 #[inline(always)]
 fn note_instruction(cpu: &mut Cpu, op: &Op) {
-    let instruction = instruction_pointer(cpu, op);
-    cpu.fpu.note_instruction(instruction, None);
+    note(cpu, op, None);
 }
 
 /// Notes the addresses of an instruction with a memory operand.
 #[inline(always)]
 fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
-    let instruction = instruction_pointer(cpu, op);
     let selector = cpu.segment(op.segment).selector;
-    let operand = Pointer { selector, offset: op.effective_address(cpu) };
-    cpu.fpu.note_instruction(instruction, Some(operand));
+    note(cpu, op, Some(Pointer { selector, offset: op.effective_address(cpu) }));
 }
 
-fn instruction_pointer(cpu: &Cpu, op: &Op) -> Pointer {
+#[inline(always)]
+fn note(cpu: &mut Cpu, op: &Op, operand: Option<Pointer>) {
+    if cpu.vendor == Vendor::Amd {
+        cpu.fpu.forget_instruction();
+    }
     let selector = cpu.segment(sreg::CS).selector;
-    Pointer { selector, offset: cpu.instruction_address(op) }
+    let instruction = Pointer { selector, offset: cpu.instruction_address(op) };
+    cpu.fpu.note_instruction(instruction, operand);
 }
 
 /// The source operand of an instruction.

@@ -1,11 +1,21 @@
 //! The sites of a block.
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, OpKind};
 use ring3_x86::decode;
 
 use super::{BlockBuilder, repeats};
 use crate::code::{copy, strings};
 use crate::numeric;
+
+/// The memory operand of a numeric instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operand {
+    None,
+    /// One of flat code.
+    Flat,
+    /// One of segmented code, by the segment register with this number.
+    Segment(u8),
+}
 
 /// The host code of one instruction.
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +41,8 @@ pub(crate) struct Site {
     pub(crate) modifies: bool,
     /// Whether it uses numeric registers.
     pub(crate) is_numeric: bool,
-    /// The number of the segment register through which a numeric instruction of segmented code accesses
-    /// memory, if it does.
-    pub(crate) operand: Option<u8>,
+    /// The memory operand of a numeric instruction.
+    pub(crate) operand: Operand,
     /// Its index in the list of instructions that blocks leave to the interpreter, if a routine that it calls
     /// may leave it.
     pub(crate) deferred: Option<u32>,
@@ -72,8 +81,13 @@ impl BlockBuilder<'_> {
             counts_by_cx: decode::has_16_bit_addresses(instruction),
             modifies: copy::exchanges_with_memory(instruction),
             is_numeric,
-            operand: (is_numeric && self.mode.segmented.is_some())
-                .then(|| instruction.memory_segment().number() as u8),
+            operand: match self.mode.segmented {
+                _ if !is_numeric || instruction.op_kinds().all(|kind| kind != OpKind::Memory) => {
+                    Operand::None
+                }
+                None => Operand::Flat,
+                Some(_) => Operand::Segment(instruction.memory_segment().number() as u8),
+            },
             deferred: None,
             accesses_device: false,
             reads_device: false,

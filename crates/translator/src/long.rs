@@ -12,7 +12,7 @@
 //!
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
-//! far transfers, x87 and MMX instructions are left to the interpreter, one at a time; translated code mostly
+//! far transfers and few others are left to the interpreter, one at a time; translated code mostly
 //! continues at once ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1
 //! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
 //! the interpreter executes what leads there and back.
@@ -34,6 +34,7 @@ mod hostile;
 mod jump_table;
 mod landings;
 pub(crate) mod low;
+pub(crate) mod numeric;
 mod page_faults;
 mod routines;
 mod space;
@@ -64,6 +65,7 @@ use crate::long::block_store::{BlockStore, Slots};
 use crate::long::context::reason;
 use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
+use crate::long::numeric::Operand;
 use crate::long::page_faults::PageFault;
 use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
@@ -165,8 +167,7 @@ pub(crate) struct Long {
     far: FarSites,
     /// The addresses of loops that check nothing before their heads, since that has failed.
     plain_loops: Set<u64>,
-    /// Whether the guest's SSE registers are in the context, and not in the processor.
-    has_vectors: bool,
+    numeric: numeric::Numeric,
     /// The count of instructions after the last STI that has set IF in translated code.
     sti: Option<u64>,
     counters: Counters,
@@ -203,7 +204,7 @@ impl Long {
             page_fault: None,
             far: FarSites::default(),
             plain_loops: Set::default(),
-            has_vectors: false,
+            numeric: numeric::Numeric::default(),
             sti: None,
             counters: Counters::default(),
         })
@@ -252,16 +253,20 @@ impl Long {
             let (returns, no_returns) = (space.returns.lend(), space.no_returns());
             let losses = units::losses();
             let allowed = (deadline - cpu.instructions).min(budget::LONGEST);
-            let has_sse =
-                self.has_vectors && Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
+            let is_enabled = Numeric::are_enabled(cpu);
+            let has_x87 = is_enabled && self.numeric.has_x87();
+            let has_sse = is_enabled && self.numeric.has_vectors() && Numeric::is_sse_enabled(cpu);
             let context = self.low.context();
+            if has_x87 {
+                self.numeric.note_selectors(is_user, &self.blocks, context);
+            }
             (context.distance, context.table) = (distance, table);
             (context.returns, context.no_returns) = (returns, no_returns);
             context.target = at.target.into();
             context.set_time(TimeStamp::of(cpu, lent.budget, allowed));
             context.tsc_aux = cpu.msrs.tsc_aux.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
-            context.set_vectors(has_sse, at.counted > 0);
+            context.set_numeric(has_sse, has_x87, at.counted > 0);
             self.counters.entries += 1;
             // SAFETY: the target is the entry of a block or of an instruction in one, the tables show only units
             // of this space, at whose distance it is entered, nobody refers to the context, and the handler is
@@ -303,10 +308,18 @@ impl Long {
             reason::VECTORS => {
                 let (rest, _) = self.return_from_routine(cpu, executed);
                 let is_enabled = Numeric::are_enabled(cpu) && Numeric::is_sse_enabled(cpu);
-                if self.has_vectors || !is_enabled {
+                if self.numeric.has_vectors() || !is_enabled {
                     return Ok(leave(Next::Step));
                 }
                 self.load_vectors(cpu);
+                return Ok(go_on(rest, cpu, deadline));
+            }
+            reason::X87 => {
+                let (rest, _) = self.return_from_routine(cpu, executed);
+                if self.numeric.has_x87() || !Numeric::are_enabled(cpu) {
+                    return Ok(leave(Next::Step));
+                }
+                self.load_x87(cpu);
                 return Ok(go_on(rest, cpu, deadline));
             }
             reason::LOOK_UP => (self.low.context().rip, None),
@@ -398,8 +411,8 @@ impl Long {
             unreachable!("translated code is in blocks");
         };
         assert_eq!(block.is_user, cpu.is_user(), "no return leads to the other privilege");
-        let first = Site { host: block.entry, offset: 0, before: 0 };
-        let Site { host, offset, before } = site.unwrap_or(first);
+        let first = Site { host: block.entry, offset: 0, before: 0, operand: Operand::None };
+        let Site { host, offset, before, .. } = site.unwrap_or(first);
         let rest = block.instructions - before;
         let subtracted = if left_at < block.begin { 0 } else { rest };
         cpu.instructions += executed.wrapping_sub(subtracted.into());
@@ -557,6 +570,7 @@ impl Long {
     /// Forgets all code.
     pub(crate) fn forget_code(&mut self) {
         self.counters.flushes += 1;
+        self.note_pointers();
         self.blocks.clear();
         self.exits.clear();
         self.slots.clear();

@@ -19,6 +19,7 @@ use crate::long::copy::{self, Needs};
 use crate::long::facts::{Address, Facts};
 use crate::long::far_sites::FarSites;
 use crate::long::low::Addresses;
+use crate::long::numeric::Operand;
 use crate::long::system;
 use crate::long::writer::Writer;
 use crate::map::Set;
@@ -36,6 +37,7 @@ pub(crate) struct Site {
     pub(crate) offset: u16,
     /// Number of the block's instructions that precede it.
     pub(crate) before: u16,
+    pub(crate) operand: Operand,
 }
 
 /// Why translated code is left at some place in it.
@@ -43,7 +45,7 @@ pub(crate) struct Site {
 pub(crate) enum Exit {
     /// A branch to `rip` in the same page is not linked yet.
     Link { branch: Branch, rip: u64 },
-    /// The interpreter must execute the instruction at `rip`, which may use the SSE registers if `is_numeric`.
+    /// The interpreter must execute the instruction at `rip`, which may use the numeric registers if `is_numeric`.
     Step { rip: u64, op: Box<Op>, is_numeric: bool },
     /// The jump table has no code for the address in R10, to which the instruction at the host address `site`
     /// branches. RCX has been restored.
@@ -108,8 +110,8 @@ struct Builder<'a, F> {
     /// Branches to addresses whose code is written at the end.
     later: Vec<(Branch, Later)>,
     exits: Vec<Exit>,
-    /// Whether the SSE registers are the guest's.
-    has_vectors: bool,
+    /// Which numeric registers are the guest's.
+    has: Needs,
     /// What was checked before the block.
     at_head: &'a [Address],
     /// The host addresses where the block is entered, and where its instructions are counted.
@@ -154,7 +156,7 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
             sites: Vec::new(),
             later: Vec::new(),
             exits: Vec::new(),
-            has_vectors: false,
+            has: Needs::default(),
             at_head: &at_head,
             host,
             begin: host,
@@ -233,7 +235,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
             self.writer.is_far = self.source.far.contains(&instruction, self.source.is_user);
             let mark = self.writer.emitter.mark();
-            let (later, had_vectors) = (self.later.len(), self.has_vectors);
+            let (later, had) = (self.later.len(), self.has);
             let is_ending =
                 instruction.flow_control() != FlowControl::Next || system::ends_block(&instruction);
             let is_translated = decode::exists(&instruction, self.source.model)
@@ -242,7 +244,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             if !is_translated {
                 self.writer.emitter.go_back(mark);
                 self.later.truncate(later);
-                self.has_vectors = had_vectors;
+                self.has = had;
                 self.sites.retain(|site| site.host < self.writer.emitter.here());
                 self.leave_to_interpreter(&instruction);
                 return Some(instruction.next_ip());
@@ -270,7 +272,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     fn begin_site(&mut self, instruction: &Instruction) -> u32 {
         let host = self.writer.emitter.here();
         let offset = instruction.ip().wrapping_sub(self.source.linear) as u16;
-        self.sites.push(Site { host, offset, before: self.sites.len() as u16 });
+        let operand = Operand::of(instruction, self.writer.is_far);
+        self.sites.push(Site { host, offset, before: self.sites.len() as u16, operand });
         host
     }
 
@@ -287,9 +290,13 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             return true;
         }
         let Some(needs) = copy::needs(instruction) else { return false };
-        if needs == Needs::Vectors && !self.has_vectors {
-            self.writer.check_vectors();
-            self.has_vectors = true;
+        if needs.x87 && !self.has.x87 {
+            self.writer.call(at::X87_CHECK);
+            self.has.x87 = true;
+        }
+        if needs.vectors && !self.has.vectors {
+            self.writer.call(at::VECTOR_CHECK);
+            self.has.vectors = true;
         }
         copy::translate(&mut self.writer, instruction)
     }

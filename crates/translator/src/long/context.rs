@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | RAX, RCX, RDX, RBX, RBP, RSI, RDI, R12 to R15 | the guest's registers of the same name |
 //! | XMM0 to XMM15, MXCSR | the guest's, from a block's first SSE instruction on |
+//! | the x87's registers | the guest's, from a block's first x87 or MMX instruction on |
 //! | R8 | the guest's RSP |
 //! | R9 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
 //! | R10, R11 | free inside of an instruction |
@@ -23,17 +24,28 @@ use iced_x86::Register;
 use libc::{c_int, greg_t};
 
 use crate::context::{
-    HostFault, IMAGE, MXCSR, STATUS_AND_DIRECTION, TimeStamp, keep_registers, return_to_engine,
+    HostFault, IMAGE, Image, MXCSR, STATUS_AND_DIRECTION, TimeStamp, keep_registers,
+    return_to_engine,
 };
 use crate::long::calls::{Side, crossed_to};
 use crate::long::distances::NOWHERE;
 use crate::long::routines;
 
-/// The number of XMM registers.
-const VECTORS: usize = 16;
 /// The offset in the image that FXSAVE writes of MXCSR, and of XMM0 (SDM vol. 1, table 10-3).
-const IMAGE_MXCSR: usize = 24;
-const IMAGE_VECTORS: usize = 160;
+pub(crate) const IMAGE_MXCSR: usize = 24;
+pub(crate) const IMAGE_VECTORS: usize = 160;
+/// Bytes of all XMM registers there.
+pub(crate) const VECTORS: usize = 16 * 16;
+
+/// Values of [`LongContext::is_live`]: which of the guest's numeric registers are in the host's.
+mod live {
+    pub(super) const NOTHING: u32 = 0;
+    /// Those of SSE.
+    pub(super) const VECTORS: u32 = 1;
+    /// Those of SSE and the x87.
+    pub(super) const ALL: u32 = 2;
+}
+
 /// The reasons why translated code was left ([`LongContext::exit`]). Larger numbers are those of [exits].
 ///
 /// [exits]: crate::long::block::Exit
@@ -47,8 +59,10 @@ pub(crate) mod reason {
     /// The SSE instruction at the site whose call of a routine ends at `fault.rip` needs the guest's
     /// registers.
     pub(crate) const VECTORS: u32 = 3;
+    /// The same for an x87 or MMX instruction.
+    pub(crate) const X87: u32 = 4;
     /// The first number of an exit.
-    pub(crate) const EXITS: u32 = 4;
+    pub(crate) const EXITS: u32 = 5;
 }
 
 /// A value of [`LongContext::set_distance`] that no distance has.
@@ -87,8 +101,8 @@ pub(crate) struct LongContext {
     pub(crate) flags: u64,
     /// See [`reason`].
     pub(crate) exit: u32,
-    /// Whether the guest's SSE registers are in the host's.
-    pub(crate) is_live: u32,
+    /// Which of the guest's numeric registers are in the host's: see [`live`].
+    is_live: u32,
     /// The value of R9.
     pub(crate) budget: u64,
     /// The base of GS.
@@ -107,6 +121,10 @@ pub(crate) struct LongContext {
     leave: u64,
     /// The address of the routine that a block calls before its first SSE instruction.
     vector_check: u64,
+    /// The address of the routine that a block calls before its first x87 or MMX instruction.
+    x87_check: u64,
+    /// The value of `vector_check` when all registers have been loaded.
+    vectors_then: u64,
     /// The host address at which translated code is entered.
     pub(crate) target: u64,
     /// RSP outside of translated code.
@@ -114,9 +132,13 @@ pub(crate) struct LongContext {
     /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is
     /// where that was.
     pub(crate) fault: HostFault,
-    /// The guest's SSE registers while they are not in the host's.
-    pub(crate) vectors: [u128; VECTORS],
-    pub(crate) mxcsr: u32,
+    /// The guest's numeric registers while they are not in the host's. See [`crate::long::numeric`].
+    pub(crate) image: Image,
+    /// The x87's status word after the last FLDCW, or 0 if there was none since the registers came into the
+    /// image, or FNCLEX came after it.
+    pub(crate) loaded_status: u32,
+    /// The offset of the last memory operand of an x87 instruction that the host accesses at another one.
+    pub(crate) x87_operand: u64,
     /// The value of MXCSR outside of translated code.
     host_mxcsr: u32,
     /// The base that GS has, or [`UNKNOWN_DISTANCE`].
@@ -222,6 +244,9 @@ pub(crate) mod at {
 
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
     pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
+    pub(crate) const X87_CHECK: u32 = offset_of!(LongContext, x87_check) as u32;
+    pub(crate) const LOADED_STATUS: u32 = offset_of!(LongContext, loaded_status) as u32;
+    pub(crate) const X87_OPERAND: u32 = offset_of!(LongContext, x87_operand) as u32;
 }
 
 /// Returns the offset in the context of one of R8 to R11.
@@ -236,7 +261,7 @@ impl LongContext {
             rip: 0,
             flags: 0,
             exit: 0,
-            is_live: 0,
+            is_live: live::NOTHING,
             budget: 0,
             distance: 0,
             bases: [0; 2],
@@ -246,11 +271,14 @@ impl LongContext {
             saved_rcx: 0,
             leave: leave as *const () as u64,
             vector_check: vectors_ask as *const () as u64,
+            x87_check: x87_ask as *const () as u64,
+            vectors_then: vectors_ask as *const () as u64,
             target: 0,
             host_stack: 0,
             fault: HostFault::default(),
-            vectors: [0; VECTORS],
-            mxcsr: MXCSR,
+            image: Image([0; IMAGE]),
+            loaded_status: 0,
+            x87_operand: 0,
             host_mxcsr: MXCSR,
             set_distance: UNKNOWN_DISTANCE,
             saved_rax: 0,
@@ -300,15 +328,27 @@ impl LongContext {
         [self.syscall, self.sysret] = [routines::ask_interpreter as *const () as u64; 2];
     }
 
-    /// Prepares for translated code to be entered: the guest's SSE registers are in the context, and SSE
-    /// instructions may be executed if `has_sse`. If it is entered in the middle of a block (`goes_on`) that
-    /// has loaded these registers, they are loaded again.
-    pub(crate) fn set_vectors(&mut self, has_sse: bool, goes_on: bool) {
-        self.is_live &= u32::from(goes_on);
+    /// Prepares for translated code to be entered: SSE instructions, and x87 and MMX instructions, may be executed
+    /// with the registers in the image. If it is entered in the middle of a block (`goes_on`) that has loaded
+    /// these registers, they are loaded again.
+    pub(crate) fn set_numeric(&mut self, has_sse: bool, has_x87: bool, goes_on: bool) {
+        if !goes_on {
+            self.is_live = live::NOTHING;
+        }
         self.vector_check = match (has_sse, self.is_live) {
             (false, _) => vectors_ask as *const () as u64,
-            (true, 0) => vectors_load as *const () as u64,
-            (true, _) => vectors_ready as *const () as u64,
+            (true, live::NOTHING) => vectors_load as *const () as u64,
+            (true, _) => numeric_ready as *const () as u64,
+        };
+        self.vectors_then = if has_sse {
+            numeric_ready as *const () as u64
+        } else {
+            vectors_ask as *const () as u64
+        };
+        self.x87_check = match (has_x87, self.is_live) {
+            (false, _) => x87_ask as *const () as u64,
+            (true, live::ALL) => numeric_ready as *const () as u64,
+            (true, _) => x87_load as *const () as u64,
         };
     }
 
@@ -337,17 +377,21 @@ impl LongContext {
         self.budget = register(libc::REG_R9);
         self.returns = register(libc::REG_RSP);
         self.exit = reason::SIGNAL;
-        if let Some(numeric) = numeric
-            && self.is_live != 0
-        {
-            let bytes = numeric[IMAGE_VECTORS..].chunks_exact(size_of::<u128>());
-            for (vector, bytes) in self.vectors.iter_mut().zip(bytes) {
-                *vector = u128::from_le_bytes(bytes.try_into().expect("a chunk has 16 bytes"));
-            }
-            self.mxcsr = u32::from_le_bytes([0, 1, 2, 3].map(|byte| numeric[IMAGE_MXCSR + byte]));
+        let Some(numeric) = numeric else { return };
+        let of_sse = [IMAGE_MXCSR..IMAGE_MXCSR + 4, IMAGE_VECTORS..IMAGE_VECTORS + VECTORS];
+        match self.is_live {
+            live::NOTHING => {}
+            live::VECTORS => of_sse
+                .into_iter()
+                .for_each(|part| self.image.0[part.clone()].copy_from_slice(&numeric[part])),
+            _ => self.image.0 = *numeric,
         }
     }
 }
+
+/// The offsets in the context of XMM0 to XMM15 in the image, and of MXCSR.
+const IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_VECTORS;
+const MXCSR_IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_MXCSR;
 
 /// Writes one instruction for each XMM register: between the register and its place behind `[r11 +
 /// {vectors}]`.
@@ -377,11 +421,15 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
     naked_asm!(
         keep_registers!(),
         "mov r10, rdi",
-        "cmp dword ptr [r10 + {is_live}], 0",
-        "je 2f",
+        "cmp dword ptr [r10 + {is_live}], {live_vectors}",
+        "jb 2f",
+        "ja 4f",
         "mov r11, r10",
         vectors!(load),
         "ldmxcsr [r11 + {mxcsr}]",
+        "jmp 2f",
+        "4:",
+        "fxrstor64 [r10 + {image}]",
         "2:",
         "mov [r10 + {host_stack}], rsp",
         "mov rax, [r10 + {distance}]",
@@ -408,8 +456,10 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         "mov rsp, [r10 + {returns}]",
         "jmp qword ptr [r10 + {target}]",
         is_live = const offset_of!(LongContext, is_live),
-        vectors = const offset_of!(LongContext, vectors),
-        mxcsr = const offset_of!(LongContext, mxcsr),
+        live_vectors = const live::VECTORS,
+        image = const offset_of!(LongContext, image),
+        vectors = const IN_IMAGE,
+        mxcsr = const MXCSR_IN_IMAGE,
         host_stack = const offset_of!(LongContext, host_stack),
         distance = const offset_of!(LongContext, distance),
         set_distance = const offset_of!(LongContext, set_distance),
@@ -447,10 +497,16 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         "mov [r11 + {returns}], rsp",
         "mov rsp, [r11 + {host_stack}]",
         "cld",
-        "cmp dword ptr [r11 + {is_live}], 0",
-        "je 2f",
+        "cmp dword ptr [r11 + {is_live}], {live_vectors}",
+        "jb 2f",
+        "ja 3f",
         vectors!(store),
         "stmxcsr [r11 + {mxcsr}]",
+        "ldmxcsr [r11 + {host_mxcsr}]",
+        "jmp 2f",
+        "3:",
+        "fxsave64 [r11 + {image}]",
+        "fninit",
         "ldmxcsr [r11 + {host_mxcsr}]",
         "2:",
         "jmp {return_to_engine}",
@@ -460,16 +516,18 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         returns = const offset_of!(LongContext, returns),
         host_stack = const offset_of!(LongContext, host_stack),
         is_live = const offset_of!(LongContext, is_live),
-        vectors = const offset_of!(LongContext, vectors),
-        mxcsr = const offset_of!(LongContext, mxcsr),
+        live_vectors = const live::VECTORS,
+        image = const offset_of!(LongContext, image),
+        vectors = const IN_IMAGE,
+        mxcsr = const MXCSR_IN_IMAGE,
         host_mxcsr = const offset_of!(LongContext, host_mxcsr),
         return_to_engine = sym return_to_engine,
     )
 }
 
-/// Check for SSE instructions once the guest's registers are in the host's.
+/// Check once the guest's registers are in the host's.
 #[unsafe(naked)]
-unsafe extern "sysv64" fn vectors_ready() {
+unsafe extern "sysv64" fn numeric_ready() {
     naked_asm!("ret")
 }
 
@@ -479,15 +537,52 @@ unsafe extern "sysv64" fn vectors_load() {
     naked_asm!(
         vectors!(load),
         "ldmxcsr [r11 + {mxcsr}]",
-        "mov dword ptr [r11 + {is_live}], 1",
+        "mov dword ptr [r11 + {is_live}], {live_vectors}",
         "lea r10, [rip + {ready}]",
         "mov [r11 + {vector_check}], r10",
         "ret",
-        vectors = const offset_of!(LongContext, vectors),
-        mxcsr = const offset_of!(LongContext, mxcsr),
+        vectors = const IN_IMAGE,
+        mxcsr = const MXCSR_IN_IMAGE,
         is_live = const offset_of!(LongContext, is_live),
+        live_vectors = const live::VECTORS,
         vector_check = const offset_of!(LongContext, vector_check),
-        ready = sym vectors_ready,
+        ready = sym numeric_ready,
+    )
+}
+
+/// Check for x87 and MMX instructions that loads the registers, with those of SSE. R11 is the address of the
+/// context. Uses R10, and changes no flags.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn x87_load() {
+    naked_asm!(
+        // Nothing may be live, or the registers of SSE.
+        "mov r10d, [r11 + {is_live}]",
+        "xchg rcx, r10",
+        "jrcxz 2f",
+        "jmp 3f",
+        "2:",
+        "jmp 4f",
+        "3:",
+        vectors!(store),
+        "stmxcsr [r11 + {mxcsr}]",
+        "4:",
+        "mov rcx, r10",
+        "fxrstor64 [r11 + {image}]",
+        "mov dword ptr [r11 + {is_live}], {live_all}",
+        "lea r10, [rip + {ready}]",
+        "mov [r11 + {x87_check}], r10",
+        "mov r10, [r11 + {vectors_then}]",
+        "mov [r11 + {vector_check}], r10",
+        "ret",
+        vectors = const IN_IMAGE,
+        mxcsr = const MXCSR_IN_IMAGE,
+        image = const offset_of!(LongContext, image),
+        is_live = const offset_of!(LongContext, is_live),
+        live_all = const live::ALL,
+        x87_check = const offset_of!(LongContext, x87_check),
+        vectors_then = const offset_of!(LongContext, vectors_then),
+        vector_check = const offset_of!(LongContext, vector_check),
+        ready = sym numeric_ready,
     )
 }
 
@@ -502,6 +597,20 @@ unsafe extern "sysv64" fn vectors_ask() {
         "jmp {leave}",
         fault_rip = const offset_of!(LongContext, fault.rip),
         vectors = const reason::VECTORS,
+        leave = sym leave,
+    )
+}
+
+/// The same for x87 and MMX instructions.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn x87_ask() {
+    naked_asm!(
+        "pop r10",
+        "mov [r11 + {fault_rip}], r10",
+        "mov r10d, {x87}",
+        "jmp {leave}",
+        fault_rip = const offset_of!(LongContext, fault.rip),
+        x87 = const reason::X87,
         leave = sym leave,
     )
 }

@@ -16,6 +16,7 @@ use ring3_x86::decode;
 use crate::code::copy::{has_undefined_result, is_copied, set_memory};
 use crate::long::context::at;
 use crate::long::facts::{Address as Known, FS_BASE};
+use crate::long::numeric::{note_for_x87, numeric_needs};
 use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, rename};
 use crate::memory::units::unit_of;
 use crate::numeric;
@@ -23,18 +24,19 @@ use crate::numeric;
 /// Bytes of PAUSE.
 const PAUSE: usize = 2;
 
-/// What an instruction needs before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
-    Nothing,
-    /// The guest's SSE registers.
-    Vectors,
+/// What an instruction needs before it: which of the guest's numeric registers in the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Needs {
+    /// Those of SSE, which must be enabled.
+    pub(crate) vectors: bool,
+    /// Those of the x87.
+    pub(crate) x87: bool,
 }
 
 /// Returns what `instruction` needs, or None if it is not translated.
 pub(crate) fn needs(instruction: &Instruction) -> Option<Needs> {
     if numeric::is_numeric(instruction) {
-        return is_translated_vector(instruction).then_some(Needs::Vectors);
+        return numeric_needs(instruction);
     }
     let mnemonic = instruction.mnemonic();
     let is_known = (is_copied(mnemonic) || is_copied_in_64_bits(mnemonic))
@@ -43,32 +45,13 @@ pub(crate) fn needs(instruction: &Instruction) -> Option<Needs> {
         instruction.op_kind(operand) != OpKind::Register
             || instruction.op_register(operand).is_gpr()
     });
-    (is_known && has_general_registers && !has_undefined_result(instruction))
-        .then_some(Needs::Nothing)
+    (is_known && has_general_registers && !has_undefined_result(instruction)).then(Needs::default)
 }
 
 /// Returns whether integer instructions with this mnemonic, which other code does not have, are copied.
 fn is_copied_in_64_bits(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(mnemonic, M::Movsxd | M::Cdqe | M::Cqo | M::Cmpxchg16b | M::Push | M::Pop | M::Leave)
-}
-
-/// Returns whether `instruction`, which uses x87, MMX or SSE registers, is translated: those of SSE whose results
-/// are the same on all processors, and which leave MXCSR alone.
-fn is_translated_vector(instruction: &Instruction) -> bool {
-    use Mnemonic as M;
-    let registers = (0..instruction.op_count())
-        .filter(|operand| instruction.op_kind(*operand) == OpKind::Register)
-        .map(|operand| instruction.op_register(operand));
-    let mut has_vector = false;
-    for register in registers {
-        if !(register.is_xmm() || register.is_gpr()) {
-            return false;
-        }
-        has_vector |= register.is_xmm();
-    }
-    let is_integer = matches!(instruction.mnemonic(), M::Movnti | M::Crc32);
-    (has_vector || is_integer) && !numeric::differs_between_processors(instruction.mnemonic())
 }
 
 /// Returns whether `instruction` only orders memory accesses between processors, or prefetches into a cache,
@@ -355,6 +338,7 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
     for (guest, host) in written {
         writer.store(writer.register(guest), host);
     }
+    note_for_x87(writer, instruction);
     true
 }
 
@@ -535,13 +519,18 @@ fn load_unchecked(writer: &mut Writer, instruction: &Instruction) -> bool {
     if has_base || has_32_bit_address(instruction) {
         return false;
     }
+    load_offset(writer, instruction);
+    true
+}
+
+/// Loads R11 with the offset of `instruction`'s memory operand in its segment. Uses R10.
+pub(crate) fn load_offset(writer: &mut Writer, instruction: &Instruction) {
     let registers = [instruction.memory_base(), instruction.memory_index()];
     if registers[0] == Register::RIP || registers == [Register::None; 2] {
         writer.load_number(Register::R11, instruction.memory_displacement64());
     } else {
         load_sum(writer, instruction, Register::R11);
     }
-    true
 }
 
 /// Loads R10 with the 64 bits that `instruction`, a branch, has as its operand. Returns false if that is not

@@ -38,6 +38,10 @@ const BLOCKS: &[(&str, &[u8])] = &[
     ("pushes and pops", &[0x50, 0x41, 0x51, 0x5b, 0xc9]),              // PUSH RAX, PUSH R9, POP RBX, LEAVE
     ("a far bit", &[0x48, 0x0f, 0xab, 0x03]),                          // BTS [RBX], RAX
     ("vectors", &[0x66, 0x0f, 0xfe, 0xc1, 0x66, 0x0f, 0xfe, 0xd1]),    // PADDD XMM0, XMM1; PADDD XMM2, XMM1
+    ("the x87", &[0xdd, 0x03, 0xdc, 0x43, 0x08, 0xdd, 0x1b]),           // FLD [RBX]; FADD [RBX + 8]; FSTP [RBX]
+    ("its control word", &[0xd9, 0x2b, 0xdb, 0xe2]),                   // FLDCW [RBX]; FNCLEX
+    ("an operand of the x87 in GS", &[0x65, 0xdd, 0x03]),              // FLD [GS:RBX]
+    ("MMX", &[0x41, 0x0f, 0x6e, 0xc1, 0x0f, 0xfe, 0x03, 0x0f, 0x77]),  // MOVD MM0, R9D; PADDD MM0, [RBX]; EMMS
     ("a conditional branch", &[0x74, 0x10]),                           // JE 16 bytes on
     ("a call of another page", &[0xe8, 0, 0x10, 0, 0]),                // CALL a page on
     ("an indirect call", &[0xff, 0xd0]),                               // CALL RAX

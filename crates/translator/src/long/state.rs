@@ -1,5 +1,5 @@
-//! Moves the guest's state between the processor ([`Cpu`]) and the context of translated code. The SSE registers
-//! move only when they are needed.
+//! Moves the guest's state between the processor ([`Cpu`]) and the context of translated code. The numeric registers
+//! move [only when they are needed](crate::long::numeric).
 
 use std::{mem, ptr};
 
@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION};
 
 impl Long {
-    /// Copies the guest's state, but for the SSE registers, to the context.
+    /// Copies the guest's state, but for the numeric registers, to the context.
     pub(super) fn load(&mut self, cpu: &Cpu) {
         let context = self.low.context();
         for (number, register) in (0..).zip(&mut context.gpr) {
@@ -56,27 +56,5 @@ impl Long {
             let executed = allowed as i64 - budget.remaining(after);
             self.sti = Some(cpu.instructions.wrapping_add_signed(executed));
         }
-    }
-
-    /// Copies the SSE registers to the context.
-    pub(super) fn load_vectors(&mut self, cpu: &Cpu) {
-        let context = self.low.context();
-        for (number, vector) in (0..).zip(&mut context.vectors) {
-            *vector = cpu.sse.xmm(number);
-        }
-        context.mxcsr = cpu.sse.mxcsr();
-        self.has_vectors = true;
-    }
-
-    /// Copies the SSE registers back to the processor if they are in the context.
-    pub(super) fn store_vectors(&mut self, cpu: &mut Cpu) {
-        if !mem::take(&mut self.has_vectors) {
-            return;
-        }
-        let context = self.low.context();
-        for (number, vector) in (0..).zip(context.vectors) {
-            cpu.sse.set_xmm(number, vector);
-        }
-        cpu.sse.set_mxcsr(context.mxcsr);
     }
 }

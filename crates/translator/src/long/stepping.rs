@@ -46,11 +46,11 @@ impl Long {
         devices: &mut Option<&mut dyn Devices>,
     ) -> io::Result<Next> {
         let next = self.execute_plainly(cpu, memory, lent, deadline, devices);
-        self.store_vectors(cpu);
+        self.store_numeric(cpu);
         next
     }
 
-    /// Like [`Long::execute`], but may leave the SSE registers in the context.
+    /// Like [`Long::execute`], but may leave the numeric registers in the context.
     fn execute_plainly(
         &mut self,
         cpu: &mut Cpu,
@@ -139,7 +139,7 @@ impl Long {
         };
         let op = **op;
         if *is_numeric {
-            self.store_vectors(cpu);
+            self.store_numeric(cpu);
         }
         let before = cpu.instructions;
         let began = lent.times.begin(Work::Interpreting);
@@ -160,7 +160,7 @@ impl Long {
         lent: &mut Lent,
         deadline: u64,
     ) -> Option<engine::Exit> {
-        self.store_vectors(cpu);
+        self.store_numeric(cpu);
         let before = cpu.instructions;
         let began = lent.times.begin(Work::Interpreting);
         let exit = if memory.has_stale_code() {

@@ -10,8 +10,8 @@
 //! [`state::IN_LOOP`], and what grows beyond that is not known.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register,
 };
 
 use crate::long::context::{LongContext, at, register_at};
@@ -181,7 +181,7 @@ impl Checker {
                 let offset = instruction.memory_displacement64() as u32;
                 if instruction.memory_base() == Register::R11
                     && state.values[Register::R11.number()].kind == context
-                    && matches!(offset, at::VECTOR_CHECK | at::POPF)
+                    && matches!(offset, at::VECTOR_CHECK | at::X87_CHECK | at::POPF)
                 {
                     for register in [Register::R10, Register::R11] {
                         state.set(register.number(), UNKNOWN);
@@ -257,7 +257,12 @@ impl Checker {
             self.access(instruction),
             OpAccess::Read | OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite
         );
+        // Those of the x87 do not store a number if they raise an unmasked exception.
         let may_not_access = is_bit_test
+            || instruction.cpuid_features().iter().any(|feature| {
+                use CpuidFeature as F;
+                matches!(feature, F::FPU | F::FPU287 | F::FPU387)
+            })
             || matches!(
                 instruction.mnemonic(),
                 Mnemonic::Shl
@@ -269,6 +274,7 @@ impl Checker {
                     | Mnemonic::Rcr
                     | Mnemonic::Shld
                     | Mnemonic::Shrd
+                    | Mnemonic::Fisttp
             );
         if writes_or_reads && !may_not_access {
             let distance = sum.displacement.unsigned_abs();

@@ -283,12 +283,6 @@ impl Writer {
         self.leave(reason::LOOK_UP);
     }
 
-    /// Makes the guest's SSE registers those of the host, unless the interpreter must execute the instruction.
-    /// Uses R10 and R11.
-    pub(crate) fn check_vectors(&mut self) {
-        self.call(at::VECTOR_CHECK);
-    }
-
     /// Calls the routine whose address is in the field of the context at `offset`, with the address of the
     /// context in R11.
     pub(crate) fn call(&mut self, offset: u32) {

@@ -112,6 +112,31 @@ fn tables_at_the_top_of_the_upper_half_stay_in_translated_code() {
 }
 
 #[test]
+fn x87_and_mmx_instructions_stay_in_translated_code() {
+    // FLD QWORD [RBX]; FADD QWORD [RBX + 8]; FLDPI; FMULP; FNSTCW [RBP]; FLDCW [RBP]; FSTP QWORD [RBX]
+    let x87 = [
+        0xdd, 0x03, 0xdc, 0x43, 0x08, 0xd9, 0xeb, 0xde, 0xc9, 0xd9, 0x7d, 0, 0xd9, 0x6d, 0, 0xdd,
+        0x1b,
+    ];
+    // MOVQ MM0, [RBX]; PADDD MM0, MM1; MOVQ [RBX], MM0; EMMS; ADDPD XMM0, XMM1
+    let mmx =
+        [0x0f, 0x6f, 0x03, 0x0f, 0xfe, 0xc1, 0x0f, 0x7f, 0x03, 0x0f, 0x77, 0x66, 0x0f, 0x58, 0xc1];
+    for layout in &LAYOUTS[..3] {
+        for body in [&x87[..], &mmx] {
+            let Some((engine, _)) = repeat(layout, body, 5000) else { return };
+            for (name, most) in [
+                ("instructions left to the interpreter", 20),
+                ("signals", 20),
+                ("entries to translated code", 40),
+            ] {
+                let count = counter(&engine, name);
+                assert!(count <= most, "{name}: {count} in {body:x?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn calls_and_returns_that_do_not_match_raise_few_signals() {
     const TIMES: u32 = 10_000;
     // JMP over f; f: DEC ECX; JZ to RET; CALL f; RET; MOV ECX, 20; CALL f

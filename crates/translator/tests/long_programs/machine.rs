@@ -187,7 +187,8 @@ pub(crate) fn machine(
     let keeps_from_users = if random.percent(50) { Cr4::SMAP } else { Cr4::empty() };
     cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE | keeps_from_users);
     cpu.set_cr3(PML4);
-    cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP);
+    let task_switched = if random.percent(20) { Cr0::TS } else { Cr0::empty() };
+    cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP | task_switched);
     let (code, data, dpl) = if layout.is_user {
         (USER_CODE, USER_DATA, 0x60_u16)
     } else {

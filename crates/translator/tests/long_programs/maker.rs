@@ -1,6 +1,6 @@
 //! Random programs.
 
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, Register};
 use ring3_x86::flags::Eflags;
 
 use crate::machine::{CODE_PAGES, PAGE};
@@ -152,8 +152,9 @@ impl Maker<'_> {
             C::Movaps_xmm_xmmm128,
         ];
         let vector = |random: &mut Random| Register::XMM0 + random.below(16);
-        match self.random.below(108) {
+        match self.random.below(120) {
             100..108 => self.system_instruction(),
+            108..120 => self.x87_instruction(),
             0..22 => {
                 let (code, bytes) = self.random.pick(&TO_MEMORY);
                 let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
@@ -240,10 +241,114 @@ impl Maker<'_> {
         }
     }
 
+    /// Returns an x87 or MMX instruction.
+    fn x87_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const MEMORY: [C; 28] = [
+            C::Fld_m32fp,
+            C::Fld_m64fp,
+            C::Fld_m80fp,
+            C::Fild_m16int,
+            C::Fild_m64int,
+            C::Fst_m32fp,
+            C::Fstp_m64fp,
+            C::Fstp_m80fp,
+            C::Fistp_m32int,
+            C::Fisttp_m64int,
+            C::Fbld_m80bcd,
+            C::Fbstp_m80bcd,
+            C::Fadd_m32fp,
+            C::Fmul_m64fp,
+            C::Fdiv_m64fp,
+            C::Fidivr_m16int,
+            C::Fcomp_m64fp,
+            C::Fldcw_m2byte,
+            C::Fldcw_m2byte,
+            C::Fnstcw_m2byte,
+            C::Fnstsw_m2byte,
+            C::Fnstenv_m28byte,
+            C::Fldenv_m28byte,
+            C::Fnsave_m108byte,
+            C::Frstor_m108byte,
+            C::Fxsave_m512byte,
+            C::Fxsave64_m512byte,
+            C::Fxrstor64_m512byte,
+        ];
+        const ALONE: [C; 16] = [
+            C::Fld1,
+            C::Fldz,
+            C::Fldpi,
+            C::Fchs,
+            C::Fsqrt,
+            C::Frndint,
+            C::Fxam,
+            C::Fincstp,
+            C::Fprem,
+            C::Wait,
+            C::Fnclex,
+            C::Fnclex,
+            C::Fninit,
+            C::Fnstsw_AX,
+            C::Emms,
+            C::Fnop,
+        ];
+        const STACK: [C; 8] = [
+            C::Fadd_st0_sti,
+            C::Fmulp_sti_st0,
+            C::Fdivr_sti_st0,
+            C::Fsubp_sti_st0,
+            C::Fxch_st0_sti,
+            C::Fcomi_st0_sti,
+            C::Fcmovbe_st0_sti,
+            C::Fucompp,
+        ];
+        const MMX: [C; 6] = [
+            C::Movq_mm_mmm64,
+            C::Paddd_mm_mmm64,
+            C::Pmulhw_mm_mmm64,
+            C::Pshufb_mm_mmm64,
+            C::Pavgb_mm_mmm64,
+            C::Psubq_mm_mmm64,
+        ];
+        let mm = |random: &mut Random| Register::MM0 + random.below(8);
+        match self.random.below(12) {
+            0..5 => {
+                let code = self.random.pick(&MEMORY);
+                Instruction::with1(code, self.memory())
+            }
+            5 | 6 => match self.random.pick(&ALONE) {
+                C::Fnstsw_AX => Instruction::with1(C::Fnstsw_AX, Register::AX),
+                code => Ok(Instruction::with(code)),
+            },
+            7 | 8 => {
+                let other = Register::ST0 + self.random.below(8);
+                match self.random.pick(&STACK) {
+                    C::Fucompp => Instruction::with2(C::Fucompp, Register::ST0, Register::ST1),
+                    code if code.op_code().op0_kind() == OpCodeOperandKind::st0 => {
+                        Instruction::with2(code, Register::ST0, other)
+                    }
+                    code => Instruction::with2(code, other, Register::ST0),
+                }
+            }
+            9 => Instruction::with2(self.random.pick(&MMX), mm(self.random), self.memory()),
+            10 => match self.random.below(3) {
+                0 => Instruction::with2(C::Movq_mmm64_mm, self.memory(), mm(self.random)),
+                1 => Instruction::with2(C::Movd_mm_rm32, mm(self.random), self.source(4)),
+                _ => Instruction::with2(C::Pmovmskb_r32_mm, self.register(4), mm(self.random)),
+            },
+            _ => match self.random.below(3) {
+                0 => Instruction::with2(C::Movq2dq_xmm_mm, Register::XMM3, mm(self.random)),
+                1 => Instruction::with2(C::Cvtpi2ps_xmm_mmm64, Register::XMM5, self.memory()),
+                _ => Instruction::with2(self.random.pick(&MMX), mm(self.random), mm(self.random)),
+            },
+        }
+    }
+
     /// Returns a system instruction. In code of users most of them raise an exception.
     fn system_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
         use Code as C;
-        const ALONE: [C; 13] = [
+        const ALONE: [C; 14] = [
+            C::Clts,
             C::Stac,
             C::Stac,
             C::Clac,

@@ -27,9 +27,17 @@ const NEAR: usize = 0;
 pub(crate) const NOWHERE: u64 = (-3_i64 << 46) as u64;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Distances {
     groups: [Units; GROUPS],
+}
+
+impl Default for Distances {
+    fn default() -> Distances {
+        let mut groups: [Units; GROUPS] = Default::default();
+        groups[NEAR] = Units::at_base();
+        Distances { groups }
+    }
 }
 
 impl Distances {

@@ -82,6 +82,8 @@ fn note_loss() {
 pub(crate) struct Units {
     /// The number of a host's unit less that of the guest's there.
     distance: i64,
+    /// Whether the distance becomes the base of GS, which must be canonical (SDM vol. 2, WRGSBASE).
+    is_base: bool,
     owned: Set<i64>,
     /// See [`Units::generation`].
     generation: u64,
@@ -92,6 +94,11 @@ pub(crate) struct Units {
 }
 
 impl Units {
+    /// Returns units whose distance can be the base of GS.
+    pub(crate) fn at_base() -> Units {
+        Units { is_base: true, ..Units::default() }
+    }
+
     /// Returns what is added to a linear address for the host's address.
     pub(crate) fn distance(&self) -> u64 {
         (self.distance << SHIFT) as u64
@@ -146,7 +153,11 @@ impl Units {
     fn move_with(&mut self, unit: i64) -> Owning {
         let all = || self.owned.iter().copied().chain([unit]);
         let first = all().map(|unit| PLACES.start() - unit).max().unwrap_or(0);
-        let last = all().map(|unit| PLACES.end() - unit).min().unwrap_or(-1);
+        let mut last = all().map(|unit| PLACES.end() - unit).min().unwrap_or(-1);
+        if self.is_base {
+            // No distance of a unit in the lower half is too low.
+            last = last.min(unit_of((1 << 47) - 1));
+        }
         if first > last {
             self.refused.insert(unit);
             return Owning::Refused;
@@ -306,6 +317,16 @@ mod tests {
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), count, "no unit is shared");
+    }
+
+    #[test]
+    fn a_base_is_canonical() {
+        let lowest = unit_of_const(0xffff_8000_0000_0000);
+        let mut units = Units::at_base();
+        assert_eq!(units.own(lowest), Owning::Refused);
+        assert_eq!(units.own(unit_of_const(0xffff_8880_0000_0000)), Owning::Moved);
+        assert!(units.distance() < 1 << 47);
+        assert_eq!(Units::default().own(lowest), Owning::Moved, "it is no base");
     }
 
     #[test]

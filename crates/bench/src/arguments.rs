@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::figures::Which;
-use crate::guest::Guests;
+use crate::guest::{Guests, Linux};
 use crate::{BenchError, net};
 
 /// The arguments of `ring3 bench`.
@@ -196,7 +196,11 @@ pub(crate) struct WorkArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
-    /// Measure Bochs, v86 and User Mode Linux as well
+    /// The guest that does the work
+    #[arg(long, value_name = "NAME", value_enum, default_value = "linux")]
+    pub(crate) guest: Linux,
+
+    /// Measure Bochs, v86 and User Mode Linux as well, which do the work in 32 bits
     #[arg(long)]
     pub(crate) all: bool,
 }

@@ -110,8 +110,6 @@ pub(super) const fn preparation(bus: Bus) -> &'static str {
         Bus::Virtio => "dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk",
     }
 }
-/// The first of these alone.
-pub(super) const PREPARATION_WITHOUT_DISKS: &str = "dmesg -n 1";
 
 /// Returns the disk that the suite uses: 16 MiB in which each 32-bit word holds its own index
 /// (`guest/suite/io.c`).

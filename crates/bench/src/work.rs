@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::data::Log;
+use super::guest::Linux;
 use super::peer::{Kind, PROMPT, Peer};
 use super::statistics::{Figure, SPREAD, Series, cell, geometric_mean};
 use super::{BenchError, WorkArguments, bochs, show, uml, v86};
@@ -59,18 +60,19 @@ impl<'a> Worker<'a> {
 /// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &WorkArguments) -> Result<(), BenchError> {
     let settings = &arguments.settings;
-    let kernel = settings.guest("linux-686/vmlinuz")?;
-    let initrd = settings.guest("initramfs.cpio.gz")?;
-    let host = Host::new(&settings.guest("busybox")?)?;
+    let [kernel, initrd, busybox] = arguments.guest.shell(settings)?;
+    let host = Host::new(&busybox)?;
+    let processor = arguments.guest.processor();
     let mut workers = Vec::new();
-    for kind in Kind::installed() {
-        let peer = kind.boot_kernel(&kernel, &initrd, &[])?;
+    for kind in Kind::installed_with(processor) {
+        let peer = kind.boot_kernel_with(processor, "console=ttyS0", &kernel, &initrd, &[])?;
         workers.push(Worker::new(kind, peer, &host, "/tmp")?);
     }
     // This is dropped after the systems, which have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
     let host_of_uml;
-    if arguments.all {
+    // The others have 32-bit systems.
+    if arguments.all && arguments.guest == Linux::Bits32 {
         for (kind, missing) in [(Kind::V86, v86::missing()), (Kind::Uml, uml::missing())] {
             if let Some(how) = missing {
                 return Err(BenchError::NotInstalled(kind.name(), how));

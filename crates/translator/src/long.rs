@@ -12,7 +12,7 @@
 //!
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
-//! far transfers and few others are left to the interpreter, one at a time; translated code mostly
+//! far transfers and a few others are left to the interpreter, one at a time; translated code mostly
 //! continues at once ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1
 //! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
 //! the interpreter executes what leads there and back.

@@ -389,11 +389,15 @@ fn try_again(control: Control) -> io::Result<()> {
 
 /// The engines that `--verify` compares.
 pub(crate) const COMPARED: Engines<'_> =
-    Engines { tested: &EngineChoice::Translator, reference: &EngineChoice::Interpreter };
+    Engines { tested: &EngineChoice::EagerTranslator, reference: &EngineChoice::Interpreter };
 
 /// Returns the engine that executes the guest's instructions; with `--verify`, the one that is tested.
 pub(crate) fn engine(arguments: &RunArguments) -> EngineChoice {
-    if arguments.repetition.verify { EngineChoice::Translator } else { arguments.engine.into() }
+    if arguments.repetition.verify {
+        EngineChoice::EagerTranslator
+    } else {
+        arguments.engine.into()
+    }
 }
 
 /// Returns the configuration of the machine.

@@ -13,7 +13,8 @@
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
 //! far transfers and a few others are left to the interpreter, one at a time; translated code mostly
-//! continues at once ([`stepping`]). Code that is debugged or counted by form, and code at privilege levels 1
+//! continues at once ([`stepping`]). Code of users is interpreted until it is likely to be worth its translation
+//! ([`cold`]). Code that is debugged or counted by form, and code at privilege levels 1
 //! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
 //! the interpreter executes what leads there and back.
 
@@ -21,6 +22,7 @@ mod barred;
 pub(crate) mod block;
 pub(crate) mod block_store;
 pub(crate) mod calls;
+pub(crate) mod cold;
 pub(crate) mod context;
 mod copy;
 pub(crate) mod distances;
@@ -62,6 +64,7 @@ use crate::context::TimeStamp;
 use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
 use crate::long::block_store::{BlockStore, Slots};
+use crate::long::cold::{CodePage, Cold};
 use crate::long::context::reason;
 use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
@@ -92,6 +95,8 @@ pub(crate) enum Next {
     Step,
     /// The interpreter executes so many instructions.
     Interpret(u64),
+    /// The interpreter executes the code of this page, which is cold.
+    Cold(CodePage),
     /// The engine looks around, and translated code continues.
     LookAround,
     /// The machine must act.
@@ -145,6 +150,8 @@ pub(crate) struct Counters {
     pub(crate) steps: u64,
     /// Instructions that it has executed then: iterations, for a repeated one.
     pub(crate) interpreted: u64,
+    /// Instructions of [cold code](cold), which are more that it has executed.
+    pub(crate) cold: u64,
     /// Blocks that are not executed, since the [checker](verify) was not convinced of them.
     pub(crate) unproven: u64,
 }
@@ -163,6 +170,7 @@ pub(crate) struct Long {
     system_slot: Option<(u64, u32)>,
     spaces: LongSpaces,
     barred: Barred,
+    cold: Cold,
     page_fault: Option<PageFault>,
     far: FarSites,
     /// The addresses of loops that check nothing before their heads, since that has failed.
@@ -174,7 +182,8 @@ pub(crate) struct Long {
 }
 
 impl Long {
-    pub(crate) fn new() -> io::Result<Long> {
+    /// Returns a translator, which translates code of users once `cold` instructions were interpreted in its page.
+    pub(crate) fn new(cold: u64) -> io::Result<Long> {
         let low = LowMemory::new()?;
         let mut cache = CodeCache::new(low.context_pointer().addr())?;
         if cache.start().abs_diff(low.addresses().context) > 1 << 30 {
@@ -201,6 +210,7 @@ impl Long {
             system_slot: None,
             spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
+            cold: Cold::until(cold),
             page_fault: None,
             far: FarSites::default(),
             plain_loops: Set::default(),
@@ -348,8 +358,9 @@ impl Long {
                     if cpu.instructions >= deadline || !space.has_fetched(cpu, memory, target) {
                         return Ok(leave(Next::Step));
                     }
-                    let Some(entry) = self.code_for(cpu, memory, target)? else {
-                        return Ok(leave(Next::Step));
+                    let entry = match self.code_for(cpu, memory, target)? {
+                        Ok(entry) => entry,
+                        Err(next) => return Ok(leave(next)),
                     };
                     self.note_target(cpu, memory, target, entry)?;
                     if self.counters.flushes != flushes {
@@ -365,10 +376,10 @@ impl Long {
             return Ok(leave(Next::Interpret(0)));
         }
         let flushes = self.counters.flushes;
-        let Some(Block { entry, link: to, .. }) = self.block_for(cpu, memory, rip)? else {
-            return Ok(leave(Next::Step));
+        let (entry, to) = match self.block_for(cpu, memory, rip)? {
+            Ok(block) => (block.entry, block.link),
+            Err(next) => return Ok(leave(next)),
         };
-        let (entry, to) = (*entry, *to);
         match link {
             Some(branch) if self.counters.flushes == flushes => {
                 self.counters.links += 1;
@@ -428,49 +439,54 @@ impl Long {
         self.return_to_site(cpu, call as u32, executed)
     }
 
-    /// Returns the entry of the block for `rip`, or None if the interpreter must execute the instruction there.
+    /// Returns the entry of the block for `rip`, or how execution continues there if there is none.
     fn known_code_for(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         rip: u64,
-    ) -> io::Result<Option<u32>> {
+    ) -> io::Result<Result<u32, Next>> {
         if let Some(entry) = self.spaces.find(cpu, memory)?.table.find(rip) {
-            return Ok(Some(entry));
+            return Ok(Ok(entry));
         }
         let entry = self.code_for(cpu, memory, rip)?;
-        if let Some(entry) = entry {
+        if let Ok(entry) = entry {
             self.note_target(cpu, memory, rip, entry)?;
         }
         Ok(entry)
     }
 
-    /// Returns the entry of the block for `rip`, or None if the interpreter must execute the instruction there.
+    /// Returns the entry of the block for `rip`, or how execution continues there if there is none.
     fn code_for(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         rip: u64,
-    ) -> io::Result<Option<u32>> {
+    ) -> io::Result<Result<u32, Next>> {
         Ok(self.block_for(cpu, memory, rip)?.map(|block| block.entry))
     }
 
-    /// Returns the block for `rip`, or None if the interpreter must execute the instruction there.
+    /// Returns the block for `rip`, or how execution continues there if there is none: the interpreter executes the
+    /// instruction, or cold code.
     fn block_for(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         rip: u64,
-    ) -> io::Result<Option<&Block>> {
+    ) -> io::Result<Result<&Block, Next>> {
         let is_user = cpu.is_user();
         let space = self.spaces.find(cpu, memory)?;
-        let Some(place) = space.fetch(cpu, memory, rip) else { return Ok(None) };
+        let Some(place) = space.fetch(cpu, memory, rip) else { return Ok(Err(Next::Step)) };
         let known = self.blocks.number_of(rip, place, is_user);
         if let Some(number) = known {
             let crosses_to = self.blocks.get(number).crosses_to;
             if crosses_to.is_none() || space.next_page(cpu, memory, rip) == crosses_to {
-                return Ok(Some(self.blocks.get(number)));
+                return Ok(Ok(self.blocks.get(number)));
             }
+        }
+        let page = CodePage::of(rip, place);
+        if is_user && self.cold.has(page) {
+            return Ok(Err(Next::Cold(page)));
         }
         if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
             debug!("the code cache is full");
@@ -480,7 +496,7 @@ impl Long {
         if place & (PAGE - 1) > PAGE - MAX_LENGTH {
             next = self.spaces.find(cpu, memory)?.next_page(cpu, memory, rip);
         }
-        let Some(bytes) = memory.page_from(place) else { return Ok(None) };
+        let Some(bytes) = memory.page_from(place) else { return Ok(Err(Next::Step)) };
         let mut source = Source {
             bytes,
             linear: rip,
@@ -503,23 +519,23 @@ impl Long {
         let mut made = block::translate(&source, host, addresses, slots, entry_of);
         let both;
         if made.is_none() {
-            let Some(next) = next else { return Ok(None) };
-            let Some(behind) = memory.page_from(next) else { return Ok(None) };
+            let Some(next) = next else { return Ok(Err(Next::Step)) };
+            let Some(behind) = memory.page_from(next) else { return Ok(Err(Next::Step)) };
             both = [source.bytes, &behind[..MAX_LENGTH]].concat();
             (source.bytes, source.crosses_to) = (&both, Some(next));
             made = block::translate(&source, host, addresses, slots, entry_of);
         }
-        let Some((block, code, exits)) = made else { return Ok(None) };
+        let Some((block, code, exits)) = made else { return Ok(Err(Next::Step)) };
         if !Checker::new(addresses, is_user).proves(&code, host, &[block.entry, block.link]) {
             warn!(
                 "the translation at {rip:#x} is without proof: {:02x?}",
                 &source.bytes[..usize::from(block.bytes)]
             );
             self.counters.unproven += 1;
-            return Ok(None);
+            return Ok(Err(Next::Step));
         }
         if !self.cache.add(&code) {
-            return Ok(None);
+            return Ok(Err(Next::Step));
         }
         // The decoder may have looked at the bytes after the block's end to decide that it ends there.
         let len = usize::from(block.bytes) + MAX_LENGTH;
@@ -532,7 +548,7 @@ impl Long {
                 cpu.protect_code(place & !(PAGE - 1));
             }
         }
-        Ok(Some(block))
+        Ok(Ok(block))
     }
 
     /// Drops what software has invalidated and changed.

@@ -43,6 +43,7 @@ use crate::code::emitter::Emitter;
 use crate::context::{self, Context, NumericEntry, info, reason};
 use crate::descriptors::Descriptors;
 use crate::long::Long;
+use crate::long::cold::COLD;
 use crate::map::{Map, Set};
 use crate::memory::host_memory::{GuestFile, GuestMemory, PAGE, Range};
 use crate::memory::spaces::Spaces;
@@ -181,6 +182,8 @@ pub struct Translator {
     times: Times,
     /// The translator for 64-bit code, once there is any.
     long: Option<Box<Long>>,
+    /// Instructions that are interpreted in a page of 64-bit code of users before it is translated.
+    cold: u64,
 }
 
 impl Translator {
@@ -268,6 +271,7 @@ impl Translator {
             counters: Counters::default(),
             times: Times::default(),
             long: None,
+            cold: COLD,
         })
     }
 
@@ -648,7 +652,8 @@ impl Engine for Translator {
             ("blocks translated", (self.blocks.count() + long.blocks) as u64),
             ("entries to translated code", entries + long.entries),
             ("instructions left to the interpreter", steps + long.steps),
-            ("instructions interpreted", interpreted + long.interpreted),
+            ("instructions interpreted", interpreted + long.interpreted + long.cold),
+            ("instructions of cold code interpreted", long.cold),
             ("branches linked", links + long.links),
             ("branches looked up", look_ups + long.look_ups),
             ("signals", signals + long.signals),

@@ -17,6 +17,9 @@ pub enum EngineChoice {
     Interpreter,
     /// The translator; an error if the host does not allow it.
     Translator,
+    /// The translator, which translates all code when it is executed first, as tests of it need; an error if the host
+    /// does not allow it.
+    EagerTranslator,
     /// The translator if the host allows it, and otherwise the interpreter.
     Auto,
 }
@@ -37,7 +40,12 @@ impl EngineMaker for EngineChoice {
     fn make(&self, size: u64) -> Result<(Box<dyn Engine>, Memory), EngineError> {
         if *self != EngineChoice::Interpreter {
             match Translator::with_memory(size) {
-                Ok((translator, memory)) => return Ok((Box::new(translator), memory)),
+                Ok((mut translator, memory)) => {
+                    if *self == EngineChoice::EagerTranslator {
+                        translator.translate_after(0);
+                    }
+                    return Ok((Box::new(translator), memory));
+                }
                 Err(Unavailable::Memory(error)) => return Err(error.into()),
                 Err(error) if *self == EngineChoice::Auto => {
                     info!("using the interpreter instead of the translator: {error}");

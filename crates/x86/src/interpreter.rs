@@ -501,10 +501,58 @@ impl Interpreter {
         if cpu.attention.is_empty() { None } else { self.step(cpu, memory) }
     }
 
-    /// Executes blocks until an event must be handled. Returns an exit, or None to continue.
-    fn run_blocks(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+    /// Runs like [`Engine::run`], but for another engine and only while 64-bit code of users runs: returns None
+    /// once other code is about to run.
+    pub fn run_long_users(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        instructions: u64,
+    ) -> Option<Exit> {
+        self.begin(cpu, memory, instructions);
+        while is_long_user(cpu) {
+            let exit = self.go_on::<true>(cpu, memory);
+            if exit.is_some() {
+                return exit;
+            }
+        }
+        None
+    }
+
+    /// Prepares to run for `instructions` instructions.
+    fn begin(&mut self, cpu: &mut Cpu, memory: &Memory, instructions: u64) {
+        cpu.deadline = cpu.instructions.saturating_add(instructions);
+        cpu.set_observed(self.observer.as_deref());
+        self.look_at_layout(cpu, memory);
+        self.plant_breakpoints(cpu);
+    }
+
+    /// Handles an event, or executes blocks until one must be handled, and only 64-bit code of users if
+    /// `IN_USERS`. Returns an exit, or None to continue.
+    #[inline(always)]
+    fn go_on<const IN_USERS: bool>(&mut self, cpu: &mut Cpu, memory: &mut Memory) -> Option<Exit> {
+        let mut exit = self.attend(cpu, memory);
+        if exit.is_none() && cpu.event.is_none() {
+            exit = self.run_blocks::<IN_USERS>(cpu, memory);
+        }
+        if exit.is_some() {
+            self.counters.page_walks = cpu.page_walks;
+        }
+        exit
+    }
+
+    /// Executes blocks until an event must be handled, and while 64-bit code of users runs if `IN_USERS`.
+    /// Returns an exit, or None to continue.
+    fn run_blocks<const IN_USERS: bool>(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+    ) -> Option<Exit> {
         let mut branch: Option<Branch> = None;
         loop {
+            if IN_USERS && !is_long_user(cpu) {
+                return None;
+            }
             if !cpu.attention.is_empty()
                 || cpu.instructions >= cpu.deadline
                 || cpu.interrupt_pin && cpu.is_interruptible()
@@ -597,17 +645,9 @@ impl Engine for Interpreter {
     }
 
     fn run(&mut self, cpu: &mut Cpu, memory: &mut Memory, instructions: u64) -> Exit {
-        cpu.deadline = cpu.instructions.saturating_add(instructions);
-        cpu.set_observed(self.observer.as_deref());
-        self.look_at_layout(cpu, memory);
-        self.plant_breakpoints(cpu);
+        self.begin(cpu, memory, instructions);
         loop {
-            let mut exit = self.attend(cpu, memory);
-            if exit.is_none() && cpu.event.is_none() {
-                exit = self.run_blocks(cpu, memory);
-            }
-            if let Some(exit) = exit {
-                self.counters.page_walks = cpu.page_walks;
+            if let Some(exit) = self.go_on::<false>(cpu, memory) {
                 return exit;
             }
         }
@@ -631,6 +671,11 @@ impl Engine for Interpreter {
             ("page walks", page_walks),
         ]
     }
+}
+
+/// Returns whether 64-bit code of users is about to run.
+fn is_long_user(cpu: &Cpu) -> bool {
+    cpu.is_user() && cpu.is_in_64_bit_mode()
 }
 
 /// Conditions that last for one instruction only.

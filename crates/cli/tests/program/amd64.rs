@@ -100,26 +100,65 @@ fn debians_kernel_boots_in_64_bit_mode() {
     contains_in_order(&calls, &expected);
 }
 
+/// Returns the counters with these names.
+fn counts<const COUNT: usize>(qmp: &mut Qmp, names: [&str; COUNT]) -> [u64; COUNT] {
+    let stats = qmp.done("query-stats", json!({"target": "vm"}));
+    let all = stats[0]["stats"].as_array().unwrap();
+    names.map(|name| {
+        let counter = all.iter().find(|counter| counter["name"] == name);
+        counter.and_then(|counter| counter["value"].as_u64()).expect(name)
+    })
+}
+
 /// Of the instructions of 32-bit programs, few are interpreted.
 fn is_translated(guest: &mut Guest, qmp: &mut Qmp) {
-    let mut counts = || {
-        let which = json!({"target": "vm"});
-        let stats = qmp.done("query-stats", which);
-        ["instructions", "engine-instructions-interpreted"].map(|name| {
-            let all = stats[0]["stats"].as_array().unwrap();
-            let counter = all.iter().find(|counter| counter["name"] == name);
-            counter.and_then(|counter| counter["value"].as_u64()).expect(name)
-        })
-    };
-    let before = counts();
+    const NAMES: [&str; 2] = ["instructions", "engine-instructions-interpreted"];
+    let before = counts(qmp, NAMES);
     assert_eq!(
         guest.command("seq 30000 | awk '{ s += $1 * $1 } END { print s }'"),
         "9000450005000"
     );
-    let [executed, interpreted] = counts();
+    let [executed, interpreted] = counts(qmp, NAMES);
     let (executed, interpreted) = (executed - before[0], interpreted - before[1]);
     let has_translator = ring3().arg("doctor").output().unwrap().status.success();
     assert!(!has_translator || interpreted < executed / 20, "{interpreted} of {executed}");
+}
+
+/// Programs are at other addresses each time that they start, where little of their code is worth its translation.
+#[test]
+fn programs_that_start_are_mostly_interpreted() {
+    const PROGRAMS: u64 = 60;
+    const NAMES: [&str; 2] =
+        ["engine-blocks-translated", "engine-instructions-of-cold-code-interpreted"];
+    let Some(kernel) = file_if_there("linux-amd64/vmlinux") else { return };
+    if !ring3().arg("doctor").output().unwrap().status.success() {
+        return;
+    }
+    let directory = Directory::new();
+    let qmp = directory.path("qmp");
+    let mut command = ring3();
+    command.args(["run", "--cpu", "qemu64", "--serial", "stdio", "--append", CONSOLE, "--kernel"]);
+    command.arg(kernel).arg("--initrd").arg(file("initramfs-amd64.cpio.gz"));
+    command.arg("--qmp").arg(format!("unix:{}", qmp.display()));
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    // The shell executes its own programs without a start.
+    guest.command("cp /bin/busybox /tmp/uname");
+    let start = format!("for i in $(seq {PROGRAMS}); do /tmp/uname; done | uniq -c");
+    let is_done = |guest: &mut Guest| {
+        let counted = guest.command(&start);
+        assert_eq!(counted.trim(), format!("{PROGRAMS} Linux"));
+    };
+    is_done(&mut guest);
+    let mut qmp = Qmp::connect(&qmp);
+    let before = counts(&mut qmp, NAMES);
+    is_done(&mut guest);
+    let [blocks, interpreted] = counts(&mut qmp, NAMES);
+    let (blocks, interpreted) = (blocks - before[0], interpreted - before[1]);
+    println!("{blocks} blocks, {interpreted} instructions of cold code");
+    assert!(blocks < 60 * PROGRAMS, "{blocks} blocks");
+    assert!((1000 * PROGRAMS..100_000 * PROGRAMS).contains(&interpreted), "{interpreted}");
+    assert_eq!(guest.power_off(), Some(0));
 }
 
 /// Calls gdb with these commands, and returns what it says.

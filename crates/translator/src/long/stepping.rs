@@ -10,6 +10,7 @@ use ring3_x86::flags::Eflags;
 
 use super::{Left, Lent, Long, Next, Resumed};
 use crate::long::block::Exit;
+use crate::long::cold::CodePage;
 use crate::long::context::UNKNOWN_DISTANCE;
 use crate::translator::times::Work;
 
@@ -67,6 +68,9 @@ impl Long {
             let exit = match left {
                 Left::Op(number) => self.interpret(cpu, memory, lent, number, *deadline),
                 Left::For(Next::Step) => self.step(cpu, memory, lent, *deadline),
+                Left::For(Next::Cold(page)) => {
+                    self.execute_cold(cpu, memory, lent, page, *deadline)
+                }
                 Left::For(next) => return Ok(next),
             };
             let is_access = exit.as_ref().is_some_and(engine::Exit::is_access);
@@ -107,8 +111,13 @@ impl Long {
         // The instruction after an IRET that has set RF, and a repeated one that goes on, are left to the
         // interpreter, which keeps RF where the instruction starts again.
         let resumes = cpu.eflags().contains(Eflags::RF);
-        let target = if resumes { None } else { self.known_code_for(cpu, memory, cpu.ip)? };
-        let Some(target) = target else { return Ok(Left::For(Next::Step)) };
+        if resumes {
+            return Ok(Left::For(Next::Step));
+        }
+        let target = match self.known_code_for(cpu, memory, cpu.ip)? {
+            Ok(target) => target,
+            Err(next) => return Ok(Left::For(next)),
+        };
         self.load(cpu);
         let left = self.run(cpu, memory, lent, Resumed { target, counted: 0 }, deadline);
         self.store(cpu);
@@ -150,6 +159,27 @@ impl Long {
         self.counters.steps += 1;
         self.counters.interpreted += cpu.instructions - before;
         exit
+    }
+
+    /// Executes code from RIP on by the interpreter, since that of `page` is cold, while it is 64-bit code of users.
+    fn execute_cold(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &mut Lent,
+        page: CodePage,
+        deadline: u64,
+    ) -> Option<engine::Exit> {
+        self.store_numeric(cpu);
+        let before = cpu.instructions;
+        let began = lent.times.begin(Work::Interpreting);
+        let most = self.cold.at_a_time(page).min(deadline - before);
+        let exit = lent.interpreter.run_long_users(cpu, memory, most);
+        lent.times.end(Work::Interpreting, began);
+        let executed = cpu.instructions - before;
+        self.cold.note(page, executed);
+        self.counters.cold += executed;
+        exit.filter(|exit| *exit != engine::Exit::Deadline)
     }
 
     /// Executes the instruction at RIP by the interpreter.

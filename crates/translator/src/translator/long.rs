@@ -11,6 +11,13 @@ use super::leaving::{Next, STEP};
 use crate::long::{self, Counters, Lent, Long};
 
 impl Translator {
+    /// Makes 64-bit code of users be translated once so many `instructions` were interpreted in its page; with 0, when
+    /// it is executed first. Other code is always translated then. Results are the same; tests of translated code need
+    /// short programs to be translated. Call this before the first 64-bit code runs.
+    pub fn translate_after(&mut self, instructions: u64) {
+        self.cold = instructions;
+    }
+
     /// Executes 64-bit code, up to `deadline`, in translated code where that is possible. An access to a device
     /// by `devices` sets another deadline. Returns how execution continues.
     pub(super) fn execute_long(
@@ -21,15 +28,15 @@ impl Translator {
         devices: &mut Option<&mut dyn Devices>,
     ) -> io::Result<Next> {
         self.numeric.take(cpu, &self.blocks, &mut self.context);
-        let Translator { file, long, budget, interpreter, times, spaces, blocks, .. } = self;
+        let Translator { file, long, budget, interpreter, times, spaces, blocks, cold, .. } = self;
         let Some(file) = file else { return Ok(STEP) };
         let long = match long {
             Some(long) => long,
-            None => long.insert(Box::new(Long::new()?)),
+            None => long.insert(Box::new(Long::new(*cold)?)),
         };
         let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };
         Ok(match long.execute(cpu, memory, &mut lent, deadline, devices)? {
-            long::Next::Step => STEP,
+            long::Next::Step | long::Next::Cold(_) => STEP,
             long::Next::Interpret(count) => Next::Interpret(count),
             long::Next::LookAround => Next::Done,
             long::Next::Exit(exit) => Next::Exit(exit),

@@ -1,9 +1,10 @@
 //! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code
 //! that changes: they must have the same results on the translator as on the interpreter, with deadlines
-//! anywhere. What translation costs is counted in `counts`.
+//! anywhere. What translation costs is counted in `counts` and `cold`.
 
 #[path = "../support/agreement.rs"]
 mod agreement;
+mod cold;
 mod counts;
 mod machine;
 mod maker;
@@ -30,6 +31,8 @@ use series::Series;
 use support::translator;
 
 const CASES: u64 = if cfg!(debug_assertions) { 30 } else { 120 };
+/// Instructions that are interpreted in a page of code of users before it is translated.
+const COLD: [u64; 4] = [0, 0, 60, 900];
 /// Compares random programs that `make` makes for a layout.
 fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
     let series = Series::from_environment(CASES);
@@ -43,6 +46,7 @@ fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
         let (mut engine, mut same) = (Interpreter::new(), random.clone());
         let expected = run(&mut engine, &mut cpu, &mut interpreted, &mut same, interrupt);
         let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+        translator.translate_after(COLD[(case / LAYOUTS.len() as u64) as usize % COLD.len()]);
         let mut cpu = machine(&mut memory, layout, &code, random.clone());
         let states = run(&mut translator, &mut cpu, &mut memory, &mut random, interrupt);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);

@@ -3,8 +3,11 @@
 use ring3_core::memory::Memory;
 use ring3_translator::Translator;
 
-/// Returns a translator with `bytes` bytes of memory. Returns None, and reports a skipped test, on hosts that
-/// cannot have a translator.
+/// Returns a translator that translates all code at once, with `bytes` bytes of memory. Returns None, and reports a
+/// skipped test, on hosts that cannot have a translator.
 pub(crate) fn translator(bytes: u64) -> Option<(Translator, Memory)> {
-    Translator::with_memory(bytes).map_err(ring3_skipped::host).ok()
+    let (mut translator, memory) =
+        Translator::with_memory(bytes).map_err(ring3_skipped::host).ok()?;
+    translator.translate_after(0);
+    Some((translator, memory))
 }

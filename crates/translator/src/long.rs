@@ -8,7 +8,7 @@
 //!
 //! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the
 //! distance from a table ([`far_sites`]). Near calls and returns are the host's ([`landings`]). A page fault
-//! that the guest handles costs one signal ([`page_faults`]).
+//! that the guest handles costs one signal, and none if another one came soon before ([`page_faults`]).
 //!
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
@@ -25,6 +25,7 @@ pub(crate) mod calls;
 pub(crate) mod cold;
 pub(crate) mod context;
 mod copy;
+pub(crate) mod counters;
 pub(crate) mod distances;
 mod facts;
 pub(crate) mod far_sites;
@@ -66,10 +67,11 @@ use crate::long::block::{Block, Exit, Site, Source};
 use crate::long::block_store::{BlockStore, Slots};
 use crate::long::cold::{CodePage, Cold};
 use crate::long::context::reason;
+use crate::long::counters::Counters;
 use crate::long::far_sites::FarSites;
 use crate::long::low::LowMemory;
 use crate::long::numeric::Operand;
-use crate::long::page_faults::PageFault;
+use crate::long::page_faults::{PageFault, Sweep};
 use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
 use crate::long::verify::Checker;
@@ -97,6 +99,8 @@ pub(crate) enum Next {
     Interpret(u64),
     /// The interpreter executes the code of this page, which is cold.
     Cold(CodePage),
+    /// The interpreter goes on after this page fault of a program.
+    Sweep(PageFault),
     /// The engine looks around, and translated code continues.
     LookAround,
     /// The machine must act.
@@ -135,27 +139,6 @@ struct Resumed {
     counted: u16,
 }
 
-/// What the engine counts.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
-    /// Blocks that were made since all were dropped.
-    pub(crate) blocks: usize,
-    pub(crate) entries: u64,
-    pub(crate) links: u64,
-    pub(crate) look_ups: u64,
-    pub(crate) fills: u64,
-    pub(crate) signals: u64,
-    pub(crate) flushes: u64,
-    /// How often the interpreter has executed a single instruction.
-    pub(crate) steps: u64,
-    /// Instructions that it has executed then: iterations, for a repeated one.
-    pub(crate) interpreted: u64,
-    /// Instructions of [cold code](cold), which are more that it has executed.
-    pub(crate) cold: u64,
-    /// Blocks that are not executed, since the [checker](verify) was not convinced of them.
-    pub(crate) unproven: u64,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Long {
@@ -172,6 +155,7 @@ pub(crate) struct Long {
     barred: Barred,
     cold: Cold,
     page_fault: Option<PageFault>,
+    sweep: Sweep,
     far: FarSites,
     /// The addresses of loops that check nothing before their heads, since that has failed.
     plain_loops: Set<u64>,
@@ -212,6 +196,7 @@ impl Long {
             barred: Barred::default(),
             cold: Cold::until(cold),
             page_fault: None,
+            sweep: Sweep::default(),
             far: FarSites::default(),
             plain_loops: Set::default(),
             numeric: numeric::Numeric::default(),

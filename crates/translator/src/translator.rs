@@ -652,7 +652,7 @@ impl Engine for Translator {
             ("blocks translated", (self.blocks.count() + long.blocks) as u64),
             ("entries to translated code", entries + long.entries),
             ("instructions left to the interpreter", steps + long.steps),
-            ("instructions interpreted", interpreted + long.interpreted + long.cold),
+            ("instructions interpreted", interpreted + long.all_interpreted()),
             ("instructions of cold code interpreted", long.cold),
             ("branches linked", links + long.links),
             ("branches looked up", look_ups + long.look_ups),

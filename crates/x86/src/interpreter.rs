@@ -67,10 +67,19 @@ pub struct Interpreter {
     at_block: bool,
     /// If another engine executes too: the pages whose code has changed, to be passed to it.
     dropped: Option<Vec<u32>>,
-    /// The error code of the last page fault that an instruction has raised, for the other engine.
-    page_fault: Option<u32>,
+    /// The last page fault that an instruction has raised, for the other engine.
+    page_fault: Option<PageFault>,
     /// The [generation](crate::debugger::Debugger::generation) of the breakpoints in the decoded code.
     planted: u64,
+}
+
+/// A page fault that an instruction has raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageFault {
+    /// The error code (SDM vol. 3, figure 5-12).
+    pub error_code: u32,
+    /// RIP of the instruction.
+    pub ip: u64,
 }
 
 #[derive(Debug, Default)]
@@ -132,9 +141,8 @@ impl Interpreter {
         self.dropped.as_ref().is_some_and(|pages| !pages.is_empty())
     }
 
-    /// Returns the error code (SDM vol. 3, figure 5-12) of the last page fault that an instruction has raised
-    /// since the last call.
-    pub fn take_page_fault(&mut self) -> Option<u32> {
+    /// Returns the last page fault that an instruction has raised since the last call.
+    pub fn take_page_fault(&mut self) -> Option<PageFault> {
         self.page_fault.take()
     }
 
@@ -390,7 +398,8 @@ impl Interpreter {
             Stop::Fault(fault) => {
                 cpu.ip = start;
                 if fault.vector == vector::PF {
-                    self.page_fault = fault.error_code;
+                    let error_code = fault.error_code.unwrap_or_default();
+                    self.page_fault = Some(PageFault { error_code, ip: start });
                 }
                 self.raise(cpu, memory, fault, counted)
             }

@@ -71,6 +71,9 @@ impl Long {
                 Left::For(Next::Cold(page)) => {
                     self.execute_cold(cpu, memory, lent, page, *deadline)
                 }
+                Left::For(Next::Sweep(fault)) => {
+                    self.sweep(cpu, memory, lent, &fault, *deadline)?
+                }
                 Left::For(next) => return Ok(next),
             };
             let is_access = exit.as_ref().is_some_and(engine::Exit::is_access);
@@ -107,7 +110,9 @@ impl Long {
         lent: &Lent,
         deadline: u64,
     ) -> io::Result<Left> {
-        self.fill_after_page_fault(cpu, memory, lent)?;
+        if let Some(next) = self.after_page_fault(cpu, memory, lent)? {
+            return Ok(Left::For(next));
+        }
         // The instruction after an IRET that has set RF, and a repeated one that goes on, are left to the
         // interpreter, which keeps RF where the instruction starts again.
         let resumes = cpu.eflags().contains(Eflags::RF);

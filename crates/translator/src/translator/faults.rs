@@ -288,8 +288,8 @@ impl Translator {
             }
             let fault = PageFault::at(cpu, 0, false);
             exit = self.interpreter.run(cpu, memory, 1);
-            if let Some(code) = self.interpreter.take_page_fault() {
-                let writes = u64::from(code) & WRITE_FAULT != 0;
+            if let Some(found) = self.interpreter.take_page_fault() {
+                let writes = u64::from(found.error_code) & WRITE_FAULT != 0;
                 self.page_fault = Some(PageFault { linear: cpu.cr2 as u32, writes, ..fault });
                 break;
             }

@@ -8,7 +8,8 @@ use ring3_x86::engine::Devices;
 
 use super::Translator;
 use super::leaving::{Next, STEP};
-use crate::long::{self, Counters, Lent, Long};
+use crate::long::counters::Counters;
+use crate::long::{self, Lent, Long};
 
 impl Translator {
     /// Makes 64-bit code of users be translated once so many `instructions` were interpreted in its page; with 0, when
@@ -36,7 +37,7 @@ impl Translator {
         };
         let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };
         Ok(match long.execute(cpu, memory, &mut lent, deadline, devices)? {
-            long::Next::Step | long::Next::Cold(_) => STEP,
+            long::Next::Step | long::Next::Cold(_) | long::Next::Sweep(_) => STEP,
             long::Next::Interpret(count) => Next::Interpret(count),
             long::Next::LookAround => Next::Done,
             long::Next::Exit(exit) => Next::Exit(exit),

@@ -26,7 +26,8 @@ fn usual_translator() -> Option<(Translator, Memory)> {
 
 #[test]
 fn code_of_users_is_translated_when_it_is_warm() {
-    for (number, layout) in LAYOUTS.iter().enumerate() {
+    // In the other layouts the supervisor may be kept from the data.
+    for (number, layout) in LAYOUTS[..3].iter().enumerate() {
         let Some((mut translator, mut memory)) = usual_translator() else { return };
         let mut cpu = machine(&mut memory, layout, &LOOP, Random::new(series::SEED, 0));
         cpu.set_gpr(reg::BX, layout.data);

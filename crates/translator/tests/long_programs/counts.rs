@@ -6,8 +6,8 @@ use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 
 use crate::machine::{
-    HANDLERS, IDT, KERNEL_CODE, LAYOUTS, Layout, MEMORY, PAGE, SYSTEM, SYSTEM_ENTRY, SYSTEM_LINEAR,
-    TABLES, machine, map,
+    KERNEL_CODE, LAYOUTS, Layout, MEMORY, PAGE, SYSTEM, SYSTEM_ENTRY, SYSTEM_LINEAR, TABLES,
+    machine, map,
 };
 use crate::random::Random;
 use crate::series;
@@ -193,13 +193,15 @@ fn a_return_leads_to_no_code_of_the_other_privilege() {
     assert_eq!((cpu.cpl(), cpu.gpr(reg::AX)), (0, KERNEL_CODE.into()));
 }
 
-/// Returns code that writes twice to each of so many pages from RBX on, with other instructions between.
-fn touching(pages: u32) -> Vec<u8> {
-    // MOV ECX, pages; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, 600; DEC EDX; JNZ to the DEC; ADD RBX, 4096;
+/// Returns code that writes twice to each of so many pages from RBX on, with `2 * pause + 4` instructions between.
+pub(crate) fn touching(pages: u32, pause: u32) -> Vec<u8> {
+    // MOV ECX, pages; MOV [RBX], AL; MOV [RBX + 8], AL; MOV EDX, pause; DEC EDX; JNZ to the DEC; ADD RBX, 4096;
     // DEC ECX; JNZ to the first MOV [RBX]; JMP to itself
     let mut code = vec![0xb9];
     code.extend(pages.to_le_bytes());
-    code.extend([0x88, 0x03, 0x88, 0x43, 0x08, 0xba, 0x58, 0x02, 0, 0, 0xff, 0xca, 0x75, 0xfc]);
+    code.extend([0x88, 0x03, 0x88, 0x43, 0x08, 0xba]);
+    code.extend(pause.to_le_bytes());
+    code.extend([0xff, 0xca, 0x75, 0xfc]);
     code.extend([0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xe7, 0xeb, 0xfe]);
     code
 }
@@ -213,7 +215,7 @@ fn a_large_page_is_mapped_at_once() {
     let linear = 0xffff_9000_0000_0000_u64;
     let layout = &LAYOUTS[0];
     let Some((mut translator, mut memory)) = translator(2 * LARGE) else { return };
-    let code = touching(PAGES);
+    let code = touching(PAGES, 600);
     let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
     let mut tables = TABLES + 0x4_0000;
     map(&mut memory, &mut tables, linear, 0, 0);
@@ -224,46 +226,6 @@ fn a_large_page_is_mapped_at_once() {
     assert_eq!((cpu.gpr(reg::BX), cpu.gpr(reg::CX)), (linear + LARGE, 0));
     let signals = counter(&translator, "signals");
     assert!(signals <= 20, "{signals}");
-}
-
-#[test]
-fn a_page_fault_that_the_guest_handles_raises_one_signal() {
-    const PAGES: u64 = 64;
-    const FIRST_PLACE: u64 = 0x18_0000;
-    let layout = &LAYOUTS[1];
-    let first = layout.data + 0x20_0000;
-    let table = SYSTEM_LINEAR + 8 * PAGE;
-    let code = touching(PAGES as u32);
-    let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
-    let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
-    let mut tables = TABLES + 0x4_0000;
-    for page in 0..PAGES {
-        // Users may write there, once it is present.
-        map(&mut memory, &mut tables, first + page * PAGE, FIRST_PLACE + page * PAGE, 6);
-    }
-    // The last table that was made is that of these pages.
-    let table_place = tables - PAGE;
-    map(&mut memory, &mut tables, table, table_place, 3);
-    // The handler sets the bit P in the entry for CR2.
-    let mut handler = vec![
-        0x50, 0x51, // PUSH RAX; PUSH RCX
-        0x0f, 0x20, 0xd0, // MOV RAX, CR2
-        0x48, 0xc1, 0xe8, 0x0c, // SHR RAX, 12
-        0x25, 0xff, 0x01, 0, 0, // AND EAX, 511
-        0x48, 0xb9, // MOV RCX, the table
-    ];
-    handler.extend(table.to_le_bytes());
-    // OR QWORD [RCX + RAX * 8], 1; POP RCX; POP RAX; ADD RSP, 8; IRETQ
-    handler.extend([0x48, 0x83, 0x0c, 0xc1, 0x01, 0x59, 0x58, 0x48, 0x83, 0xc4, 0x08, 0x48, 0xcf]);
-    let place = |linear: u64| linear - SYSTEM_LINEAR + SYSTEM;
-    let at = HANDLERS + 0xd00;
-    memory.write(place(at), &handler);
-    memory.write(place(IDT + 14 * 16), &(at as u16).to_le_bytes());
-    cpu.set_gpr(reg::BX, first);
-    assert_eq!(translator.run(&mut cpu, &mut memory, 1300 * PAGES), Exit::Deadline);
-    assert_eq!((cpu.gpr(reg::BX), cpu.gpr(reg::CX)), (first + PAGES * PAGE, 0));
-    let signals = counter(&translator, "signals");
-    assert!((PAGES..PAGES + 30).contains(&signals), "{signals}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Random programs of 64-bit code, of a kernel and of users, with exceptions, system instructions and code
 //! that changes: they must have the same results on the translator as on the interpreter, with deadlines
-//! anywhere. What translation costs is counted in `counts` and `cold`.
+//! anywhere. What translation costs is counted in `counts`, `cold` and
+//! `page_faults`.
 
 #[path = "../support/agreement.rs"]
 mod agreement;
@@ -8,6 +9,7 @@ mod cold;
 mod counts;
 mod machine;
 mod maker;
+mod page_faults;
 #[path = "../../../x86/tests/common/random.rs"]
 #[allow(dead_code, reason = "it is not all needed here")]
 mod random;

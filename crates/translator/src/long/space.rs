@@ -22,8 +22,6 @@ use crate::returns::Returns;
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
 const LARGE: u64 = 2 << 20;
-/// The size of the largest page.
-const LARGEST: u64 = 1 << 30;
 /// Upper bound of the pages that are mapped on each side of a page that is filled.
 const NEIGHBOURS: u64 = 16;
 
@@ -83,6 +81,9 @@ pub(crate) struct LongSpace {
     /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent,
     /// and most of the supervisor's memory is global.
     local: Locals,
+    /// The size of the guest's largest page of which something is in `mapped` or `fetched`, or was since the space was
+    /// empty.
+    largest: u64,
     /// Number of pages in large ones that were protected, each of which splits a mapping of the host.
     protected: usize,
 }
@@ -99,6 +100,7 @@ impl LongSpace {
             mapped: BTreeMap::new(),
             fetched: BTreeMap::new(),
             local: Locals::default(),
+            largest: PAGE_SIZE,
             protected: 0,
         })
     }
@@ -162,6 +164,7 @@ impl LongSpace {
         self.clear_windows();
         self.of_users.clear();
         self.fetched.clear();
+        self.largest = PAGE_SIZE;
         self.forget_targets();
     }
 
@@ -179,6 +182,7 @@ impl LongSpace {
         let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
         let (address, is_global) = (mapping.address, mapping.global);
+        self.largest = self.largest.max(mapping.size.into());
         if !is_global {
             self.local.fetched.insert(page);
         }
@@ -357,6 +361,7 @@ impl LongSpace {
         if !mapped.is_global {
             self.local.mapped.insert(start);
         }
+        self.largest = self.largest.max(mapped.size.into());
         self.mapped.insert(start, mapped);
     }
 
@@ -392,20 +397,19 @@ impl LongSpace {
     pub(crate) fn invalidate(&mut self, cpu: &Cpu, memory: &Memory, linear: u64) -> io::Result<()> {
         let page = linear & !0xfff;
         // A large page is invalidated as a whole, and may be mapped in parts.
-        let first = linear & !(LARGEST - 1);
+        let (first, last) = (linear & !(self.largest - 1), linear | (self.largest - 1));
         let in_page = |(start, mapped): (&u64, &Mapped)| {
             let size = u64::from(mapped.size);
             (size > PAGE_SIZE && start & !(size - 1) == linear & !(size - 1)).then_some(*start)
         };
-        let mut starts: Vec<_> =
-            self.mapped.range(first..=first | (LARGEST - 1)).filter_map(in_page).collect();
+        let mut starts: Vec<_> = self.mapped.range(first..=last).filter_map(in_page).collect();
         starts.extend(self.mapped.contains_key(&page).then_some(page));
         for start in starts {
             let Some(mapped) = self.mapped.get(&start).copied() else { continue };
             let now = self.now(cpu, memory, start, &mapped);
             self.change(start, &mapped, now)?;
         }
-        let pages = self.fetched.range(first..=first | (LARGEST - 1)).map(|(page, _)| *page);
+        let pages = self.fetched.range(first..=last).map(|(page, _)| *page);
         self.check_fetched(cpu, memory, pages.collect());
         Ok(())
     }

@@ -7,6 +7,7 @@
 mod agreement;
 mod cold;
 mod counts;
+mod invalidations;
 mod machine;
 mod maker;
 mod page_faults;

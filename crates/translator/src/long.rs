@@ -99,8 +99,8 @@ pub(crate) enum Next {
     Interpret(u64),
     /// The interpreter executes the code of this page, which is cold.
     Cold(CodePage),
-    /// The interpreter goes on after this page fault of a program.
-    Sweep(PageFault),
+    /// The interpreter goes on after the last page fault of a program.
+    Sweep,
     /// The engine looks around, and translated code continues.
     LookAround,
     /// The machine must act.

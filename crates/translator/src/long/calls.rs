@@ -10,6 +10,7 @@ use ring3_x86::long_mode::FlatCode;
 use super::Long;
 use super::system::IN_PLACE;
 use crate::long::jump_table::slot_offset;
+use crate::long::space::LongSpace;
 
 /// What differs between code of the supervisor and of users, for translated code that goes from one to the
 /// other.
@@ -26,6 +27,19 @@ pub(crate) struct Side {
     pub(crate) no_returns: u64,
     /// The selectors in CS and SS.
     pub(crate) selectors: [u32; 2],
+}
+
+impl Side {
+    /// Returns what there is for code in `space`, with these selectors in CS and SS.
+    fn of(space: &LongSpace, code: u16, stack: u16) -> Side {
+        Side {
+            distance: space.units.near().distance(),
+            table: space.table.address(),
+            returns: space.returns.top(),
+            no_returns: space.no_returns(),
+            selectors: [code.into(), stack.into()],
+        }
+    }
 }
 
 /// Values of `LongContext::crossed_to`: the last change of privilege in translated code.
@@ -52,17 +66,11 @@ impl Long {
         };
         self.low.show(kernel.units.near(), false)?;
         self.low.show(user.units.near(), true)?;
-        let [code, first] = [long.star >> 32, long.star >> 48].map(|selector| selector as u16);
-        let code = code & !3;
-        let selectors =
-            [[code, code.wrapping_add(8)], [first.wrapping_add(16) | 3, first.wrapping_add(8) | 3]];
-        let sides = [(kernel, selectors[0]), (user, selectors[1])].map(|(space, selectors)| Side {
-            distance: space.units.near().distance(),
-            table: space.table.address(),
-            returns: space.returns.top(),
-            no_returns: space.no_returns(),
-            selectors: selectors.map(u32::from),
-        });
+        let (code, first) = ((long.star >> 32) as u16 & !3, (long.star >> 48) as u16);
+        let sides = [
+            Side::of(kernel, code, code.wrapping_add(8)),
+            Side::of(user, first.wrapping_add(16) | 3, first.wrapping_add(8) | 3),
+        ];
         let context = self.low.context();
         context.allow_calls(sides);
         context.flag_mask = long.flag_mask;
@@ -85,13 +93,14 @@ impl Long {
     /// spaces the tops of their stacks.
     pub(super) fn come_back(&mut self, cpu: &mut Cpu) {
         let context = self.low.context();
-        let (top, sides) = (context.returns, context.sides.map(|side| side.returns));
+        let top = context.returns;
         let crossed = mem::take(&mut context.crossed_to);
         match crossed {
             crossed_to::SUPERVISOR => cpu.enter_system(),
             crossed_to::USER => cpu.leave_system(FlatCode::Bits64),
             _ => {}
         }
+        let other_top = context.sides[usize::from(!cpu.is_user())].returns;
         let (kernel, user) = self.spaces.known_mut();
         let (this, other) = if cpu.is_user() { (user, Some(kernel)) } else { (Some(kernel), user) };
         if let Some(space) = this {
@@ -99,7 +108,7 @@ impl Long {
         }
         if crossed != crossed_to::NOTHING {
             if let Some(space) = other {
-                space.returns.set_top(sides[usize::from(!cpu.is_user())]);
+                space.returns.set_top(other_top);
             }
             cpu.note_users();
         }

@@ -158,8 +158,10 @@ impl LowMemory {
     ) {
         // No units have the last generation.
         let now = [kernel.generation(), user.map_or(u64::MAX, Distances::generation)];
-        if self.numbered != now {
-            self.numbered = now;
+        if self.numbered == (now, open) {
+            return;
+        }
+        if self.numbered.0 != now {
             let numbered = |units: &Distances, first: usize, groups: usize| -> Vec<(i64, u8)> {
                 let owned = units.owned().filter(|(_, group)| *group < groups);
                 owned.map(|(unit, group)| (unit, (first + group) as u8)).collect()
@@ -173,6 +175,7 @@ impl LowMemory {
             of_supervisor.extend(numbered(kernel, numbers::SUPERVISOR, GROUPS));
             self.number(of_supervisor, false);
         }
+        self.numbered = (now, open);
         let distances = &mut self.context().distances;
         let of_users = user.map_or([NOWHERE; GROUPS], Distances::all);
         for (first, all) in [(numbers::SUPERVISOR, kernel.all()), (numbers::USER, of_users)] {

@@ -65,8 +65,9 @@ pub(crate) struct LowMemory {
     generations: [u64; 2],
     /// The bytes other than 0, by unit, in the tables of far sites of the supervisor and of users.
     numbers: [Map<i64, u8>; 2],
-    /// The generations of the units of the supervisor and of users for which they were changed last.
-    pub(super) numbered: [u64; 2],
+    /// The generations of the units of the supervisor and of users for which they were changed last, and whether the
+    /// supervisor could access those of users then.
+    pub(super) numbered: ([u64; 2], bool),
 }
 
 /// The addresses that translated code contains.
@@ -92,7 +93,7 @@ impl LowMemory {
             shown: Default::default(),
             generations: [0; 2],
             numbers: Default::default(),
-            numbered: [0; 2],
+            numbered: ([0; 2], false),
         };
         for table in FAR {
             let start = LowMemory::offset(CANONICAL.start, table);

@@ -26,7 +26,7 @@ const SHORTEST: u64 = 32;
 const LONGEST: u64 = 1024;
 
 /// An instruction that has met a page fault.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct PageFault {
     rip: u64,
     cr3: u64,
@@ -104,25 +104,24 @@ impl Long {
         memory: &mut Memory,
         lent: &Lent,
     ) -> io::Result<Option<Next>> {
-        let Some(fault) = self.page_fault.take_if(|fault| fault.is_next(cpu)) else {
+        if !self.page_fault.as_ref().is_some_and(|fault| fault.is_next(cpu)) {
             return Ok(None);
-        };
-        if fault.is_user {
-            self.sweep.resumed = cpu.instructions;
-            return Ok(Some(Next::Sweep(fault)));
         }
-        self.fill_after_page_fault(cpu, memory, lent, &fault)?;
+        if cpu.is_user() {
+            self.sweep.resumed = cpu.instructions;
+            return Ok(Some(Next::Sweep));
+        }
+        self.fill_after_page_fault(cpu, memory, lent)?;
         Ok(None)
     }
 
-    /// Executes code of users after `fault` by the interpreter, until the next page fault or for the length of a sweep.
-    /// Maps the page of `fault` in the latter case.
+    /// Executes code of users after their last page fault by the interpreter, until the next one or for the length
+    /// of a sweep. Maps the page of the last one in the latter case.
     pub(super) fn sweep(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         lent: &mut Lent,
-        fault: &PageFault,
         deadline: u64,
     ) -> io::Result<Option<engine::Exit>> {
         self.store_numeric(cpu);
@@ -135,24 +134,31 @@ impl Long {
         self.counters.swept += cpu.instructions - before;
         if let Some(found) = lent.interpreter.take_page_fault() {
             self.sweep.note(cpu.instructions);
-            let (linear, writes) = (cpu.cr2, u64::from(found.error_code) & WRITE_FAULT != 0);
-            let registers = registers(cpu);
-            self.page_fault =
-                Some(PageFault { rip: found.ip, registers, linear, writes, ..*fault });
+            self.page_fault = Some(PageFault {
+                rip: found.ip,
+                cr3: cpu.cr3(),
+                is_user: true,
+                registers: registers(cpu),
+                linear: cpu.cr2,
+                of_user: false,
+                writes: u64::from(found.error_code) & WRITE_FAULT != 0,
+            });
         } else if cpu.is_user() && cpu.is_in_64_bit_mode() {
-            self.fill_after_page_fault(cpu, memory, lent, fault)?;
+            self.fill_after_page_fault(cpu, memory, lent)?;
+        } else {
+            self.page_fault = None;
         }
         Ok(exit.filter(|exit| *exit != engine::Exit::Deadline))
     }
 
-    /// Maps the page of `fault`, whose handler has returned.
+    /// Maps the page of the last page fault, whose handler has returned.
     fn fill_after_page_fault(
         &mut self,
         cpu: &mut Cpu,
         memory: &mut Memory,
         lent: &Lent,
-        fault: &PageFault,
     ) -> io::Result<()> {
+        let Some(fault) = self.page_fault.take() else { return Ok(()) };
         let space = self.spaces.find_for(cpu, memory, fault.of_user)?;
         // A page that is not mapped here is mapped when the instruction faults.
         if space.units.owns(unit_of(fault.linear))

@@ -29,7 +29,7 @@ impl Long {
         for (number, selector) in (0..).zip(&mut context.selectors) {
             *selector = cpu.segment(number).selector.into();
         }
-        context.bases = [sreg::FS, sreg::GS].map(|register| cpu.segment(register).base);
+        context.bases = [cpu.segment(sreg::FS).base, cpu.segment(sreg::GS).base];
     }
 
     /// Copies that state back to the processor.

@@ -71,9 +71,7 @@ impl Long {
                 Left::For(Next::Cold(page)) => {
                     self.execute_cold(cpu, memory, lent, page, *deadline)
                 }
-                Left::For(Next::Sweep(fault)) => {
-                    self.sweep(cpu, memory, lent, &fault, *deadline)?
-                }
+                Left::For(Next::Sweep) => self.sweep(cpu, memory, lent, *deadline)?,
                 Left::For(next) => return Ok(next),
             };
             let is_access = exit.as_ref().is_some_and(engine::Exit::is_access);

@@ -37,7 +37,7 @@ impl Translator {
         };
         let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };
         Ok(match long.execute(cpu, memory, &mut lent, deadline, devices)? {
-            long::Next::Step | long::Next::Cold(_) | long::Next::Sweep(_) => STEP,
+            long::Next::Step | long::Next::Cold(_) | long::Next::Sweep => STEP,
             long::Next::Interpret(count) => Next::Interpret(count),
             long::Next::LookAround => Next::Done,
             long::Next::Exit(exit) => Next::Exit(exit),

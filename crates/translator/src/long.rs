@@ -14,7 +14,7 @@
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
 //! far transfers and a few others are left to the interpreter, one at a time; translated code mostly
 //! continues at once ([`stepping`]). Code of users is interpreted until it is likely to be worth its translation
-//! ([`cold`]). Code that is debugged or counted by form, and code at privilege levels 1
+//! ([`cold`]), and code that keeps changing compares itself with memory ([`changing`]). Code that is debugged or counted by form, and code at privilege levels 1
 //! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
 //! the interpreter executes what leads there and back.
 
@@ -22,6 +22,7 @@ mod barred;
 pub(crate) mod block;
 pub(crate) mod block_store;
 pub(crate) mod calls;
+mod changing;
 pub(crate) mod cold;
 pub(crate) mod context;
 mod copy;
@@ -53,14 +54,16 @@ use std::io;
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
-use ring3_x86::decode::MAX_LENGTH;
+use ring3_x86::decode::{CodeSize, MAX_LENGTH};
 use ring3_x86::engine;
 use ring3_x86::interpreter::Interpreter;
 use tracing::{debug, warn};
 
 use crate::budget::{self, Budget};
+use crate::code::block::ChangingSource;
 use crate::code::block_store::BlockStore as OtherBlocks;
 use crate::code::cache::{self, CodeCache};
+use crate::code::changing::Changing;
 use crate::context::TimeStamp;
 use crate::long::barred::Barred;
 use crate::long::block::{Block, Exit, Site, Source};
@@ -153,6 +156,7 @@ pub(crate) struct Long {
     system_slot: Option<(u64, u32)>,
     spaces: LongSpaces,
     barred: Barred,
+    changing: Changing,
     cold: Cold,
     page_fault: Option<PageFault>,
     sweep: Sweep,
@@ -194,6 +198,7 @@ impl Long {
             system_slot: None,
             spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
+            changing: Changing::default(),
             cold: Cold::until(cold),
             page_fault: None,
             sweep: Sweep::default(),
@@ -386,12 +391,12 @@ impl Long {
         Ok(())
     }
 
-    /// Drops the blocks of the page of the instruction at `rip`.
-    fn drop_block_of(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) {
-        let Ok(space) = self.spaces.find(cpu, memory) else { return };
-        if let Some(place) = space.fetch(cpu, memory, rip) {
-            self.drop_page((place >> PAGE_SHIFT) as u32);
-        }
+    /// Drops the blocks of the page of the instruction at `rip`. Returns that page.
+    fn drop_block_of(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Option<u32> {
+        let space = self.spaces.find(cpu, memory).ok()?;
+        let page = (space.fetch(cpu, memory, rip)? >> PAGE_SHIFT) as u32;
+        self.drop_page(page);
+        Some(page)
     }
 
     /// Restores the guest's state to that before the instruction whose host code was left at `left_at`, when
@@ -462,15 +467,11 @@ impl Long {
         let is_user = cpu.is_user();
         let space = self.spaces.find(cpu, memory)?;
         let Some(place) = space.fetch(cpu, memory, rip) else { return Ok(Err(Next::Step)) };
-        let known = self.blocks.number_of(rip, place, is_user);
-        if let Some(number) = known {
-            let crosses_to = self.blocks.get(number).crosses_to;
-            if crosses_to.is_none() || space.next_page(cpu, memory, rip) == crosses_to {
-                return Ok(Ok(self.blocks.get(number)));
-            }
+        if let Some(number) = self.known_block_for(cpu, memory, rip, place)? {
+            return Ok(Ok(self.blocks.get(number)));
         }
         let page = CodePage::of(rip, place);
-        if is_user && self.cold.has(page) {
+        if is_user && !self.changing.has_place(place) && self.cold.has(page) {
             return Ok(Err(Next::Cold(page)));
         }
         if self.cache.len() + LARGEST_BLOCK > cache::SIZE {
@@ -481,6 +482,8 @@ impl Long {
         if place & (PAGE - 1) > PAGE - MAX_LENGTH {
             next = self.spaces.find(cpu, memory)?.next_page(cpu, memory, rip);
         }
+        let is_changing = self.changing.has_place(place);
+        let next = next.filter(|next| !is_changing && !self.changing.has_place(*next));
         let Some(bytes) = memory.page_from(place) else { return Ok(Err(Next::Step)) };
         let mut source = Source {
             bytes,
@@ -491,8 +494,12 @@ impl Long {
             model: cpu.model,
             barred: self.barred.now(),
             far: &self.far,
-            checks_before_loop: !self.plain_loops.contains(&rip),
+            checks_before_loop: !is_changing && !self.plain_loops.contains(&rip),
             first_exit: self.exits.len(),
+            changing: is_changing.then(|| ChangingSource {
+                host: bytes.as_ptr().addr() as u64,
+                immediates: self.changing.immediates(),
+            }),
         };
         let Long { blocks, slots, .. } = self;
         let entry_of = |target: u64| {
@@ -511,7 +518,12 @@ impl Long {
             made = block::translate(&source, host, addresses, slots, entry_of);
         }
         let Some((block, code, exits)) = made else { return Ok(Err(Next::Step)) };
-        if !Checker::new(addresses, is_user).proves(&code, host, &[block.entry, block.link]) {
+        let checker = Checker::new(addresses, is_user);
+        let mut checker = match source.changing {
+            Some(code) => checker.reading(code.host..code.host + u64::from(block.bytes)),
+            None => checker,
+        };
+        if !checker.proves(&code, host, &[block.entry, block.link]) {
             warn!(
                 "the translation at {rip:#x} is without proof: {:02x?}",
                 &source.bytes[..usize::from(block.bytes)]
@@ -527,13 +539,39 @@ impl Long {
         let len = len.min(PAGE - (place & (PAGE - 1)));
         self.exits.extend(exits);
         let crosses_to = block.crosses_to.map(|place| (place, MAX_LENGTH));
+        let first = block.contents.is_none().then_some((place, len));
         let block = self.blocks.add(block);
-        for (place, len) in [Some((place, len)), crosses_to].into_iter().flatten() {
+        for (place, len) in [first, crosses_to].into_iter().flatten() {
             if memory.mark_code(place, len) {
                 cpu.protect_code(place & !(PAGE - 1));
             }
         }
         Ok(Ok(block))
+    }
+
+    /// Returns the number of the block for `rip`, at `place`, if there is one that was made from what is there now.
+    fn known_block_for(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        rip: u64,
+        place: usize,
+    ) -> io::Result<Option<usize>> {
+        let is_user = cpu.is_user();
+        let Some(number) = self.blocks.number_of(rip, place, is_user) else { return Ok(None) };
+        let block = self.blocks.get(number);
+        if let Some(contents) = &block.contents {
+            let now = memory.page_from(place).unwrap_or_default();
+            if contents.are(now) {
+                return Ok(Some(number));
+            }
+            self.changing.note_change(contents, place, now, CodeSize::Bits64);
+            return Ok(self.blocks.use_version(rip, place, is_user, now));
+        }
+        let crosses_to = block.crosses_to;
+        let is_current = crosses_to.is_none()
+            || self.spaces.find(cpu, memory)?.next_page(cpu, memory, rip) == crosses_to;
+        Ok(is_current.then_some(number))
     }
 
     /// Drops what software has invalidated and changed.
@@ -556,8 +594,23 @@ impl Long {
         pages.iter().try_for_each(|page| self.spaces.protect_place((*page as usize) << PAGE_SHIFT))
     }
 
+    /// Drops the blocks of `page`, which was written to at the instruction count `instructions`, unless it is one that
+    /// keeps changing.
+    pub(crate) fn drop_changed(&mut self, page: u32, instructions: u64) {
+        if self.changing.has(page) {
+            return;
+        }
+        self.drop_page(page);
+        if self.changing.note_drop(page, instructions) {
+            for (linear, code) in self.changing.take_writers(page) {
+                self.barred.allow(linear);
+                self.drop_page(code);
+            }
+        }
+    }
+
     /// Drops all blocks of a page of guest memory.
-    pub(crate) fn drop_page(&mut self, page: u32) {
+    fn drop_page(&mut self, page: u32) {
         let dropped = self.blocks.drop_page(page);
         if !dropped.is_empty() {
             self.spaces.forget_returns();
@@ -577,6 +630,7 @@ impl Long {
         self.slots.clear();
         self.system_slot = None;
         self.barred.clear();
+        self.changing.clear();
         self.plain_loops.clear();
         self.cache.truncate(self.stubs);
         self.spaces.forget_targets();

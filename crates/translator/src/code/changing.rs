@@ -32,7 +32,7 @@ pub(crate) struct Changing {
     immediates: Set<usize>,
     /// By page number: the instructions that are left to the interpreter because they write to this page.
     /// Each has its linear address and the number of the page that it is in.
-    writers: Map<u32, Vec<(u32, u32)>>,
+    writers: Map<u32, Vec<(u64, u32)>>,
 }
 
 impl Changing {
@@ -69,12 +69,12 @@ impl Changing {
 
     /// Notes that the instruction at `linear`, in page `code`, is left to the interpreter because it has
     /// often written to `page`.
-    pub(crate) fn note_writer(&mut self, page: u32, linear: u32, code: u32) {
+    pub(crate) fn note_writer(&mut self, page: u32, linear: u64, code: u32) {
         self.writers.entry(page).or_default().push((linear, code));
     }
 
     /// Takes the instructions that were left to the interpreter because they write to `page`.
-    pub(crate) fn take_writers(&mut self, page: u32) -> Vec<(u32, u32)> {
+    pub(crate) fn take_writers(&mut self, page: u32) -> Vec<(u64, u32)> {
         self.writers.remove(&page).unwrap_or_default()
     }
 
@@ -98,11 +98,6 @@ impl Changing {
     /// Returns the places of instructions that read their immediate operand from memory.
     pub(crate) fn immediates(&self) -> &Set<usize> {
         &self.immediates
-    }
-
-    /// Returns whether there are no such pages.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty()
     }
 
     /// Forgets all pages and instructions.
@@ -131,6 +126,21 @@ impl Contents {
         self.fixed().all(|(start, end)| now.get(start..end) == Some(&self.bytes[start..end]))
     }
 
+    /// Returns the bytes that must not change in parts of 1, 2, 4 or 8 bytes: of each its offset, its size, and
+    /// the bytes as a number.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, u64)> {
+        self.fixed().flat_map(move |(start, end)| {
+            let mut next = start;
+            std::iter::from_fn(move || {
+                let size = 1 << (end - next).min(8).checked_ilog2()?;
+                let mut bytes = [0; 8];
+                bytes[..size].copy_from_slice(&self.bytes[next..next + size]);
+                next += size;
+                Some((next - size, size, u64::from_le_bytes(bytes)))
+            })
+        })
+    }
+
     /// Returns start and end of each run of bytes that must not change.
     fn fixed(&self) -> impl Iterator<Item = (usize, usize)> {
         let starts = std::iter::once(0).chain(self.variable.iter().copied());
@@ -151,16 +161,10 @@ impl Contents {
     pub(crate) fn check(&self, emitter: &mut Emitter, host: u64, same: u32) {
         emitter.save_rcx();
         emitter.load_address(host);
-        let mut different = Vec::new();
-        for (mut start, end) in self.fixed() {
-            while start < end {
-                let size = 1 << (end - start).min(8).ilog2();
-                let mut bytes = [0; 8];
-                bytes[..size].copy_from_slice(&self.bytes[start..start + size]);
-                different.push(emitter.jump_unless(start as u32, size, u64::from_le_bytes(bytes)));
-                start += size;
-            }
-        }
+        let different: Vec<_> = self
+            .parts()
+            .map(|(offset, size, value)| emitter.jump_unless(offset as u32, size, value))
+            .collect();
         emitter.restore_rcx();
         let branch = emitter.jump();
         emitter.lead(branch, same);

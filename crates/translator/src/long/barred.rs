@@ -53,6 +53,12 @@ impl Barred {
         is_over && self.now.remove(&linear)
     }
 
+    /// Lets the instruction at `linear` be translated again.
+    pub(crate) fn allow(&mut self, linear: u64) {
+        self.now.remove(&linear);
+        self.signals.remove(&linear);
+    }
+
     /// Forgets all instructions.
     pub(crate) fn clear(&mut self) {
         *self = Barred::default();

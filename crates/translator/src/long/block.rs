@@ -11,9 +11,12 @@ use ring3_x86::access::is_canonical;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
 
+use crate::code::block::ChangingSource;
 use crate::code::block::branches::condition;
+use crate::code::changing::{self, Contents};
 use crate::code::emitter::Branch;
 use crate::long::block_store::Slots;
+use crate::long::changing::Element;
 use crate::long::context::{at, reason};
 use crate::long::copy::{self, Needs};
 use crate::long::facts::{Address, Facts};
@@ -46,7 +49,8 @@ pub(crate) enum Exit {
     /// A branch to `rip` in the same page is not linked yet.
     Link { branch: Branch, rip: u64 },
     /// The interpreter must execute the instruction at `rip`, which may use the numeric registers if `is_numeric`.
-    Step { rip: u64, op: Box<Op>, is_numeric: bool },
+    /// If it is repeated and may write to itself, since its page keeps changing, `element` is what it writes.
+    Step { rip: u64, op: Box<Op>, is_numeric: bool, element: Option<Element> },
     /// The jump table has no code for the address in R10, to which the instruction at the host address `site`
     /// branches. RCX has been restored.
     Missed { site: u32 },
@@ -72,6 +76,8 @@ pub(crate) struct Block {
     pub(crate) link: u32,
     /// The number of bytes of guest code that it is made from.
     pub(crate) bytes: u16,
+    /// These bytes, if its page [keeps changing](crate::long::changing).
+    pub(crate) contents: Option<Contents>,
     /// How many instructions it has. Its entry subtracts them from the budget.
     pub(crate) instructions: u16,
     /// The sites of its instructions, in order.
@@ -97,6 +103,8 @@ pub(crate) struct Source<'a> {
     pub(crate) checks_before_loop: bool,
     /// The index of the first exit of the block.
     pub(crate) first_exit: usize,
+    /// Where the code is, if its page keeps changing.
+    pub(crate) changing: Option<ChangingSource<'a>>,
 }
 
 /// A block that is being made.
@@ -121,6 +129,8 @@ struct Builder<'a, F> {
     at_end: Option<Facts>,
     /// Whether the block ends with a branch other than a call, which may lead to the block itself.
     may_loop: bool,
+    /// The offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
+    variable: Vec<usize>,
     factory: InstructionInfoFactory,
 }
 
@@ -162,6 +172,7 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
             begin: host,
             at_end: None,
             may_loop: false,
+            variable: Vec::new(),
             factory: InstructionInfoFactory::new(),
         };
         let (made, at_end) = builder.make()?;
@@ -183,6 +194,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     fn make(mut self) -> Option<((Block, Vec<u8>, Vec<Exit>), Option<Facts>)> {
         let source = self.source;
         let mut decoder = decode::decoder(source.bytes, CodeSize::Bits64, source.linear);
+        let to_compare = source.changing.map(|_| self.writer.emitter.jump());
+        let same = self.writer.emitter.here();
         for address in self.at_head {
             self.writer.check_before_loop(*address);
         }
@@ -191,8 +204,16 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         let count = self.writer.count();
         let end = self.instructions(&mut decoder)?;
         self.finish_later();
+        let bytes = end.wrapping_sub(source.linear) as u16;
+        let variable = std::mem::take(&mut self.variable);
+        let contents = source.changing.zip(to_compare).map(|(code, to_compare)| {
+            let contents = Contents::new(&source.bytes[..bytes.into()], variable);
+            self.writer.emitter.land(to_compare);
+            self.writer.compare(&contents, code.host, same, source.linear);
+            contents
+        });
         let mut link = self.host;
-        if source.crosses_to.is_some() {
+        if source.crosses_to.is_some() || source.changing.is_some() {
             let slot = self.slots.find_or_add(source.linear, source.is_user)?;
             link = self.writer.emitter.here();
             self.writer.jump_by_slot(source.linear, slot);
@@ -208,7 +229,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             entry: host,
             begin,
             link,
-            bytes: end.wrapping_sub(source.linear) as u16,
+            bytes,
+            contents,
             instructions,
             sites,
         };
@@ -219,9 +241,10 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// into another page.
     fn instructions(&mut self, decoder: &mut Decoder) -> Option<u64> {
         let mut next = self.source.linear;
+        let mut has_written = false;
         loop {
             let is_full = self.sites.len() >= self.most_instructions();
-            if !decoder.can_decode() || is_full {
+            if !decoder.can_decode() || is_full || has_written {
                 self.go_to(next);
                 return Some(next);
             }
@@ -254,6 +277,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 return Some(next);
             }
             self.follow(&instruction);
+            // It may have written to the instructions that follow.
+            has_written = self.source.changing.is_some() && changing::writes(&instruction);
         }
     }
 
@@ -281,6 +306,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// interpreter; the caller then throws away what was written.
     fn plain(&mut self, instruction: &Instruction) -> bool {
         self.begin_site(instruction);
+        if self.reads_its_immediate(instruction) {
+            return true;
+        }
         if copy::does_nothing(instruction) {
             // Each site has an address of its own.
             self.writer.emitter.bytes(&[0x90]);
@@ -301,6 +329,22 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         copy::translate(&mut self.writer, instruction)
     }
 
+    /// Translates an instruction whose immediate operand keeps changing, which it reads from memory. Returns false for
+    /// all others, and then writes nothing.
+    fn reads_its_immediate(&mut self, instruction: &Instruction) -> bool {
+        let Some(code) = self.source.changing else { return false };
+        let offset = instruction.ip().wrapping_sub(self.source.linear) as usize;
+        if !changing::has_immediate(instruction)
+            || !code.immediates.contains(&(self.source.place + offset))
+        {
+            return false;
+        }
+        let end = offset + instruction.len();
+        self.variable.push(end);
+        self.writer.load_immediate(instruction, code.host + end as u64);
+        true
+    }
+
     /// Ends the block with `instruction`, which the interpreter executes.
     fn leave_to_interpreter(&mut self, instruction: &Instruction) {
         let offset = instruction.ip().wrapping_sub(self.source.linear) as usize;
@@ -310,7 +354,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             .expect("it does not cross into another page")
             .at_offset((instruction.ip() & 0xfff) as u16);
         let is_numeric = numeric::is_numeric(instruction);
-        self.leave(Exit::Step { rip: instruction.ip(), op: Box::new(op), is_numeric });
+        let is_changing = self.source.changing.is_some();
+        let element = (is_changing && op.stands_alone()).then(|| Element::of(instruction));
+        self.leave(Exit::Step { rip: instruction.ip(), op: Box::new(op), is_numeric, element });
     }
 
     /// Leaves translated code.
@@ -329,10 +375,11 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             return false;
         }
         let target = branch.near_branch_target();
-        self.may_loop = matches!(
-            branch.flow_control(),
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-        );
+        self.may_loop = self.source.changing.is_none()
+            && matches!(
+                branch.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            );
         let site = self.begin_site(branch);
         match branch.code() {
             Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),

@@ -9,6 +9,9 @@ use crate::map::Map;
 /// The key of a block: the linear address and the place of its first instruction, and whether it is user code.
 type Key = (u64, usize, bool);
 
+/// Upper bound of the blocks for one address that are kept.
+const MOST_VERSIONS: usize = 8;
+
 /// All translated blocks.
 #[derive(Debug, Default)]
 pub(crate) struct BlockStore {
@@ -18,6 +21,9 @@ pub(crate) struct BlockStore {
     by_start: Map<Key, usize>,
     /// Indices of the blocks by page of guest memory.
     by_page: Map<u32, Vec<usize>>,
+    /// The indices of the latest blocks that were made for an address from different bytes, in a page that keeps
+    /// changing.
+    versions: Map<Key, Vec<usize>>,
 }
 
 impl BlockStore {
@@ -36,10 +42,35 @@ impl BlockStore {
         &self.all[number]
     }
 
+    /// Makes the block for `linear` the one that was made from the bytes `now`, if there is one. Returns its number.
+    pub(crate) fn use_version(
+        &mut self,
+        linear: u64,
+        place: usize,
+        is_user: bool,
+        now: &[u8],
+    ) -> Option<usize> {
+        let key = (linear, place, is_user);
+        let is_same = |number: &usize| {
+            self.all[*number].contents.as_ref().is_some_and(|contents| contents.are(now))
+        };
+        let number = self.versions.get(&key)?.iter().copied().find(is_same)?;
+        self.by_start.insert(key, number);
+        Some(number)
+    }
+
     /// Adds the block whose code was just added to the code cache, and returns it.
     pub(crate) fn add(&mut self, block: Block) -> &Block {
         let number = self.all.len();
-        self.by_start.insert((block.linear, block.place, block.is_user), number);
+        let key = (block.linear, block.place, block.is_user);
+        self.by_start.insert(key, number);
+        if block.contents.is_some() {
+            let versions = self.versions.entry(key).or_default();
+            if versions.len() == MOST_VERSIONS {
+                versions.remove(0);
+            }
+            versions.push(number);
+        }
         for place in [Some(block.place), block.crosses_to].into_iter().flatten() {
             self.by_page.entry((place >> PAGE_SHIFT) as u32).or_default().push(number);
         }
@@ -57,6 +88,7 @@ impl BlockStore {
             if self.by_start.get(&key) == Some(&number) {
                 self.by_start.remove(&key);
             }
+            self.versions.remove(&key);
             dropped.push((block.linear, block.is_user));
         }
         dropped

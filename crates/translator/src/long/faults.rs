@@ -88,22 +88,43 @@ impl Long {
             return Ok(leave(Next::LookAround));
         }
         let writes = fault.code & WRITE_FAULT != 0;
-        let space = self.spaces.find_for(cpu, memory, of_user)?;
-        match space.fill(cpu, memory, lent.file, linear, writes)? {
-            Fill::Done => {
-                self.counters.fills += 1;
-                Ok(go_on(rest, cpu, deadline))
-            }
+        match self.fill(cpu, memory, lent, linear, of_user, writes)? {
+            Fill::Done => Ok(go_on(rest, cpu, deadline)),
             Fill::Faults => {
                 self.note_page_fault(cpu, linear, of_user, writes);
                 Ok(leave(Next::Step))
             }
             Fill::OfUser => {
-                space.leave_to_users(unit_of(linear));
+                self.spaces.find_for(cpu, memory, of_user)?.leave_to_users(unit_of(linear));
                 Ok(self.step_after_signal(cpu, memory, rip))
             }
+            Fill::WritesCode(page) => Ok(self.step_to_write(cpu, memory, rip, page)),
             _ => Ok(self.step_after_signal(cpu, memory, rip)),
         }
+    }
+
+    /// Maps the page of `linear` in the space that runs, or in that of users if `of_user`.
+    pub(super) fn fill(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        lent: &Lent,
+        linear: u64,
+        of_user: bool,
+        writes: bool,
+    ) -> io::Result<Fill> {
+        let space = self.spaces.find_for(cpu, memory, of_user)?;
+        let mut filled = space.fill(cpu, memory, lent.file, linear, writes)?;
+        if let Fill::WritesCode(page) = filled
+            && self.changing.has(page)
+        {
+            // Others have decoded code in this page, which keeps changing.
+            memory.forget_code(page);
+            let space = self.spaces.find_for(cpu, memory, of_user)?;
+            filled = space.fill(cpu, memory, lent.file, linear, writes)?;
+        }
+        self.counters.fills += u64::from(filled == Fill::Done);
+        Ok(filled)
     }
 
     /// Returns the linear address for the host address `address` in the space that runs, or in that of users while
@@ -218,6 +239,23 @@ impl Long {
     fn step_after_signal(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Outcome {
         if self.barred.note_leaving(rip) {
             self.drop_block_of(cpu, memory, rip);
+        }
+        leave(Next::Step)
+    }
+
+    /// Leaves the instruction at `rip`, which writes to `page`, where code is, to the interpreter, and from now on if
+    /// that is often so.
+    fn step_to_write(
+        &mut self,
+        cpu: &mut Cpu,
+        memory: &mut Memory,
+        rip: u64,
+        page: u32,
+    ) -> Outcome {
+        if self.barred.note_leaving(rip)
+            && let Some(code) = self.drop_block_of(cpu, memory, rip)
+        {
+            self.changing.note_writer(page, rip, code);
         }
         leave(Next::Step)
     }

@@ -72,6 +72,7 @@ fn host_code_is_unchanged() {
             far: &FarSites::default(),
             checks_before_loop: true,
             first_exit: 0,
+            changing: None,
         };
         let slots = &mut Slots::default();
         let made = translate(&source, HOST, ADDRESSES, slots, |_| None);

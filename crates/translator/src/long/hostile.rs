@@ -198,6 +198,7 @@ fn put(
         far,
         checks_before_loop: true,
         first_exit: 0,
+        changing: None,
     };
     let host = cache.end();
     let made = block::translate(&source, host, low.addresses(), &mut Slots::default(), |_| None);

@@ -14,7 +14,6 @@ use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine;
 
 use super::{Lent, Long, Next, WRITE_FAULT};
-use crate::memory::space::Fill;
 use crate::memory::units::unit_of;
 use crate::translator::times::Work;
 
@@ -158,13 +157,13 @@ impl Long {
         memory: &mut Memory,
         lent: &Lent,
     ) -> io::Result<()> {
-        let Some(fault) = self.page_fault.take() else { return Ok(()) };
-        let space = self.spaces.find_for(cpu, memory, fault.of_user)?;
+        let Some(PageFault { linear, of_user, writes, .. }) = self.page_fault.take() else {
+            return Ok(());
+        };
+        let space = self.spaces.find_for(cpu, memory, of_user)?;
         // A page that is not mapped here is mapped when the instruction faults.
-        if space.units.owns(unit_of(fault.linear))
-            && space.fill(cpu, memory, lent.file, fault.linear, fault.writes)? == Fill::Done
-        {
-            self.counters.fills += 1;
+        if space.units.owns(unit_of(linear)) {
+            self.fill(cpu, memory, lent, linear, of_user, writes)?;
         }
         Ok(())
     }

@@ -146,17 +146,20 @@ impl Long {
         number: usize,
         deadline: u64,
     ) -> Option<engine::Exit> {
-        let Exit::Step { op, is_numeric, .. } = &self.exits[number] else {
+        let Exit::Step { op, is_numeric, element, .. } = &self.exits[number] else {
             unreachable!("only these are left to the interpreter");
         };
-        let op = **op;
+        let (op, element) = (**op, *element);
         if *is_numeric {
             self.store_numeric(cpu);
         }
         let before = cpu.instructions;
         let began = lent.times.begin(Work::Interpreting);
         // A repeated instruction counts its iterations.
-        let most = if op.stands_alone() { deadline - before } else { 1 };
+        let mut most = if op.stands_alone() { deadline - before } else { 1 };
+        if let Some(element) = element {
+            most = most.min(self.iterations_beside_code(cpu, memory, element));
+        }
         let exit = lent.interpreter.execute(cpu, memory, &op, most);
         lent.times.end(Work::Interpreting, began);
         self.counters.steps += 1;

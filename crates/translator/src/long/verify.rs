@@ -9,6 +9,8 @@
 //! Where ways meet, what all of them know remains. If a distance grew there, the way is a loop: it is assumed to be
 //! [`state::IN_LOOP`], and what grows beyond that is not known.
 
+use std::ops::Range;
+
 use iced_x86::{
     Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, OpKind, Register,
@@ -35,6 +37,8 @@ pub(crate) struct Checker {
     addresses: Addresses,
     table: u32,
     far_table: u32,
+    /// The host addresses of the bytes that the code was made from, which it may read.
+    guest_code: Range<u64>,
     factory: InstructionInfoFactory,
 }
 
@@ -46,8 +50,14 @@ impl Checker {
             addresses,
             table: addresses.tables[side],
             far_table: addresses.far_tables[side],
+            guest_code: 0..0,
             factory: InstructionInfoFactory::new(),
         }
+    }
+
+    /// Returns a checker of code that may read the bytes at these host addresses, from which it was made.
+    pub(crate) fn reading(self, guest_code: Range<u64>) -> Checker {
+        Checker { guest_code, ..self }
     }
 
     /// Returns whether all accesses of `code`, which is at `host` and is entered at `entries`, reach memory of its space
@@ -124,6 +134,13 @@ impl Checker {
     fn is_in_context(&self, address: u64) -> bool {
         let offset = address.wrapping_sub(self.addresses.context.into());
         offset < size_of::<LongContext>() as u64
+    }
+
+    /// Returns whether all of the memory operand of `instruction`, at `address`, is among the bytes that the code was
+    /// made from.
+    fn is_guest_code(&self, instruction: &Instruction, address: u64) -> bool {
+        let last = address.wrapping_add(instruction.memory_size().size() as u64).wrapping_sub(1);
+        self.guest_code.contains(&address) && self.guest_code.contains(&last)
     }
 
     /// Notes what `instruction` does. Returns false if it may access what is not the guest's.
@@ -395,6 +412,9 @@ impl Checker {
         if let (Some(base), Some((index, 8))) = (sum.base, sum.index) {
             let [base, index] = [base, index].map(|name| state.values[name].kind);
             return only_reads && (base, index) == (Kind::Own, Kind::Index);
+        }
+        if address && only_reads && self.is_guest_code(instruction, place) {
+            return true;
         }
         if !address || !self.is_in_context(place) {
             return false;

@@ -92,7 +92,7 @@ impl Translator {
         }
         let code = self.bar(cpu, memory, true);
         if let (Some(page), Some(code)) = (written, code) {
-            self.changing.note_writer(page, instruction, code);
+            self.changing.note_writer(page, instruction.into(), code);
         }
     }
 

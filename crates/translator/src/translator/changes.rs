@@ -75,16 +75,6 @@ impl Translator {
         self.change_counting(cpu)?;
         let paging = Paging::of(cpu);
         if self.paging != paging {
-            if let Some(long) = &mut self.long
-                && self.paging.is_some_and(|before| before.is_long)
-            {
-                // Other code may write to pages without notice that keep changing.
-                long.forget_code();
-            }
-            if paging.is_some_and(|paging| paging.is_long) && !self.changing.is_empty() {
-                // They may come to hold 64-bit code, which does not check itself.
-                self.forget_code();
-            }
             self.paging = paging;
             self.change_paging(paging)?;
         }
@@ -187,25 +177,17 @@ impl Translator {
         }
     }
 
-    /// Returns whether long mode is active.
-    fn is_long(&self) -> bool {
-        self.paging.is_some_and(|paging| paging.is_long)
-    }
-
     /// Drops the code of pages that were written to. Code of pages that keep changing is not dropped, since
-    /// it checks itself. There are no such pages in long mode, since 64-bit code does not.
+    /// it checks itself. The translator for 64-bit code has such pages of its own.
     fn drop_changed(&mut self, pages: &[u32], instructions: u64) {
         for page in pages.iter().copied() {
             if let Some(long) = &mut self.long {
-                long.drop_page(page);
+                long.drop_changed(page, instructions);
             }
             if self.changing.has(page) {
                 continue;
             }
             self.drop_page(page);
-            if self.is_long() {
-                continue;
-            }
             if self.changing.note_drop(page, instructions) {
                 self.translate_writers(page);
             }
@@ -216,6 +198,7 @@ impl Translator {
     /// `page`, which has become writable like any other.
     pub(super) fn translate_writers(&mut self, page: u32) {
         for (linear, code) in self.changing.take_writers(page) {
+            let linear = linear as u32;
             self.barred.remove(&linear);
             self.signals.remove(&linear);
             self.drop_page(code);

@@ -16,8 +16,10 @@ pub(crate) const PAGE: u64 = 0x1000;
 // Guest-physical memory: page tables from the first address on, and what is mapped.
 const PML4: u64 = 0x1000;
 pub(crate) const TABLES: u64 = 0x8_0000;
-const CODE: u64 = 0x10_0000;
+pub(crate) const CODE: u64 = 0x10_0000;
 pub(crate) const CODE_PAGES: u64 = 2;
+/// Where the pages of code are mapped a second time, from the first address on.
+pub(crate) const ALIAS: u64 = 0x10_0000;
 const DATA: u64 = 0x11_0000;
 const DATA_PAGES: u64 = 4;
 const STACK: u64 = 0x12_0000;
@@ -118,6 +120,7 @@ pub(crate) fn machine(
     let mut tables = TABLES;
     for (linear, physical, pages, of_users) in [
         (layout.code, CODE, CODE_PAGES, layout.is_user),
+        (layout.code + ALIAS, CODE, CODE_PAGES, layout.is_user),
         (layout.data, DATA, DATA_PAGES, layout.has_data_of_users),
         (layout.stack - 2 * PAGE, STACK, 2, layout.is_user),
     ] {

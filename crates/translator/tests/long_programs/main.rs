@@ -5,6 +5,7 @@
 
 #[path = "../support/agreement.rs"]
 mod agreement;
+mod changing;
 mod cold;
 mod counts;
 mod invalidations;
@@ -99,6 +100,11 @@ fn random_loop(random: &mut Random) -> Vec<u8> {
 #[test]
 fn loops_that_check_once_agree_with_the_interpreter() {
     compare(|random, _| random_loop(random));
+}
+
+#[test]
+fn code_that_keeps_changing_agrees_with_the_interpreter() {
+    compare(|random, _| changing::program(random));
 }
 
 /// The places in which a translator has its code are those of others, on other threads, before and after it.

@@ -3,6 +3,7 @@
 use ring3_x86::cpuid::Model;
 
 use super::*;
+use crate::code::block::ChangingSource;
 use crate::long::block::{Block, Source, translate};
 use crate::long::block_store::Slots;
 use crate::long::far_sites::FarSites;
@@ -33,6 +34,10 @@ fn translated(code: &[u8]) -> (Block, Vec<u8>) {
 }
 
 fn translated_with(code: &[u8], far: &FarSites) -> (Block, Vec<u8>) {
+    made(code, far, None)
+}
+
+fn made(code: &[u8], far: &FarSites, changing: Option<ChangingSource>) -> (Block, Vec<u8>) {
     let source = Source {
         bytes: code,
         linear: LINEAR,
@@ -44,6 +49,7 @@ fn translated_with(code: &[u8], far: &FarSites) -> (Block, Vec<u8>) {
         far,
         checks_before_loop: true,
         first_exit: 0,
+        changing,
     };
     let (block, code, _) = translate(&source, HOST, ADDRESSES, &mut Slots::default(), |_| None)
         .expect("it crosses no page");
@@ -218,6 +224,29 @@ fn no_block_is_entered_behind_its_checks() {
     assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST, behind]));
     let (block, code) = translated(&words());
     assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST, block.begin]));
+}
+
+/// A block of a page that keeps changing reads the bytes that it was made from, and nothing beside them.
+#[test]
+fn changing_code_reads_only_what_it_was_made_from() {
+    const BYTES: u64 = 0x7f12_3456_7000;
+    // MOV EAX, a number that is read from memory; MOV RBX, a number of 64 bits; RET
+    let guest = [0xb8, 1, 2, 3, 4, 0x48, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3];
+    let immediates = Set::from_iter([LINEAR as usize]);
+    let changing = ChangingSource { host: BYTES, immediates: &immediates };
+    let (block, code) = made(&guest, &FarSites::default(), Some(changing));
+    let is_proven = |range: Range<u64>| {
+        Checker::new(ADDRESSES, false).reading(range).proves(&code, HOST, &[HOST, block.link])
+    };
+    let all = BYTES..BYTES + guest.len() as u64;
+    assert!(is_proven(all.clone()));
+    assert!(!is_proven(0..0));
+    assert!(!is_proven(all.start + 1..all.end));
+    assert!(!is_proven(all.start..all.end - 1));
+    // MOV EAX, [R11], which reads the number, becomes MOV [R11], EAX.
+    let writing = replaced(&code, &[0x41, 0x8b, 0x03], &[0x41, 0x89, 0x03]);
+    let mut checker = Checker::new(ADDRESSES, false).reading(all);
+    assert!(!checker.proves(&writing, HOST, &[HOST, block.link]));
 }
 
 #[test]

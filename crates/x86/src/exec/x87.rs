@@ -186,6 +186,12 @@ pub(super) fn read_bytes_at<const N: usize>(
     for (chunk, at) in bytes.chunks_mut(2).zip((0..).step_by(2)) {
         let word: u16 = cpu.read_linear(memory, cpu.linear_after(linear, at), user)?;
         chunk.copy_from_slice(&word.to_le_bytes());
+        // The first access mostly brings the page into the TLB.
+        if at == 0
+            && let Some(place) = cpu.tlb.current(linear).for_read(linear, N)
+        {
+            return Ok(memory.load(place));
+        }
     }
     Ok(bytes)
 }

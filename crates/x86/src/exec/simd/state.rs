@@ -189,7 +189,7 @@ pub(super) fn set_xmm(cpu: &mut Cpu, first: u8, part: &[u8]) {
 
 /// Returns the doubleword at `at` of an image.
 pub(super) fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
-    u32::from_le_bytes([0, 1, 2, 3].map(|byte| image[at + byte]))
+    u32::from_le_bytes([image[at], image[at + 1], image[at + 2], image[at + 3]])
 }
 
 impl Cpu {

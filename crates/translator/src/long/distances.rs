@@ -47,6 +47,7 @@ impl Distances {
     }
 
     /// Returns the distances of all groups.
+    #[cfg(test)]
     pub(crate) fn all(&self) -> [u64; GROUPS] {
         std::array::from_fn(|group| self.groups[group].distance())
     }
@@ -59,6 +60,7 @@ impl Distances {
 
     /// Returns a number that is another one whenever other units are owned. Another address space has it only
     /// if no units are owned there either.
+    #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.groups.iter().map(Units::generation).max().unwrap_or(0)
     }
@@ -150,6 +152,7 @@ impl LowMemory {
     /// Makes the tables of far sites have the distances of all units that the spaces of the supervisor and of
     /// users own. The supervisor's accesses to those of users lead nowhere unless they are `open`. Without a
     /// space of users, no code of theirs may run.
+    #[inline]
     pub(crate) fn number_distances(
         &mut self,
         kernel: &Distances,
@@ -158,9 +161,20 @@ impl LowMemory {
     ) {
         // No units have the last generation.
         let now = [kernel.generation(), user.map_or(u64::MAX, Distances::generation)];
-        if self.numbered == (now, open) {
-            return;
+        if self.numbered != (now, open) {
+            self.number_anew(kernel, user, now, open);
         }
+    }
+
+    /// Does so for units of the generations `now`.
+    #[inline(never)]
+    fn number_anew(
+        &mut self,
+        kernel: &Distances,
+        user: Option<&Distances>,
+        now: [u64; 2],
+        open: bool,
+    ) {
         if self.numbered.0 != now {
             let numbered = |units: &Distances, first: usize, groups: usize| -> Vec<(i64, u8)> {
                 let owned = units.owned().filter(|(_, group)| *group < groups);
@@ -177,12 +191,13 @@ impl LowMemory {
         }
         self.numbered = (now, open);
         let distances = &mut self.context().distances;
-        let of_users = user.map_or([NOWHERE; GROUPS], Distances::all);
-        for (first, all) in [(numbers::SUPERVISOR, kernel.all()), (numbers::USER, of_users)] {
-            distances[first..first + GROUPS].copy_from_slice(&all);
-        }
-        for (group, distance) in of_users.into_iter().take(numbers::ACCESSED).enumerate() {
-            distances[numbers::OF_USERS + group] = if open { distance } else { NOWHERE };
+        for group in 0..GROUPS {
+            let of_users = user.map_or(NOWHERE, |user| user.groups[group].distance());
+            distances[numbers::SUPERVISOR + group] = kernel.groups[group].distance();
+            distances[numbers::USER + group] = of_users;
+            if group < numbers::ACCESSED {
+                distances[numbers::OF_USERS + group] = if open { of_users } else { NOWHERE };
+            }
         }
     }
 }

@@ -117,6 +117,7 @@ impl LowMemory {
         self.range.at(0).cast()
     }
 
+    #[inline]
     pub(crate) fn context(&mut self) -> &mut LongContext {
         // SAFETY: it was made by `new`, and only through `self` are there references to it.
         unsafe { &mut *self.context_pointer() }
@@ -148,11 +149,18 @@ impl LowMemory {
     /// # Errors
     /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
     /// before.
+    #[inline]
     pub(crate) fn show(&mut self, units: &Units, is_user: bool) -> io::Result<()> {
-        let table = usize::from(is_user);
-        if self.generations[table] == units.generation() {
+        if self.generations[usize::from(is_user)] == units.generation() {
             return Ok(());
         }
+        self.show_anew(units, is_user)
+    }
+
+    /// Does so for units that are others now.
+    #[inline(never)]
+    fn show_anew(&mut self, units: &Units, is_user: bool) -> io::Result<()> {
+        let table = usize::from(is_user);
         let LowMemory { range, shown, generations, .. } = self;
         generations[table] = UNKNOWN;
         let shown = &mut shown[table];

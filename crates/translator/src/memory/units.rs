@@ -111,6 +111,7 @@ impl Units {
 
     /// Returns a number that is another one whenever other units are owned. Units of another address space have
     /// it only if none are owned there either.
+    #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }

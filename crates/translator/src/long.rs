@@ -14,8 +14,9 @@
 //! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
 //! far transfers and a few others are left to the interpreter, one at a time; translated code mostly
 //! continues at once ([`stepping`]). Code of users is interpreted until it is likely to be worth its translation
-//! ([`cold`]), and code that keeps changing compares itself with memory ([`changing`]). Code that is debugged or counted by form, and code at privilege levels 1
-//! and 2 is left to it altogether. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
+//! ([`cold`]), and code that keeps changing compares itself with memory ([`changing`]). Instructions with breakpoints of
+//! a debugger are blocks of their own, which the interpreter executes. All code while memory is watched or forms are
+//! counted, and that at privilege levels 1 and 2 is left to it. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
 //! the interpreter executes what leads there and back.
 
 mod barred;
@@ -49,7 +50,7 @@ mod system;
 mod verify;
 mod writer;
 
-use std::io;
+use std::{io, mem};
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
@@ -157,6 +158,8 @@ pub(crate) struct Long {
     spaces: LongSpaces,
     barred: Barred,
     changing: Changing,
+    /// The linear addresses with breakpoints of the debugger, in order.
+    breakpoints: Vec<u64>,
     cold: Cold,
     page_fault: Option<PageFault>,
     sweep: Sweep,
@@ -199,6 +202,7 @@ impl Long {
             spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
             changing: Changing::default(),
+            breakpoints: Vec::new(),
             cold: Cold::until(cold),
             page_fault: None,
             sweep: Sweep::default(),
@@ -221,7 +225,6 @@ impl Long {
             && matches!(cpu.cpl(), 0 | 3)
             && !cpu.alignment_is_checked()
             && !cpu.counts_forms()
-            && debugger.breakpoints().is_empty()
             && debugger.watchpoints().is_empty()
     }
 
@@ -325,6 +328,12 @@ impl Long {
             reason::LOOK_UP => (self.low.context().rip, None),
             number => match &self.exits[(number - reason::EXITS) as usize] {
                 Exit::Link { branch, rip } => (*rip, Some(*branch)),
+                Exit::Breakpoint { rip } => {
+                    self.low.context().rip = *rip;
+                    cpu.instructions += executed;
+                    let is_over = cpu.instructions >= deadline;
+                    return Ok(leave(if is_over { Next::Interpret(0) } else { Next::Step }));
+                }
                 Exit::Step { rip, .. } => {
                     let rip = *rip;
                     cpu.instructions += executed;
@@ -493,6 +502,7 @@ impl Long {
             is_user,
             model: cpu.model,
             barred: self.barred.now(),
+            breakpoints: &self.breakpoints,
             far: &self.far,
             checks_before_loop: !is_changing && !self.plain_loops.contains(&rip),
             first_exit: self.exits.len(),
@@ -606,6 +616,19 @@ impl Long {
                 self.barred.allow(linear);
                 self.drop_page(code);
             }
+        }
+    }
+
+    /// Takes over the debugger's breakpoints, which are linear addresses in order. Only the code of pages is dropped
+    /// where they differ from those before.
+    pub(crate) fn set_breakpoints(&mut self, breakpoints: &[u64]) {
+        let before = mem::replace(&mut self.breakpoints, breakpoints.to_vec());
+        let is_in = |all: &[u64], linear: &u64| all.binary_search(linear).is_ok();
+        let old = before.iter().filter(|linear| !is_in(breakpoints, linear));
+        let new = breakpoints.iter().filter(|linear| !is_in(&before, linear));
+        let changed: Vec<u64> = old.chain(new).copied().collect();
+        for page in self.blocks.pages_with(&changed) {
+            self.drop_page(page);
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Site {
 pub(crate) enum Exit {
     /// A branch to `rip` in the same page is not linked yet.
     Link { branch: Branch, rip: u64 },
+    /// The debugger has a breakpoint at `rip`.
+    Breakpoint { rip: u64 },
     /// The interpreter must execute the instruction at `rip`, which may use the numeric registers if `is_numeric`.
     /// If it is repeated and may write to itself, since its page keeps changing, `element` is what it writes.
     Step { rip: u64, op: Box<Op>, is_numeric: bool, element: Option<Element> },
@@ -98,6 +100,8 @@ pub(crate) struct Source<'a> {
     pub(crate) model: Model,
     /// The addresses of instructions that are left to the interpreter.
     pub(crate) barred: &'a Set<u64>,
+    /// The linear addresses at which the debugger has breakpoints, in order.
+    pub(crate) breakpoints: &'a [u64],
     pub(crate) far: &'a FarSites,
     /// Whether a loop may check addresses before its head.
     pub(crate) checks_before_loop: bool,
@@ -252,6 +256,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             if decode::goes_on(decoder, &instruction) {
                 if self.sites.is_empty() {
                     return None;
+                }
+                self.go_to(next);
+                return Some(next);
+            }
+            if self.source.breakpoints.binary_search(&instruction.ip()).is_ok() {
+                if self.sites.is_empty() {
+                    self.leave(Exit::Breakpoint { rip: instruction.ip() });
+                    return Some(instruction.next_ip());
                 }
                 self.go_to(next);
                 return Some(next);

@@ -4,7 +4,7 @@ use ring3_core::memory::PAGE_SHIFT;
 
 use crate::long::block::{Block, Site};
 use crate::long::jump_table::SLOTS;
-use crate::map::Map;
+use crate::map::{Map, Set};
 
 /// The key of a block: the linear address and the place of its first instruction, and whether it is user code.
 type Key = (u64, usize, bool);
@@ -92,6 +92,16 @@ impl BlockStore {
             dropped.push((block.linear, block.is_user));
         }
         dropped
+    }
+
+    /// Returns the pages of guest memory whose blocks contain an instruction at one of the addresses `linears`, or end
+    /// there.
+    pub(crate) fn pages_with(&self, linears: &[u64]) -> Set<u32> {
+        let has_any = |block: &&Block| {
+            let len = block.bytes.into();
+            linears.iter().any(|linear| linear.wrapping_sub(block.linear) <= len)
+        };
+        self.all.iter().filter(has_any).map(|block| (block.place >> PAGE_SHIFT) as u32).collect()
     }
 
     /// Returns the block that contains the host address `host`, and the site there unless the block has not

@@ -69,6 +69,7 @@ fn host_code_is_unchanged() {
             is_user: false,
             model: Model::Qemu64,
             barred: &Set::default(),
+            breakpoints: &[],
             far: &FarSites::default(),
             checks_before_loop: true,
             first_exit: 0,

@@ -195,6 +195,7 @@ fn put(
         is_user,
         model: Model::Qemu64,
         barred: &Set::default(),
+        breakpoints: &[],
         far,
         checks_before_loop: true,
         first_exit: 0,

@@ -67,6 +67,10 @@ impl Long {
             let left = self.translate_and_run(cpu, memory, lent, *deadline)?;
             let exit = match left {
                 Left::Op(number) => self.interpret(cpu, memory, lent, number, *deadline),
+                // A page fault of the fetch comes before the breakpoint.
+                Left::For(Next::Step) if !self.breakpoints.is_empty() => {
+                    return Ok(Next::Interpret((*deadline - cpu.instructions).min(1)));
+                }
                 Left::For(Next::Step) => self.step(cpu, memory, lent, *deadline),
                 Left::For(Next::Cold(page)) => {
                     self.execute_cold(cpu, memory, lent, page, *deadline)

@@ -99,7 +99,10 @@ impl Translator {
             return Ok(());
         }
         self.debugger = debugger.generation();
-        // No code beyond 4 GiB is translated.
+        if let Some(long) = &mut self.long {
+            long.set_breakpoints(debugger.breakpoints());
+        }
+        // The others have no code beyond 4 GiB.
         let points = debugger.breakpoints().iter();
         let breakpoints = points.filter_map(|linear| u32::try_from(*linear).ok()).collect();
         let before = mem::replace(&mut self.breakpoints, breakpoints);

@@ -31,9 +31,12 @@ impl Translator {
         self.numeric.take(cpu, &self.blocks, &mut self.context);
         let Translator { file, long, budget, interpreter, times, spaces, blocks, cold, .. } = self;
         let Some(file) = file else { return Ok(STEP) };
-        let long = match long {
-            Some(long) => long,
-            None => long.insert(Box::new(Long::new(*cold)?)),
+        let long = if let Some(long) = long {
+            long
+        } else {
+            let mut new = Box::new(Long::new(*cold)?);
+            new.set_breakpoints(cpu.debugger().breakpoints());
+            long.insert(new)
         };
         let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };
         Ok(match long.execute(cpu, memory, &mut lent, deadline, devices)? {

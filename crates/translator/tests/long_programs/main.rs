@@ -5,6 +5,7 @@
 
 #[path = "../support/agreement.rs"]
 mod agreement;
+mod breakpoints;
 mod changing;
 mod cold;
 mod counts;
@@ -37,21 +38,34 @@ use support::translator;
 const CASES: u64 = if cfg!(debug_assertions) { 30 } else { 120 };
 /// Instructions that are interpreted in a page of code of users before it is translated.
 const COLD: [u64; 4] = [0, 0, 60, 900];
+
 /// Compares random programs that `make` makes for a layout.
 fn compare(make: impl Fn(&mut Random, &Layout) -> Vec<u8>) {
+    compare_debugged(make, |_, _| Vec::new());
+}
+
+/// Compares random programs that `make` makes for a layout, with breakpoints of a debugger at the addresses that
+/// `points` returns.
+fn compare_debugged(
+    make: impl Fn(&mut Random, &Layout) -> Vec<u8>,
+    points: impl Fn(&mut Random, &Layout) -> Vec<u64>,
+) {
     let series = Series::from_environment(CASES);
     for case in series.cases.clone() {
         let mut random = series.random(case);
         let layout = &LAYOUTS[(case % LAYOUTS.len() as u64) as usize];
         let code = make(&mut random, layout);
+        let points = points(&mut random, layout);
         let mut interpreted = Memory::new(MEMORY).unwrap();
         let mut cpu = machine(&mut interpreted, layout, &code, random.clone());
+        cpu.set_debugger_points(points.clone(), Vec::new());
         let interrupt = Some(INTERRUPT);
         let (mut engine, mut same) = (Interpreter::new(), random.clone());
         let expected = run(&mut engine, &mut cpu, &mut interpreted, &mut same, interrupt);
         let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
         translator.translate_after(COLD[(case / LAYOUTS.len() as u64) as usize % COLD.len()]);
         let mut cpu = machine(&mut memory, layout, &code, random.clone());
+        cpu.set_debugger_points(points, Vec::new());
         let states = run(&mut translator, &mut cpu, &mut memory, &mut random, interrupt);
         let what = format!("RING3_FUZZ_SEED={} RING3_FUZZ_CASE={case}", series.seed);
         let ours = Outcome { states: &states, memory: &memory };

@@ -10,7 +10,7 @@ use crate::random::Random;
 const EXECUTED: u64 = 4000;
 
 /// Runs a program, some instructions at a time, and returns the states at the deadlines. Now and then an interrupt with
-/// the vector `interrupt` comes, if there is one.
+/// the vector `interrupt` comes, if there is one. Goes on at breakpoints of the debugger.
 pub(crate) fn run(
     engine: &mut dyn Engine,
     cpu: &mut Cpu,
@@ -29,6 +29,10 @@ pub(crate) fn run(
             (Exit::InterruptWindow, Some(vector)) => {
                 cpu.interrupt_pin = false;
                 cpu.inject(vector);
+            }
+            (Exit::Debugger, _) => {
+                cpu.take_debugger_hit();
+                cpu.pass_breakpoint();
             }
             _ => break,
         }

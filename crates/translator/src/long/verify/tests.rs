@@ -46,6 +46,7 @@ fn made(code: &[u8], far: &FarSites, changing: Option<ChangingSource>) -> (Block
         is_user: false,
         model: Model::Qemu64,
         barred: &Set::default(),
+        breakpoints: &[],
         far,
         checks_before_loop: true,
         first_exit: 0,

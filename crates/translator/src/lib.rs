@@ -66,6 +66,8 @@
 //! * **A page of zeros** that is read before it is written is not mapped at the read, since the guest mostly
 //!   writes there soon and gets a page of its own. The interpreter executes the read and some instructions
 //!   after it.
+//! * **Cold code** of 64-bit programs is interpreted ([`long`]), since each program that starts is at addresses
+//!   of its own, where its blocks must be made anew. An exec took nine times as long before.
 //! * **Where branches lie** decides the speed of loops on many Intel processors: see [`code::emitter`]'s
 //!   `alignment`. The check for room in [`returns`] reads an address whose low 12 bits differ from those of
 //!   the last call's write, which it would otherwise alias.

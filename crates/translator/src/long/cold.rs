@@ -15,7 +15,8 @@ use ring3_core::memory::PAGE_SHIFT;
 use crate::map::Map;
 
 /// Instructions that the interpreter executes in a page before its code is translated, unless another number was
-/// chosen.
+/// chosen. For a compilation in many short processes, all from 4,096 to 16,384 took the same time; 1,024 and 65,536
+/// took a third more, and 0 two and a half times as long.
 pub(crate) const COLD: u64 = 8192;
 /// Upper bound of the instructions that the interpreter executes at a time, all of which count for the page of the
 /// first one.

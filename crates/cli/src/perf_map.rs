@@ -78,7 +78,7 @@ fn write(path: &PathBuf, text: &str) -> io::Result<()> {
 fn lines(code: &[HostCode], symbols: &Symbols) -> String {
     let mut text = String::new();
     for HostCode { start, len, linear, is_user } in code {
-        let symbol = if *is_user { None } else { symbols.find((*linear).into()) };
+        let symbol = if *is_user { None } else { symbols.find(*linear) };
         let activity = if *is_user { "user" } else { "supervisor" };
         let name = symbol.unwrap_or_else(|| format!("{linear:#010x}"));
         let _ = writeln!(text, "{start:x} {len:x} guest:{activity}:{name}");
@@ -93,9 +93,13 @@ mod tests {
     #[test]
     fn blocks_are_lines() {
         let code = |start, linear, is_user| HostCode { start, len: 32, linear, is_user };
-        let code = [code(0x1000_0000, 0xc100_0000, false), code(0x1000_0020, 0x0804_8000, true)];
-        let expected =
-            "10000000 20 guest:supervisor:0xc1000000\n10000020 20 guest:user:0x08048000\n";
+        let code = [
+            code(0x1000_0000, 0xc100_0000, false),
+            code(0x1000_0020, 0x0804_8000, true),
+            code(0x2800_0000, 0xffff_ffff_8100_0000, false),
+        ];
+        let expected = "10000000 20 guest:supervisor:0xc1000000\n10000020 20 guest:user:0x08048000\n\
+            28000000 20 guest:supervisor:0xffffffff81000000\n";
         assert_eq!(lines(&code, &Symbols::default()), expected);
     }
 

@@ -56,7 +56,7 @@ use ring3_core::memory::{Memory, PAGE_SHIFT};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
 use ring3_x86::decode::{CodeSize, MAX_LENGTH};
-use ring3_x86::engine;
+use ring3_x86::engine::{self, HostCode};
 use ring3_x86::interpreter::Interpreter;
 use tracing::{debug, warn};
 
@@ -216,6 +216,16 @@ impl Long {
 
     pub(crate) fn counters(&self) -> Counters {
         Counters { blocks: self.blocks.count(), ..self.counters }
+    }
+
+    /// Shows its code to profilers of the host.
+    pub(crate) fn reveal_code(&mut self) -> io::Result<()> {
+        self.cache.leave_file()
+    }
+
+    /// Returns all code that it has made.
+    pub(crate) fn host_code(&self) -> impl Iterator<Item = HostCode> {
+        self.blocks.host_code(self.cache.end())
     }
 
     /// Returns whether code of the processor's mode is translated.

@@ -122,6 +122,8 @@ pub struct Translator {
     counts: FormCounters,
     /// Bytes at the beginning of the cache that are never dropped.
     stubs: usize,
+    /// Whether profilers of the host find the names of its code.
+    reveals_code: bool,
     blocks: BlockStore,
     spaces: Spaces,
     /// Whether the host has refused memory that the engine cannot do without. Then everything is left to the
@@ -236,6 +238,7 @@ impl Translator {
             limits,
             modes: Modes::default(),
             stubs: cache.len(),
+            reveals_code: false,
             cache,
             counts: FormCounters::default(),
             blocks: BlockStore::default(),
@@ -668,11 +671,17 @@ impl Engine for Translator {
     }
 
     fn reveal_code(&mut self) -> io::Result<()> {
+        self.reveals_code = true;
+        if let Some(long) = &mut self.long {
+            long.reveal_code()?;
+        }
         self.cache.leave_file()
     }
 
     fn host_code(&self) -> Vec<HostCode> {
-        self.blocks.host_code(self.cache.end())
+        let mut code = self.blocks.host_code(self.cache.end());
+        code.extend(self.long.iter().flat_map(|long| long.host_code()));
+        code
     }
 
     fn times(&self) -> Vec<(&'static str, u64)> {

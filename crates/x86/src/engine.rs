@@ -124,7 +124,7 @@ pub struct HostCode {
     /// Its length in bytes.
     pub len: u32,
     /// The linear address of the guest code.
-    pub linear: u32,
+    pub linear: u64,
     /// Whether that is code of users.
     pub is_user: bool,
 }

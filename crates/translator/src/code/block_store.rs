@@ -232,7 +232,7 @@ impl BlockStore {
         let code = |(block, end): (&Block, u32)| HostCode {
             start: start(block).into(),
             len: end.saturating_sub(start(block)),
-            linear: block.linear,
+            linear: block.linear.into(),
             is_user: block.is_user,
         };
         self.all.iter().zip(ends).map(code).collect()

@@ -1,6 +1,7 @@
 //! All translated blocks of 64-bit code, and how they are found.
 
 use ring3_core::memory::PAGE_SHIFT;
+use ring3_x86::engine::HostCode;
 
 use crate::long::block::{Block, Site};
 use crate::long::jump_table::SLOTS;
@@ -111,6 +112,17 @@ impl BlockStore {
         let block = &self.all[after.checked_sub(1)?];
         let after = block.sites.partition_point(|site| site.host <= host);
         Some((block, after.checked_sub(1).map(|number| block.sites[number])))
+    }
+
+    /// Returns the code of all blocks, the last of which ends at the host address `end`.
+    pub(crate) fn host_code(&self, end: u32) -> impl Iterator<Item = HostCode> {
+        let ends = self.all.iter().skip(1).map(|block| block.entry).chain([end]);
+        self.all.iter().zip(ends).map(|(block, end)| HostCode {
+            start: block.entry.into(),
+            len: end - block.entry,
+            linear: block.linear,
+            is_user: block.is_user,
+        })
     }
 
     /// Drops everything.

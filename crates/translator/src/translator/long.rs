@@ -29,13 +29,27 @@ impl Translator {
         devices: &mut Option<&mut dyn Devices>,
     ) -> io::Result<Next> {
         self.numeric.take(cpu, &self.blocks, &mut self.context);
-        let Translator { file, long, budget, interpreter, times, spaces, blocks, cold, .. } = self;
+        let Translator {
+            file,
+            long,
+            budget,
+            interpreter,
+            times,
+            spaces,
+            blocks,
+            cold,
+            reveals_code,
+            ..
+        } = self;
         let Some(file) = file else { return Ok(STEP) };
         let long = if let Some(long) = long {
             long
         } else {
             let mut new = Box::new(Long::new(*cold)?);
             new.set_breakpoints(cpu.debugger().breakpoints());
+            if *reveals_code {
+                new.reveal_code()?;
+            }
             long.insert(new)
         };
         let mut lent = Lent { file, budget, interpreter, times, others: (spaces, blocks) };

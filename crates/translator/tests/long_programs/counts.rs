@@ -2,7 +2,7 @@
 
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr4, reg};
-use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::engine::{Engine, Exit, HostCode};
 use ring3_x86::interpreter::Interpreter;
 
 use crate::machine::{
@@ -245,4 +245,29 @@ fn repeated_instructions_go_on_after_a_deadline() {
     assert_eq!(cpu.instructions, SLICES * 5000);
     let steps = counter(&translator, "instructions left to the interpreter");
     assert!(steps <= 4 * SLICES, "{steps}");
+}
+
+/// Profilers of the host may ask for the code before there is any, and later.
+#[test]
+fn translated_code_is_shown_to_profilers() {
+    // L: INC EAX; JMP to L
+    let code = [0xff, 0xc0, 0xeb, 0xfc];
+    for layout in &LAYOUTS[..2] {
+        for reveals_at in [0, 1] {
+            let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+            let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+            for time in 0..3 {
+                if time == reveals_at {
+                    translator.reveal_code().unwrap();
+                }
+                assert_eq!(translator.run(&mut cpu, &mut memory, 1000), Exit::Deadline);
+            }
+            assert_eq!(cpu.instructions, 3000);
+            let blocks = translator.host_code();
+            let is_loop =
+                |block: &&HostCode| (block.linear, block.is_user) == (layout.code, layout.is_user);
+            let found = blocks.iter().find(is_loop).expect("it is translated");
+            assert!((8..200).contains(&found.len), "{found:?}");
+        }
+    }
 }

@@ -32,7 +32,7 @@ FUZZ_CASES := $(CURDIR)/target/fuzz-bytes
 FUZZ_IMAGES := $(CURDIR)/target/fuzz-images
 FUZZ_VIRTIO := $(CURDIR)/target/fuzz-virtio
 
-SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,archive disk disk-amd64 exits fetch fetch-debug init initramfs install-needs iso suite tern-source unpack)
+SCRIPTS := .ci/run packaging/deb packaging/try-deb $(addprefix tests/guests/,archive cloud-amd64 disk disk-amd64 exits fetch fetch-debug init initramfs install-needs iso suite tern-source unpack)
 
 .PHONY: build
 build: needs ## build ring3 (the default)
@@ -77,7 +77,7 @@ test-parts:
 	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest test-rs test-fs test-lib test-net
 
 .PHONY: test-long
-test-long: guests guests-debug ## the tests that take many minutes: all cases of random tests, and long runs of guests
+test-long: guests guests-debug guests-cloud ## the tests that take many minutes: all cases of random tests, and long runs of guests
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test allocations
 	RING3_MALFORMED=1000 cargo test --workspace --profile gate --test whole malformed
 	RING3_POWER_CUTS=1000 RING3_FUZZ_TIMES=10 cargo test --workspace --profile gate --test whole -- \
@@ -183,6 +183,10 @@ guests: needs ## fetch and build the guests (quick when they are there)
 .PHONY: guests-debug
 guests-debug: guests ## fetch the names and lines of the guests' kernels for debuggers, 1.5 GB
 	@tests/guests/fetch-debug
+
+.PHONY: guests-cloud
+guests-cloud: needs ## build a disk with Debian as clouds offer it, 200 MB
+	@tests/guests/cloud-amd64
 
 .PHONY: needs
 needs: ## install missing Debian packages

@@ -8,6 +8,7 @@ mod beyond_4_gib;
 mod board;
 mod boot_debian;
 mod boot_loaders;
+mod cloud;
 mod counters;
 mod disks;
 mod doctor;

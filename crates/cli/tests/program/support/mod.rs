@@ -21,8 +21,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until `ready` returns a value, and returns it. Fails with `complaint` after too long a time.
 #[track_caller]
-pub(crate) fn wait_until<T>(complaint: &str, mut ready: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn wait_until<T>(complaint: &str, ready: impl FnMut() -> Option<T>) -> T {
+    wait_up_to(PATIENCE, complaint, ready)
+}
+
+/// The same with a patience of its own.
+#[track_caller]
+pub(crate) fn wait_up_to<T>(
+    patience: Duration,
+    complaint: &str,
+    mut ready: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = ready() {
             return found;

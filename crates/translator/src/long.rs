@@ -11,8 +11,8 @@
 //! that the guest handles costs one signal, and none if another one came soon before ([`page_faults`]).
 //!
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and
-//! SYSRET stay in translated code ([`system`], [`calls`]). All other system instructions, string instructions,
-//! far transfers and a few others are left to the interpreter, one at a time; translated code mostly
+//! SYSRET stay in translated code ([`system`], [`calls`]), and so do string instructions ([`strings`]). All other
+//! system instructions, far transfers and a few others are left to the interpreter, one at a time; translated code mostly
 //! continues at once ([`stepping`]). Code of users is interpreted until it is likely to be worth its translation
 //! ([`cold`]), and code that keeps changing compares itself with memory ([`changing`]). Instructions with breakpoints of
 //! a debugger are blocks of their own, which the interpreter executes. All code while memory is watched or forms are
@@ -46,6 +46,7 @@ mod space;
 mod spaces;
 mod state;
 mod stepping;
+mod strings;
 mod system;
 mod verify;
 mod writer;
@@ -53,8 +54,8 @@ mod writer;
 use std::{io, mem};
 
 use ring3_core::memory::{Memory, PAGE_SHIFT};
-use ring3_x86::cpu::Cpu;
 use ring3_x86::cpu::invalidations::Invalidations;
+use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::decode::{CodeSize, MAX_LENGTH};
 use ring3_x86::engine::{self, HostCode};
 use ring3_x86::interpreter::Interpreter;
@@ -78,6 +79,7 @@ use crate::long::numeric::Operand;
 use crate::long::page_faults::{PageFault, Sweep};
 use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
+use crate::long::strings::Resumption;
 use crate::long::verify::Checker;
 use crate::long::writer::Writer;
 use crate::map::Set;
@@ -141,6 +143,8 @@ struct Resumed {
     target: u32,
     /// Number of instructions that were subtracted from the budget already.
     counted: u16,
+    /// Number of iterations of the repeated string instruction there that are executed, if not all are.
+    part: Option<u64>,
 }
 
 /// See the module.
@@ -169,6 +173,9 @@ pub(crate) struct Long {
     numeric: numeric::Numeric,
     /// The count of instructions after the last STI that has set IF in translated code.
     sti: Option<u64>,
+    /// The iterations that the repeated string instruction that runs executes later.
+    put_off: u64,
+    resumption: Option<Resumption>,
     counters: Counters,
 }
 
@@ -210,6 +217,8 @@ impl Long {
             plain_loops: Set::default(),
             numeric: numeric::Numeric::default(),
             sti: None,
+            put_off: 0,
+            resumption: None,
             counters: Counters::default(),
         })
     }
@@ -280,6 +289,12 @@ impl Long {
             context.tsc_aux = cpu.msrs.tsc_aux.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
             context.set_numeric(has_sse, has_x87, at.counted > 0);
+            if let Some(part) = at.part {
+                let count = &mut context.gpr[usize::from(reg::CX)];
+                self.put_off = *count - part;
+                *count = part;
+            }
+            context.after_repeating = lent.budget.end(self.put_off == 0);
             self.counters.entries += 1;
             // SAFETY: the target is the entry of a block or of an instruction in one, the tables show only units
             // of this space, at whose distance it is entered, nobody refers to the context, and the handler is
@@ -315,8 +330,12 @@ impl Long {
                 return self.signalled(cpu, memory, lent, executed, deadline);
             }
             reason::CALLED => {
-                self.return_from_routine(cpu, executed);
-                return Ok(leave(Next::Step));
+                let (rest, _) = self.return_from_routine(cpu, executed);
+                let call = self.low.context().fault.rip - 1;
+                return Ok(match self.blocks.walk_at(call as u32) {
+                    Some(walk) => self.walk_on(cpu, &walk, rest, deadline),
+                    None => leave(Next::Step),
+                });
             }
             reason::VECTORS => {
                 let (rest, _) = self.return_from_routine(cpu, executed);
@@ -400,7 +419,7 @@ impl Long {
                 self.note_target(cpu, memory, rip, entry)?;
             }
         }
-        Ok(Outcome::Again(Resumed { target: entry, counted: 0 }))
+        Ok(Outcome::Again(Resumed { target: entry, counted: 0, part: None }))
     }
 
     /// Makes branches by the jump table to `rip` go to its code, at `entry`.
@@ -437,8 +456,12 @@ impl Long {
         let subtracted = if left_at < block.begin { 0 } else { rest };
         cpu.instructions += executed.wrapping_sub(subtracted.into());
         self.low.context().rip = block.linear.wrapping_add(offset.into());
-        let counted = if site.is_some() { rest } else { 0 };
-        ((Resumed { target: host, counted }, rest), site.is_some())
+        let has_begun = site.is_some();
+        let counted = if has_begun { rest } else { 0 };
+        if let Some(walk) = self.blocks.walk_at(left_at) {
+            self.turn_back(cpu, &walk, left_at);
+        }
+        ((Resumed { target: host, counted, part: None }, rest), has_begun)
     }
 
     /// Restores the guest's state to that before the instruction whose host code has called a routine that has

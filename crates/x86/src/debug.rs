@@ -180,7 +180,7 @@ impl Cpu {
     }
 
     /// Clears RF, which affects one instruction only (SDM vol. 3, 19.3.1.1).
-    pub(crate) fn use_resume_flag(&mut self) {
+    pub fn use_resume_flag(&mut self) {
         self.system_flags.remove(Eflags::RF);
         self.attention -= Attention::RESUME;
     }

@@ -8,6 +8,9 @@ use ring3_x86::decode::has_16_bit_addresses;
 use crate::code::emitter::Emitter;
 use crate::context::at;
 
+/// The prefix for elements of 64 bits.
+const REX_W: u8 = 0x48;
+
 /// The form of MOVS, CMPS, STOS, LODS or SCAS.
 pub(crate) struct Form {
     /// Whether it accesses memory at ESI.
@@ -16,7 +19,7 @@ pub(crate) struct Form {
     pub(crate) destination: bool,
     /// Bytes of an element.
     pub(crate) size: u32,
-    /// The opcode for bytes. The one for words and doublewords follows it.
+    /// The opcode for bytes. The one for larger elements follows it.
     opcode: u8,
 }
 
@@ -41,6 +44,11 @@ impl Form {
             Code::Scasb_AL_m8 => form(false, true, 0xae, 1),
             Code::Scasw_AX_m16 => form(false, true, 0xae, 2),
             Code::Scasd_EAX_m32 => form(false, true, 0xae, 4),
+            Code::Movsq_m64_m64 => form(true, true, 0xa4, 8),
+            Code::Cmpsq_m64_m64 => form(true, true, 0xa6, 8),
+            Code::Stosq_m64_RAX => form(false, true, 0xaa, 8),
+            Code::Lodsq_RAX_m64 => form(true, false, 0xac, 8),
+            Code::Scasq_RAX_m64 => form(false, true, 0xae, 8),
             _ => None,
         }
     }
@@ -51,6 +59,7 @@ impl Form {
         let mut bytes = Vec::new();
         bytes.extend((self.size == 2).then_some(0x66));
         bytes.extend(repeat);
+        bytes.extend((self.size == 8).then_some(REX_W));
         bytes.push(if self.size == 1 { self.opcode } else { self.opcode + 1 });
         bytes
     }
@@ -118,12 +127,12 @@ pub(crate) fn compares(instruction: &Instruction) -> bool {
     use iced_x86::Mnemonic as M;
     matches!(
         instruction.mnemonic(),
-        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Scasb | M::Scasw | M::Scasd
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq | M::Scasb | M::Scasw | M::Scasd | M::Scasq
     )
 }
 
 /// Returns the registers that hold addresses.
-fn used(source: bool, destination: bool) -> impl Iterator<Item = Register> {
+pub(crate) fn used(source: bool, destination: bool) -> impl Iterator<Item = Register> {
     [(source, Register::RSI), (destination, Register::RDI)]
         .into_iter()
         .filter_map(|(is_used, register)| is_used.then_some(register))

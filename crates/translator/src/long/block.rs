@@ -23,6 +23,7 @@ use crate::long::facts::{Address, Facts};
 use crate::long::far_sites::FarSites;
 use crate::long::low::Addresses;
 use crate::long::numeric::Operand;
+use crate::long::strings::{self, Walk};
 use crate::long::system;
 use crate::long::writer::Writer;
 use crate::map::Set;
@@ -84,6 +85,8 @@ pub(crate) struct Block {
     pub(crate) instructions: u16,
     /// The sites of its instructions, in order.
     pub(crate) sites: Vec<Site>,
+    /// Those of its string instructions, in order.
+    pub(crate) walks: Vec<Walk>,
 }
 
 /// The guest code that a block is made from.
@@ -119,6 +122,7 @@ struct Builder<'a, F> {
     /// Returns where branches to a block in the same page are linked, if there is one.
     entry_of: F,
     sites: Vec<Site>,
+    walks: Vec<Walk>,
     /// Branches to addresses whose code is written at the end.
     later: Vec<(Branch, Later)>,
     exits: Vec<Exit>,
@@ -168,6 +172,7 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
             slots,
             entry_of: &entry_of,
             sites: Vec::new(),
+            walks: Vec::new(),
             later: Vec::new(),
             exits: Vec::new(),
             has: Needs::default(),
@@ -224,7 +229,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         }
         let instructions = self.sites.len() as u16;
         self.writer.emitter.set_count(count, instructions as i16);
-        let Builder { writer, sites, exits, host, begin, at_end, .. } = self;
+        let Builder { writer, sites, walks, exits, host, begin, at_end, .. } = self;
         let block = Block {
             linear: source.linear,
             place: source.place,
@@ -237,6 +242,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             contents,
             instructions,
             sites,
+            walks,
         };
         Some(((block, writer.emitter.finish(), exits), at_end))
     }
@@ -328,6 +334,16 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         }
         if system::translate(&mut self.writer, instruction) {
             return true;
+        }
+        if instruction.is_string_instruction() {
+            // In a page that keeps changing it may write to itself.
+            if self.source.changing.is_some() {
+                return false;
+            }
+            let walk = strings::translate(&mut self.writer, instruction);
+            let is_translated = walk.is_some();
+            self.walks.extend(walk);
+            return is_translated;
         }
         let Some(needs) = copy::needs(instruction) else { return false };
         if needs.x87 && !self.has.x87 {

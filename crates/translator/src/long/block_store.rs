@@ -5,6 +5,7 @@ use ring3_x86::engine::HostCode;
 
 use crate::long::block::{Block, Site};
 use crate::long::jump_table::SLOTS;
+use crate::long::strings::Walk;
 use crate::map::{Map, Set};
 
 /// The key of a block: the linear address and the place of its first instruction, and whether it is user code.
@@ -123,6 +124,12 @@ impl BlockStore {
             linear: block.linear,
             is_user: block.is_user,
         })
+    }
+
+    /// Returns the string instruction whose host code contains `host`.
+    pub(crate) fn walk_at(&self, host: u32) -> Option<Walk> {
+        let (block, _) = self.at(host)?;
+        block.walks.iter().find(|walk| walk.contains(host)).copied()
     }
 
     /// Drops everything.

@@ -132,6 +132,11 @@ pub(crate) struct LongContext {
     /// The signal for which translated code was left. For some other reasons, too, [`HostFault::rip`] is
     /// where that was.
     pub(crate) fault: HostFault,
+    /// R10 and R11 then.
+    pub(crate) scratch: [u64; 2],
+    /// The address that a repeated string instruction reads when its iterations are done. The read faults if they
+    /// are only some of those that the guest's count demands.
+    pub(crate) after_repeating: u64,
     /// The guest's numeric registers while they are not in the host's. See [`crate::long::numeric`].
     pub(crate) image: Image,
     /// The x87's status word after the last FLDCW, or 0 if there was none since the registers came into the
@@ -184,6 +189,7 @@ pub(crate) struct LongContext {
     popf: u64,
     syscall: u64,
     sysret: u64,
+    ask_interpreter: u64,
 }
 
 /// Offsets in the context.
@@ -208,6 +214,8 @@ pub(crate) mod at {
     pub(crate) const POPF: u32 = offset_of!(LongContext, popf) as u32;
     pub(crate) const SYSCALL: u32 = offset_of!(LongContext, syscall) as u32;
     pub(crate) const SYSRET: u32 = offset_of!(LongContext, sysret) as u32;
+    pub(crate) const ASK_INTERPRETER: u32 = offset_of!(LongContext, ask_interpreter) as u32;
+    pub(crate) const AFTER_REPEATING: u32 = offset_of!(LongContext, after_repeating) as u32;
     pub(crate) const SUPERVISOR_DISTANCE: u32 = side_at(0) + DISTANCE;
     pub(crate) const SUPERVISOR_TABLE: u32 = side_at(0) + SIDE_TABLE;
     pub(crate) const USER_DISTANCE: u32 = side_at(1) + DISTANCE;
@@ -276,6 +284,8 @@ impl LongContext {
             target: 0,
             host_stack: 0,
             fault: HostFault::default(),
+            scratch: [0; 2],
+            after_repeating: 0,
             image: Image([0; IMAGE]),
             loaded_status: 0,
             x87_operand: 0,
@@ -304,6 +314,7 @@ impl LongContext {
             popf: routines::popf as *const () as u64,
             syscall: routines::ask_interpreter as *const () as u64,
             sysret: routines::ask_interpreter as *const () as u64,
+            ask_interpreter: routines::ask_interpreter as *const () as u64,
         }
     }
 
@@ -373,6 +384,7 @@ impl LongContext {
         for (number, host) in GUEST {
             self.gpr[number] = register(host);
         }
+        self.scratch = [libc::REG_R10, libc::REG_R11].map(register);
         self.flags = register(libc::REG_EFL);
         self.budget = register(libc::REG_R9);
         self.returns = register(libc::REG_RSP);

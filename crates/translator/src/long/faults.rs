@@ -9,7 +9,8 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::decode::{self, CodeSize};
 use tracing::debug;
 
-use super::{Lent, Long, MAX_MAPPINGS, Next, Outcome, WRITE_FAULT, go_on, leave};
+use super::{Lent, Long, MAX_MAPPINGS, Next, Outcome, Resumed, WRITE_FAULT, go_on, leave};
+use crate::long::strings::Walk;
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
 
@@ -37,10 +38,14 @@ impl Long {
         self.counters.signals += 1;
         let fault = self.low.context().fault;
         let (rest, has_begun) = self.return_to_site(cpu, fault.rip as u32, executed);
+        let walk = self.blocks.walk_at(fault.rip as u32);
         let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
         if is_page_fault && lent.budget.is_used_up_at(fault.address) {
-            debug_assert!(!has_begun, "the budget is checked where a block begins");
-            return Ok(go_on(rest, cpu, deadline));
+            debug_assert!(
+                !has_begun || walk.is_some(),
+                "the budget is checked where a block begins, and where an instruction repeats"
+            );
+            return Ok(self.resume(cpu, walk.as_ref(), rest, deadline));
         }
         let returns = &mut self.spaces.find(cpu, memory)?.returns;
         if is_page_fault && returns.is_full_at(fault.address) {
@@ -59,7 +64,7 @@ impl Long {
         }
         if is_page_fault && let Some(unit) = self.low.unit_at(fault.address, is_user) {
             return Ok(match self.own(cpu, memory, unit)? {
-                Owner::Near => go_on(rest, cpu, deadline),
+                Owner::Near => self.resume(cpu, walk.as_ref(), rest, deadline),
                 // It may be another instruction that needs the unit, or none.
                 _ if !has_begun => {
                     self.plain_loops.insert(rip);
@@ -74,7 +79,7 @@ impl Long {
             if is_page_fault { self.find_linear(cpu, memory, fault.address)? } else { None };
         let Some((linear, of_user)) = found else {
             if fault.signal == libc::SIGSEGV as u64 && self.own_operands(cpu, memory, rip)? {
-                return Ok(go_on(rest, cpu, deadline));
+                return Ok(self.resume(cpu, walk.as_ref(), rest, deadline));
             }
             return Ok(self.step_after_signal(cpu, memory, rip));
         };
@@ -87,9 +92,12 @@ impl Long {
             self.spaces.clear();
             return Ok(leave(Next::LookAround));
         }
+        if walk.is_some_and(|walk| !self.may_access(cpu, memory, &walk, linear)) {
+            return Ok(leave(Next::Step));
+        }
         let writes = fault.code & WRITE_FAULT != 0;
         match self.fill(cpu, memory, lent, linear, of_user, writes)? {
-            Fill::Done => Ok(go_on(rest, cpu, deadline)),
+            Fill::Done => Ok(self.resume(cpu, walk.as_ref(), rest, deadline)),
             Fill::Faults => {
                 self.note_page_fault(cpu, linear, of_user, writes);
                 Ok(leave(Next::Step))
@@ -125,6 +133,20 @@ impl Long {
         }
         self.counters.fills += u64::from(filled == Fill::Done);
         Ok(filled)
+    }
+
+    /// Goes on at the site that `at` leads to, with `walk` if it is a string instruction, as [`go_on`] does.
+    fn resume(
+        &mut self,
+        cpu: &Cpu,
+        walk: Option<&Walk>,
+        at: (Resumed, u16),
+        deadline: u64,
+    ) -> Outcome {
+        match walk {
+            Some(walk) => self.walk_on(cpu, walk, at, deadline),
+            None => go_on(at, cpu, deadline),
+        }
     }
 
     /// Returns the linear address for the host address `address` in the space that runs, or in that of users while

@@ -37,6 +37,9 @@ const BLOCKS: &[(&str, &[u8])] = &[
     ("a relative address", &[0x48, 0x8d, 0x05, 0, 1, 0, 0]),           // LEA RAX, [RIP + 256]
     ("pushes and pops", &[0x50, 0x41, 0x51, 0x5b, 0xc9]),              // PUSH RAX, PUSH R9, POP RBX, LEAVE
     ("a far bit", &[0x48, 0x0f, 0xab, 0x03]),                          // BTS [RBX], RAX
+    ("a string instruction", &[0x48, 0xa5]),                           // MOVSQ
+    ("a repeated one", &[0xf3, 0xaa]),                                 // REP STOSB
+    ("one that compares", &[0xf2, 0x66, 0xa7]),                        // REPNE CMPSW
     ("vectors", &[0x66, 0x0f, 0xfe, 0xc1, 0x66, 0x0f, 0xfe, 0xd1]),    // PADDD XMM0, XMM1; PADDD XMM2, XMM1
     ("the x87", &[0xdd, 0x03, 0xdc, 0x43, 0x08, 0xdd, 0x1b]),           // FLD [RBX]; FADD [RBX + 8]; FSTP [RBX]
     ("its control word", &[0xd9, 0x2b, 0xdb, 0xe2]),                   // FLDCW [RBX]; FNCLEX

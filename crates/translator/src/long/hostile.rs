@@ -5,6 +5,7 @@
 use ring3_core::memory::HostPages;
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeSize};
+use ring3_x86::flags::Eflags;
 
 use super::block::{self, Block, Source};
 use super::block_store::Slots;
@@ -71,6 +72,9 @@ struct Form {
     writes: bool,
     /// Whether it is a bit test, to whose address the register RCX adds.
     tests_bit: bool,
+    /// Whether it is a string instruction, of AL, and whether RCX counts its iterations.
+    is_string: bool,
+    is_repeated: bool,
 }
 
 const READ: Form = Form {
@@ -81,7 +85,11 @@ const READ: Form = Form {
     in_gs: false,
     writes: false,
     tests_bit: false,
+    is_string: false,
+    is_repeated: false,
 };
+/// A string instruction.
+const STRING: Form = Form { is_string: true, has_displacement: false, ..READ };
 
 #[rustfmt::skip]
 const FORMS: &[Form] = &[
@@ -96,6 +104,9 @@ const FORMS: &[Form] = &[
     Form { code: &[0x48, 0x0f, 0xa3, 0x88], tests_bit: true, ..READ },                   // BT [RAX+d], RCX
     Form { code: &[0x88, 0x90], writes: true, ..READ },                                  // MOV [RAX+d], DL
     Form { code: &[0x41, 0x88, 0x90], base: 8, writes: true, ..READ },                   // MOV [R8+d], DL
+    Form { code: &[0xac], base: 6, ..STRING },                                           // LODSB
+    Form { code: &[0xaa], base: 7, writes: true, ..STRING },                             // STOSB
+    Form { code: &[0xf3, 0xac], base: 6, is_repeated: true, ..STRING },                  // REP LODSB
 ];
 
 /// An address space with pages, each of which is full of its number.
@@ -210,7 +221,7 @@ fn put(
 
 #[test]
 fn no_address_reaches_more_than_the_pages_of_its_guest() {
-    const BUDGET: u64 = 100;
+    const BUDGET: u64 = 0x3000;
     let memory = GuestMemory::default();
     let mut bytes = memory.zeroed(16 * PAGE).unwrap();
     for (number, page) in bytes.chunks_mut(PAGE).enumerate() {
@@ -286,7 +297,12 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     if let Some(index) = form.index.filter(|_| random.below(4) > 0) {
                         context.gpr[index] &= 0xff;
                     }
-                    let written = context.gpr[2] as u8;
+                    let register = if form.is_string { 0 } else { 2 };
+                    let written = context.gpr[register] as u8;
+                    let goes_down = form.is_string && random.below(2) == 0;
+                    if form.is_repeated {
+                        context.gpr[1] = 1 + (random.next() & 0x1fff);
+                    }
                     let mut linear = context.gpr[form.base];
                     if form.has_displacement {
                         linear = linear.wrapping_add(displacement as u64);
@@ -301,12 +317,25 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                         let word = context.gpr[1] as i64 >> 6 << 3;
                         linear = linear.wrapping_add(word as u64);
                     }
+                    if form.is_repeated {
+                        // The last element.
+                        let steps = context.gpr[1] - 1;
+                        linear = linear.wrapping_add(if goes_down {
+                            steps.wrapping_neg()
+                        } else {
+                            steps
+                        });
+                    }
                     let bit = context.gpr[1] & 7;
                     context.flags = HOST_FLAGS.into();
+                    if goes_down {
+                        context.flags |= u64::from(Eflags::DF.bits());
+                    }
                     context.distance = space.units.near().distance();
                     context.target = target.into();
                     context.returns = returns.top();
                     context.budget = budget.of(BUDGET);
+                    context.after_repeating = budget.end(true);
                     context.set_numeric(false, false, false);
                     // SAFETY: the target is a translated block, the tables show only units of the space at
                     // this distance, and the cache has a handler.
@@ -318,7 +347,9 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     }
                     assert!(context.exit >= reason::EXITS);
                     reached += 1;
-                    let of_user = || user.page(linear).filter(|_| is_far && open && !is_user);
+                    let finds_distance = is_far || form.is_string;
+                    let of_user =
+                        || user.page(linear).filter(|_| finds_distance && open && !is_user);
                     let page = space.page(linear).or_else(of_user).unwrap_or_else(|| {
                         panic!("{:02x?} has reached {linear:#x}, which is not mapped", form.code)
                     });
@@ -329,7 +360,8 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                         let carry = u64::from(filling(page) >> bit & 1);
                         assert_eq!(context.flags & 1, carry, "at {linear:#x}");
                     } else {
-                        assert_eq!(context.gpr[2] as u8, filling(page), "at {linear:#x}");
+                        let found = context.gpr[register] as u8;
+                        assert_eq!(found, filling(page), "at {linear:#x}");
                     }
                 }
             }

@@ -12,6 +12,7 @@ use super::{Left, Lent, Long, Next, Resumed};
 use crate::long::block::Exit;
 use crate::long::cold::CodePage;
 use crate::long::context::UNKNOWN_DISTANCE;
+use crate::long::strings::Resumption;
 use crate::translator::times::Work;
 
 /// The state on which translated code depends, besides what [`Long::goes_on`] asks for.
@@ -115,19 +116,29 @@ impl Long {
         if let Some(next) = self.after_page_fault(cpu, memory, lent)? {
             return Ok(Left::For(next));
         }
-        // The instruction after an IRET that has set RF, and a repeated one that goes on, are left to the
-        // interpreter, which keeps RF where the instruction starts again.
+        // After an IRET that has set RF, or before the rest of a repeated instruction, RF lasts until the instruction
+        // completes. Translated code does not see it.
         let resumes = cpu.eflags().contains(Eflags::RF);
-        if resumes {
-            return Ok(Left::For(Next::Step));
-        }
         let target = match self.known_code_for(cpu, memory, cpu.ip)? {
             Ok(target) => target,
+            Err(_) if resumes => return Ok(Left::For(Next::Step)),
             Err(next) => return Ok(Left::For(next)),
         };
+        if resumes {
+            self.resumption = Some(Resumption::of(cpu));
+            cpu.use_resume_flag();
+        }
         self.load(cpu);
-        let left = self.run(cpu, memory, lent, Resumed { target, counted: 0 }, deadline);
+        let at = Resumed { target, counted: 0, part: None };
+        let left = self.run(cpu, memory, lent, at, deadline);
         self.store(cpu);
+        if self.resumption.take().is_some_and(|resumption| resumption.lasts(cpu)) {
+            cpu.set_resume_flag();
+            return left.map(|left| match left {
+                Left::Op(_) | Left::For(Next::Cold(_) | Next::Sweep) => Left::For(Next::Step),
+                left @ Left::For(_) => left,
+            });
+        }
         left
     }
 

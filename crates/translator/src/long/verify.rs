@@ -151,12 +151,13 @@ impl Checker {
         let has_operand = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
         let accesses =
             has_operand && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
-        let is_implicit = instruction.is_string_instruction()
-            || matches!(
-                instruction.mnemonic(),
-                Mnemonic::Xlatb | Mnemonic::Maskmovq | Mnemonic::Maskmovdqu
-            );
-        if is_implicit {
+        let is_implicit = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Xlatb | Mnemonic::Maskmovq | Mnemonic::Maskmovdqu
+        );
+        if is_implicit
+            || instruction.is_string_instruction() && !Checker::walks_on(state, instruction)
+        {
             return false;
         }
         let name =
@@ -192,13 +193,16 @@ impl Checker {
         }
         match instruction.mnemonic() {
             Mnemonic::Call => {
-                // The routines that are called within a block keep the guest's registers. What else is called comes
-                // back with others.
+                // The routines that are called within a block keep the guest's registers, or do not come back. What
+                // else is called comes back with others.
                 let context = Kind::Number(self.addresses.context.into());
                 let offset = instruction.memory_displacement64() as u32;
                 if instruction.memory_base() == Register::R11
                     && state.values[Register::R11.number()].kind == context
-                    && matches!(offset, at::VECTOR_CHECK | at::X87_CHECK | at::POPF)
+                    && matches!(
+                        offset,
+                        at::VECTOR_CHECK | at::X87_CHECK | at::POPF | at::ASK_INTERPRETER
+                    )
                 {
                     for register in [Register::R10, Register::R11] {
                         state.set(register.number(), UNKNOWN);
@@ -236,6 +240,25 @@ impl Checker {
             }
         }
         true
+    }
+
+    /// Returns whether `instruction`, a string instruction, only accesses memory of the guest from host
+    /// addresses of that on, however often it is repeated: elements lie side by side, so it faults in a guard before it
+    /// meets anything else. Afterwards nothing is known of its registers.
+    fn walks_on(state: &State, instruction: &Instruction) -> bool {
+        instruction.op_kinds().all(|kind| {
+            let index = match kind {
+                OpKind::MemorySegRSI => Register::RSI,
+                OpKind::MemoryESRDI => Register::RDI,
+                // INS and OUTS have DX.
+                OpKind::Register => return true,
+                _ => return false,
+            };
+            let is_flat = index == Register::RDI || instruction.segment_prefix() == Register::None;
+            is_flat && state.values[index.number()].kind == Kind::Placed
+        }) && !instruction.op_kinds().enumerate().any(|(number, kind)| {
+            kind == OpKind::Register && instruction.op_register(number as u32) == Register::DX
+        })
     }
 
     /// Returns the operand of `instruction` as a sum of registers, unless it has others than those of 64 bits.
@@ -430,7 +453,7 @@ impl Checker {
                 Value { kind, ..state.values[name] }
             } else {
                 let offset = (place - u64::from(self.addresses.context)) as u32;
-                let is_own = matches!(offset, at::TABLE | at::CPU);
+                let is_own = matches!(offset, at::TABLE | at::CPU | at::AFTER_REPEATING);
                 Value { kind: if is_own { Kind::Own } else { Kind::Any }, ..UNKNOWN }
             };
             *result = Some(value);

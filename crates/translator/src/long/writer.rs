@@ -128,6 +128,12 @@ impl Writer {
         self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
     }
 
+    /// `lea to, [a + b + displacement]`.
+    pub(crate) fn add_sum(&mut self, to: Register, a: Register, b: Register, displacement: i64) {
+        let sum = MemoryOperand::with_base_index_scale_displ_size(a, b, 1, displacement, 1);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+    }
+
     /// Checks the linear address in `address`: faults unless its unit is shown. Uses `scratch`, R10 or R11.
     pub(crate) fn check(&mut self, address: Register, scratch: Register) {
         self.emitter.instruction(Instruction::with3(
@@ -143,7 +149,7 @@ impl Writer {
     }
 
     /// Loads `to`, R10 or R11, with the distance of the linear address in `address`.
-    fn find_distance(&mut self, address: Register, to: Register) {
+    pub(crate) fn find_distance(&mut self, address: Register, to: Register) {
         self.emitter.instruction(Instruction::with3(
             Code::VEX_Rorx_r64_rm64_imm8,
             to,

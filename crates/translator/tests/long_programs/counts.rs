@@ -63,7 +63,7 @@ fn system_calls_stay_in_translated_code() {
 }
 
 /// Executes `body` so many times in the code at `layout`, and returns the engine.
-fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl Engine, Cpu)> {
+pub(crate) fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl Engine, Cpu)> {
     // MOV R15D, times; the body; DEC R15D; JNZ to the body; JMP to itself
     let mut code = vec![0x41, 0xbf];
     code.extend(times.to_le_bytes());

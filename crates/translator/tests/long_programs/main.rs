@@ -18,6 +18,7 @@ mod page_faults;
 mod random;
 #[path = "../../../x86/tests/common/series.rs"]
 mod series;
+mod strings;
 #[path = "../support/mod.rs"]
 mod support;
 

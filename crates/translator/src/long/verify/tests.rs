@@ -259,3 +259,57 @@ fn no_memory_but_the_guests_is_accessed() {
         assert!(!is_proven(&replaced(&code, &[0x65, 0x48, 0x8b, 0x07], &other)), "{other:02x?}");
     }
 }
+
+#[test]
+fn string_instructions_walk_from_host_addresses() {
+    // REP MOVSQ; MOVSB
+    for (guest, string) in
+        [(&[0xf3, 0x48, 0xa5, HLT][..], &[0xf3, 0x48, 0xa5][..]), (&[0xa4, HLT], &[0xa4])]
+    {
+        let (block, code) = translated(guest);
+        assert_eq!(block.walks.len(), 1);
+        assert!(is_proven(&code), "{guest:02x?}");
+        // LEA RSI, [RSI + R10], and LEA RDI, [RDI + R11].
+        for (place, others) in [
+            // The distance of the other address, or none, or one that another address has.
+            (
+                [0x4a, 0x8d, 0x34, 0x16],
+                [[0x4a, 0x8d, 0x34, 0x1e], [NOP; 4], [0x4a, 0x8d, 0x34, 0x17]],
+            ),
+            (
+                [0x4a, 0x8d, 0x3c, 0x1f],
+                [[0x4a, 0x8d, 0x3c, 0x17], [NOP; 4], [0x4a, 0x8d, 0x3c, 0x1e]],
+            ),
+        ] {
+            for other in others {
+                assert!(!is_proven(&replaced(&code, &place, &other)), "{guest:02x?}: {other:02x?}");
+            }
+        }
+        // Twice the distance.
+        let twice = [0x4a, 0x8d, 0x34, 0x16, 0x4a, 0x8d, 0x34, 0x16];
+        let both = [0x4a, 0x8d, 0x34, 0x16, 0x4a, 0x8d, 0x3c, 0x1f];
+        assert!(!is_proven(&replaced(&code, &both, &twice)));
+        // The registers of the check of RDI, and that of another table.
+        let check = [0xc4, 0x63, 0xfb, 0xf0, 0xdf, 0x18];
+        assert!(!is_proven(&replaced(&code, &check, &[0xc4, 0x63, 0xfb, 0xf0, 0xde, 0x18])));
+        // With the prefix of another segment, of 32-bit addresses, or as another instruction.
+        let before = [0x4a, 0x8d, 0x3c, 0x1f];
+        let there = [&before, string].concat();
+        assert!(is_proven(&replaced(&code, &there, &there)));
+        let last = string.len() - 1;
+        for opcode in [0x6c, 0x6e] {
+            let other = [&before, &string[..last], &[opcode]].concat();
+            assert!(!is_proven(&replaced(&code, &there, &other)), "INS and OUTS");
+        }
+        if string.len() > 1 {
+            for prefix in [0x64, 0x65, 0x67, 0x26] {
+                let other = [&before, &[prefix][..], &string[1..]].concat();
+                assert!(!is_proven(&replaced(&code, &there, &other)), "prefix {prefix:x}");
+            }
+        }
+        // A second one, whose registers are no longer checked.
+        let end = [&[0x49, 0xf7, 0xd2][..], &[0x4a, 0x8d, 0x74, 0x16, 0x01]].concat();
+        let again = [&[0xf3, 0x48, 0xa5][..], &[NOP; 5]].concat();
+        assert!(!is_proven(&replaced(&code, &end, &again)), "a second one");
+    }
+}

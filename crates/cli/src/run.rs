@@ -508,8 +508,14 @@ fn software(
     };
     let image = read("kernel", path)?;
     let module = |path: &PathBuf| -> Result<Module, RunError> {
-        let contents = read("initial RAM disk", path)?.into();
-        Ok(Module { name: path.display().to_string(), contents })
+        let name = path.display().to_string();
+        // A module of a Multiboot kernel may have arguments behind its file.
+        let file = match name.split_once(' ') {
+            Some((file, _)) if !path.exists() => Path::new(file),
+            _ => path,
+        };
+        let contents = read("initial RAM disk", file)?.into();
+        Ok(Module { name, contents })
     };
     let modules = arguments.initrd.iter().map(module).collect::<Result<_, RunError>>()?;
     let has_firmware = arguments.bios.is_some() || flash.is_some();

@@ -15,6 +15,7 @@ use crate::linear_mode::LinearMode;
 use crate::linux::seed::SEED_LEN;
 use crate::linux::{self, LinuxImage};
 use crate::machine::VmError;
+use crate::memory_map::tell_end_of_low_ram;
 use crate::multiboot2::{self, Given};
 use crate::placing::GDT_LEN;
 use crate::{multiboot, pvh};
@@ -48,10 +49,12 @@ pub(crate) fn start(
     let mut mode = None;
     let (entry, ax) = match kernel_file::recognize(image) {
         KernelFile::Multiboot => {
+            tell_end_of_low_ram(memory);
             let entry = multiboot::load(memory, image, &modules, command_line, has_display)?;
             (entry, multiboot::BOOTED)
         }
         KernelFile::Multiboot2 => {
+            tell_end_of_low_ram(memory);
             let given = Given { modules: &modules, command_line, rsdp, video_memory };
             let (entry, asked) = multiboot2::load(memory, image, &given)?;
             mode = asked;

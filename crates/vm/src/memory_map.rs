@@ -1,6 +1,6 @@
 //! The map of memory for a kernel that is started without firmware.
 
-use ring3_core::memory::RamLayout;
+use ring3_core::memory::{Memory, RamLayout};
 
 use crate::acpi::{BIOS_AREA, BIOS_AREA_END};
 
@@ -36,6 +36,17 @@ impl Range {
     }
 }
 
+/// Where the data area of a BIOS has the segment of the EBDA, and the size of low RAM in KiB.
+const EBDA_SEGMENT: usize = 0x40e;
+const BASE_MEMORY_SIZE: usize = 0x413;
+
+/// Tells a kernel where low RAM ends, as the data area of a BIOS does. Multiboot kernels may look there although the
+/// boot information says it, too: Xen does, for the place of the code with which it enters real mode.
+pub(crate) fn tell_end_of_low_ram(memory: &mut Memory) {
+    memory.store(EBDA_SEGMENT, ((LOW_RAM_END >> 4) as u16).to_le_bytes());
+    memory.store(BASE_MEMORY_SIZE, ((LOW_RAM_END >> 10) as u16).to_le_bytes());
+}
+
 /// Returns the map of a machine with this RAM: RAM, except for the part that firmware keeps below 1 MiB.
 pub(crate) fn memory_map(ram: RamLayout) -> Vec<Range> {
     let range = |start, end, kind| Range { start, len: end - start, kind };
@@ -50,4 +61,17 @@ pub(crate) fn memory_map(ram: RamLayout) -> Vec<Range> {
         map.push(range(high.start, high.end, MemoryType::Ram));
     }
     map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_area_of_a_bios_agrees_with_the_map() {
+        let mut memory = Memory::new(1 << 20).unwrap();
+        tell_end_of_low_ram(&mut memory);
+        let word = |address| u64::from(u16::from_le_bytes(memory.load(address)));
+        assert_eq!((word(0x40e) << 4, word(0x413) << 10), (LOW_RAM_END, LOW_RAM_END));
+    }
 }

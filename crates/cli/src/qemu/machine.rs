@@ -235,11 +235,8 @@ pub(super) fn initrd(all: &mut Translation, value: &str) -> Result<(), Reason> {
         return set(&mut all.run.initrd, vec![value.into()]);
     }
     let modules = value.replace(",,", "\0");
-    let modules = modules.split(',').map(|module| {
-        let module = module.replace('\0', ",");
-        module.split(' ').next().unwrap_or_default().to_owned()
-    });
-    set(&mut all.run.initrd, modules.map(Into::into).collect())
+    let modules = modules.split(',').map(|module| module.replace('\0', ",").into());
+    set(&mut all.run.initrd, modules.collect())
 }
 
 /// `-action`: the machine's reactions to the guest.

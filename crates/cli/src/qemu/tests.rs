@@ -52,6 +52,15 @@ fn a_kernel_on_the_serial_line() {
     assert_eq!(run.cpu, Model::Pentium4);
 }
 
+/// The modules of a Multiboot kernel keep their arguments, in which two commas stand for one.
+#[test]
+fn modules_have_arguments() {
+    let line = ["-kernel", "xen", "-initrd", "vmlinuz console=hvc0 a=1,,2,root.cpio.gz"];
+    let Ok(Wanted::Run(run, _)) = translate(line.to_vec(), false) else { panic!("{line:?}") };
+    let modules = ["vmlinuz console=hvc0 a=1,2", "root.cpio.gz"];
+    assert_eq!(run.initrd, modules.map(std::path::PathBuf::from));
+}
+
 /// As in QEMU, the name of the program decides whether the host's processor, or all that there is, has a 64-bit mode.
 #[test]
 fn models_have_a_64_bit_mode_by_the_name_of_the_program() {

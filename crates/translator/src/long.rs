@@ -161,6 +161,8 @@ pub(crate) struct Long {
     system_slot: Option<(u64, u32)>,
     spaces: LongSpaces,
     barred: Barred,
+    /// The count of instructions until which there may be too many mappings.
+    crowded_until: u64,
     changing: Changing,
     /// The linear addresses with breakpoints of the debugger, in order.
     breakpoints: Vec<u64>,
@@ -208,6 +210,7 @@ impl Long {
             system_slot: None,
             spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
+            crowded_until: 0,
             changing: Changing::default(),
             breakpoints: Vec::new(),
             cold: Cold::until(cold),

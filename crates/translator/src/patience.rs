@@ -36,6 +36,15 @@ impl Signals {
         self.soon
     }
 
+    /// Notes a signal after so many `instructions` for which a page is mapped. It is one of those that come soon after
+    /// another one only if no instruction was executed between: a page is mapped once, and a program may touch many.
+    /// Returns as [`Signals::note`] does.
+    pub(crate) fn note_mapping(&mut self, instructions: u64) -> u8 {
+        self.soon = if instructions == self.last { self.soon + 1 } else { 1 };
+        self.last = instructions;
+        self.soon
+    }
+
     /// Notes that the interpreter executes the instruction after a signal. Returns true if this has happened so
     /// often that one signal for each execution is too much, and then counts anew.
     pub(crate) fn note_leaving(&mut self) -> bool {

@@ -25,6 +25,12 @@ impl Barred {
         soon >= SIGNALS && self.bar(linear)
     }
 
+    /// Notes a signal for which a page is mapped, as [`Barred::note_signal`] does.
+    pub(crate) fn note_mapping(&mut self, linear: u64, instructions: u64) -> bool {
+        let soon = self.signals.entry(linear).or_default().note_mapping(instructions);
+        soon >= SIGNALS && self.bar(linear)
+    }
+
     /// Notes that the interpreter executes the instruction at `linear` after a signal. Returns as
     /// [`Barred::note_signal`] does.
     pub(crate) fn note_leaving(&mut self, linear: u64) -> bool {

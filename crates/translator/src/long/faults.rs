@@ -14,6 +14,10 @@ use crate::long::strings::Walk;
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
 
+/// Instructions after there were too many mappings for which they may come to be too many again and again. Then an
+/// instruction that needs ever new ones is left to the interpreter.
+const CROWDED: u64 = 1 << 28;
+
 /// Who owns a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
@@ -58,7 +62,15 @@ impl Long {
         }
         let is_user = cpu.is_user();
         let rip = self.low.context().rip;
-        if self.barred.note_signal(rip, cpu.instructions) {
+        let found =
+            if is_page_fault { self.find_linear(cpu, memory, fault.address)? } else { None };
+        let is_mapping = found.is_some() && cpu.instructions >= self.crowded_until;
+        let is_barred = if is_mapping {
+            self.barred.note_mapping(rip, cpu.instructions)
+        } else {
+            self.barred.note_signal(rip, cpu.instructions)
+        };
+        if is_barred {
             self.drop_block_of(cpu, memory, rip);
             return Ok(leave(Next::Step));
         }
@@ -75,8 +87,6 @@ impl Long {
                 Owner::Nobody => self.step_after_signal(cpu, memory, rip),
             });
         }
-        let found =
-            if is_page_fault { self.find_linear(cpu, memory, fault.address)? } else { None };
         let Some((linear, of_user)) = found else {
             if fault.signal == libc::SIGSEGV as u64 && self.own_operands(cpu, memory, rip)? {
                 return Ok(self.resume(cpu, walk.as_ref(), rest, deadline));
@@ -90,6 +100,7 @@ impl Long {
             debug!("there are too many mappings");
             self.counters.flushes += 1;
             self.spaces.clear();
+            self.crowded_until = cpu.instructions.saturating_add(CROWDED);
             return Ok(leave(Next::LookAround));
         }
         if walk.is_some_and(|walk| !self.may_access(cpu, memory, &walk, linear)) {

@@ -271,3 +271,36 @@ fn translated_code_is_shown_to_profilers() {
         }
     }
 }
+
+/// A loop that touches many pages for the first time, which are at scattered places, takes a signal for each page, and is
+/// not left to the interpreter for that.
+#[test]
+fn an_instruction_that_touches_many_pages_stays_translated() {
+    const PAGES: u64 = 512;
+    const FRAMES: u64 = 64;
+    const FIRST_PLACE: u64 = 0x18_0000;
+    // MOV ECX, PAGES; L: MOV AL, [RBX]; ADD RBX, 4096; DEC ECX; JNZ to L; JMP to itself
+    let code = [
+        0xb9, 0, 2, 0, 0, 0x8a, 0x03, 0x48, 0x81, 0xc3, 0, 0x10, 0, 0, 0xff, 0xc9, 0x75, 0xf3,
+        0xeb, 0xfe,
+    ];
+    for layout in &LAYOUTS[..2] {
+        let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+        let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+        let first = layout.data + 0x20_0000;
+        let mut tables = TABLES + 0x4_0000;
+        // P, R/W, A and D, and U/S for users
+        let rights = 0x63 | if layout.is_user { 4 } else { 0 };
+        for page in 0..PAGES {
+            let place = FIRST_PLACE + page * 7 % FRAMES * PAGE;
+            map(&mut memory, &mut tables, first + page * PAGE, place, rights);
+        }
+        cpu.set_gpr(reg::BX, first);
+        assert_eq!(translator.run(&mut cpu, &mut memory, 5 * PAGES), Exit::Deadline);
+        assert_eq!((cpu.gpr(reg::BX), cpu.gpr(reg::CX)), (first + PAGES * PAGE, 0));
+        let signals = counter(&translator, "signals");
+        assert!((PAGES..PAGES + 20).contains(&signals), "{signals}");
+        let steps = counter(&translator, "instructions left to the interpreter");
+        assert!(steps <= 20, "{steps}");
+    }
+}

@@ -72,6 +72,7 @@ use crate::long::cold::{CodePage, Cold};
 use crate::long::context::reason;
 use crate::long::counters::Counters;
 use crate::long::far_sites::FarSites;
+use crate::long::faults::Crowd;
 use crate::long::low::LowMemory;
 use crate::long::numeric::Operand;
 use crate::long::page_faults::{PageFault, Sweep};
@@ -156,8 +157,7 @@ pub(crate) struct Long {
     system_slot: Option<(u64, u32)>,
     spaces: LongSpaces,
     barred: Barred,
-    /// The count of instructions until which there may be too many mappings.
-    crowded_until: u64,
+    crowd: Crowd,
     changing: Changing,
     /// The linear addresses with breakpoints of the debugger, in order.
     breakpoints: Vec<u64>,
@@ -205,7 +205,7 @@ impl Long {
             system_slot: None,
             spaces: LongSpaces::new(stubs)?,
             barred: Barred::default(),
-            crowded_until: 0,
+            crowd: Crowd::default(),
             changing: Changing::default(),
             breakpoints: Vec::new(),
             cold: Cold::until(cold),

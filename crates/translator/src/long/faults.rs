@@ -14,9 +14,35 @@ use crate::long::strings::Walk;
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
 
-/// Instructions after there were too many mappings for which they may come to be too many again and again. Then an
-/// instruction that needs ever new ones is left to the interpreter.
+/// If all mappings are dropped again within so many instructions, since there were too many, they may be dropped again
+/// and again.
+const SOON: u64 = 1 << 26;
+/// For how many instructions an instruction that needs ever new mappings is left to the interpreter then.
 const CROWDED: u64 = 1 << 28;
+
+/// Whether there are too many mappings again and again, as with a program that accesses more pages at random than can
+/// be mapped.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Crowd {
+    /// The count of instructions when all mappings were dropped last.
+    dropped: Option<u64>,
+    /// The count until which they may be too many again.
+    until: u64,
+}
+
+impl Crowd {
+    /// Notes that all mappings are dropped after so many `instructions`, since there are too many.
+    fn note(&mut self, instructions: u64) {
+        if self.dropped.is_some_and(|before| instructions.saturating_sub(before) < SOON) {
+            self.until = instructions.saturating_add(CROWDED);
+        }
+        self.dropped = Some(instructions);
+    }
+
+    fn is_there(&self, instructions: u64) -> bool {
+        instructions < self.until
+    }
+}
 
 /// Who owns a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +90,7 @@ impl Long {
         let rip = self.low.context().rip;
         let found =
             if is_page_fault { self.find_linear(cpu, memory, fault.address)? } else { None };
-        let is_mapping = found.is_some() && cpu.instructions >= self.crowded_until;
+        let is_mapping = found.is_some() && !self.crowd.is_there(cpu.instructions);
         let is_barred = if is_mapping {
             self.barred.note_mapping(rip, cpu.instructions)
         } else {
@@ -100,7 +126,7 @@ impl Long {
             debug!("there are too many mappings");
             self.counters.flushes += 1;
             self.spaces.clear();
-            self.crowded_until = cpu.instructions.saturating_add(CROWDED);
+            self.crowd.note(cpu.instructions);
             return Ok(leave(Next::LookAround));
         }
         if walk.is_some_and(|walk| !self.may_access(cpu, memory, &walk, linear)) {
@@ -291,5 +317,25 @@ impl Long {
             self.changing.note_writer(page, rip, code);
         }
         leave(Next::Step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_too_many_when_they_are_dropped_again_soon() {
+        let mut crowd = Crowd::default();
+        let mut now = 1000;
+        for distance in [0, SOON, 2 * SOON] {
+            now += distance;
+            crowd.note(now);
+            assert!(!crowd.is_there(now), "after {distance}");
+        }
+        now += SOON - 1;
+        crowd.note(now);
+        assert!(crowd.is_there(now) && crowd.is_there(now + CROWDED - 1));
+        assert!(!crowd.is_there(now + CROWDED));
     }
 }

@@ -16,8 +16,8 @@
 //! continues at once ([`stepping`]). Code of users is interpreted until it is likely to be worth its translation
 //! ([`cold`]), and code that keeps changing compares itself with memory ([`changing`]). Instructions with breakpoints of
 //! a debugger are blocks of their own, which the interpreter executes. All code while memory is watched or forms are
-//! counted, and that at privilege levels 1 and 2 is left to it. Code of users in compatibility mode is 32-bit or 16-bit code like any other;
-//! the interpreter executes what leads there and back.
+//! counted, and that at privilege levels 1 and 2 is left to it. Code of users in compatibility mode is 32-bit or 16-bit
+//! code like any other; the interpreter executes what leads there and back.
 
 mod barred;
 pub(crate) mod block;

@@ -1,7 +1,7 @@
 //! The engine.
 
 mod barred;
-mod changes;
+pub(crate) mod changes;
 mod code;
 mod counting;
 mod device_access;

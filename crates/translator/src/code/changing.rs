@@ -7,11 +7,11 @@
 //! writes to memory. Where the immediate operand of an instruction was seen to change, the instruction reads
 //! it from memory.
 
-use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 use ring3_core::memory::PAGE_SHIFT;
 use ring3_x86::decode::{self, CodeSize};
 
-use crate::code::emitter::Emitter;
+use crate::code::emitter::{Branch, Emitter};
 use crate::map::{Map, Set};
 
 /// Drops of a page after which it counts as one that keeps changing.
@@ -126,9 +126,21 @@ impl Contents {
         self.fixed().all(|(start, end)| now.get(start..end) == Some(&self.bytes[start..end]))
     }
 
+    /// Writes jumps that are taken if the bytes at the address of this process in the first of `registers`
+    /// differ. Uses RCX and the second one, and changes no flags.
+    pub(crate) fn jump_if_changed(
+        &self,
+        emitter: &mut Emitter,
+        registers: [Register; 2],
+    ) -> Vec<Branch> {
+        self.parts()
+            .map(|(offset, size, value)| emitter.jump_unless(registers, offset as u32, size, value))
+            .collect()
+    }
+
     /// Returns the bytes that must not change in parts of 1, 2, 4 or 8 bytes: of each its offset, its size, and
     /// the bytes as a number.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, u64)> {
+    fn parts(&self) -> impl Iterator<Item = (usize, usize, u64)> {
         self.fixed().flat_map(move |(start, end)| {
             let mut next = start;
             std::iter::from_fn(move || {
@@ -161,10 +173,7 @@ impl Contents {
     pub(crate) fn check(&self, emitter: &mut Emitter, host: u64, same: u32) {
         emitter.save_rcx();
         emitter.load_address(host);
-        let different: Vec<_> = self
-            .parts()
-            .map(|(offset, size, value)| emitter.jump_unless(offset as u32, size, value))
-            .collect();
+        let different = self.jump_if_changed(emitter, [Register::R8, Register::R9]);
         emitter.restore_rcx();
         let branch = emitter.jump();
         emitter.lead(branch, same);

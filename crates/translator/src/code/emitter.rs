@@ -460,9 +460,15 @@ impl Emitter {
     }
 
     /// Jumps to a target that is set later unless the `size` bytes (1, 2, 4 or 8) at `offset` from the
-    /// address in R8 are `value`. Uses RCX and R9.
-    pub(crate) fn jump_unless(&mut self, offset: u32, size: usize, value: u64) -> Branch {
-        let memory = MemoryOperand::with_base_displ(Register::R8, offset.into());
+    /// address in `base` are `value`. Uses RCX and `scratch`.
+    pub(crate) fn jump_unless(
+        &mut self,
+        [base, scratch]: [Register; 2],
+        offset: u32,
+        size: usize,
+        value: u64,
+    ) -> Branch {
+        let memory = MemoryOperand::with_base_displ(base, offset.into());
         let (load, register) = match size {
             1 => (Code::Movzx_r32_rm8, Register::ECX),
             2 => (Code::Movzx_r32_rm16, Register::ECX),
@@ -472,8 +478,8 @@ impl Emitter {
         self.instruction(Instruction::with2(load, register, memory));
         if register == Register::RCX {
             let negative = value.wrapping_neg();
-            self.instruction(Instruction::with2(Code::Mov_r64_imm64, Register::R9, negative));
-            self.add_64(Register::RCX, Register::RCX, Register::R9, 0);
+            self.instruction(Instruction::with2(Code::Mov_r64_imm64, scratch, negative));
+            self.add_64(Register::RCX, Register::RCX, scratch, 0);
         } else {
             self.add(Register::ECX, Register::RCX, (value as i32).wrapping_neg());
         }

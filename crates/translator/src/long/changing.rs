@@ -2,7 +2,7 @@
 //! while their code runs. Such a block compares the bytes that it was made from with memory before it begins. If
 //! they differ, the block of the new bytes takes its place in the jump table, by which alone such blocks are entered.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use ring3_core::memory::{Memory, PAGE_SHIFT, Target};
 
 use ring3_x86::cpu::{Cpu, reg};
@@ -11,8 +11,9 @@ use ring3_x86::paging::Access;
 
 use super::Long;
 use crate::code::changing::Contents;
+use crate::code::strings::{Form, compares};
 use crate::long::context::at;
-use crate::long::writer::{JRCXZ, JUMP, Writer, is_in_context, rename};
+use crate::long::writer::{Writer, is_in_context, rename};
 
 /// Bytes of the immediate operand of `mov r32, imm32`.
 const IMMEDIATE_LEN: u64 = 4;
@@ -23,27 +24,8 @@ impl Writer {
     pub(crate) fn compare(&mut self, contents: &Contents, host: u64, same: u32, linear: u64) {
         self.store(self.field(at::SAVED_RCX), Register::RCX);
         self.load_number(Register::R10, host);
-        let different: Vec<_> = contents
-            .parts()
-            .map(|(offset, size, value)| {
-                let memory = MemoryOperand::with_base_displ(Register::R10, offset as i64);
-                let (load, register) = match size {
-                    1 => (Code::Movzx_r32_rm8, Register::ECX),
-                    2 => (Code::Movzx_r32_rm16, Register::ECX),
-                    4 => (Code::Mov_r32_rm32, Register::ECX),
-                    _ => (Code::Mov_r64_rm64, Register::RCX),
-                };
-                self.emitter.instruction(Instruction::with2(load, register, memory));
-                if size == 8 {
-                    self.load_number(Register::R11, value.wrapping_neg());
-                    self.add_registers(Register::RCX, Register::RCX, Register::R11);
-                } else {
-                    self.emitter.add(Register::ECX, Register::RCX, (value as i32).wrapping_neg());
-                }
-                self.emitter.bytes(&[JRCXZ, JUMP]);
-                self.emitter.unaligned_jump()
-            })
-            .collect();
+        let registers = [Register::R10, Register::R11];
+        let different = contents.jump_if_changed(&mut self.emitter, registers);
         self.restore_rcx();
         let equal = self.emitter.unaligned_jump();
         self.emitter.lead(equal, same);
@@ -82,31 +64,10 @@ pub(crate) enum Element {
 
 impl Element {
     pub(crate) fn of(instruction: &Instruction) -> Element {
-        use Mnemonic as M;
-        match instruction.mnemonic() {
-            M::Lodsb
-            | M::Lodsw
-            | M::Lodsd
-            | M::Lodsq
-            | M::Cmpsb
-            | M::Cmpsw
-            | M::Cmpsd
-            | M::Cmpsq
-            | M::Scasb
-            | M::Scasw
-            | M::Scasd
-            | M::Scasq => Element::Nothing,
-            M::Stosb
-            | M::Stosw
-            | M::Stosd
-            | M::Stosq
-            | M::Movsb
-            | M::Movsw
-            | M::Movsd
-            | M::Movsq
-                if instruction.op0_kind() == OpKind::MemoryESRDI =>
-            {
-                Element::AtRdi(instruction.memory_size().size() as u64)
+        match Form::of(instruction) {
+            Some(form) if !form.destination || compares(instruction) => Element::Nothing,
+            Some(form) if instruction.op0_kind() == OpKind::MemoryESRDI => {
+                Element::AtRdi(form.size.into())
             }
             _ => Element::Other,
         }

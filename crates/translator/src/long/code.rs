@@ -14,6 +14,7 @@ use crate::long::block::{self, Block, Source};
 use crate::long::cold::CodePage;
 use crate::long::verify::Checker;
 use crate::memory::host_memory::PAGE;
+use crate::translator::changes::differing;
 
 /// Upper bound of the bytes that a block's code needs.
 const LARGEST_BLOCK: usize = 16 << 10;
@@ -210,11 +211,7 @@ impl Long {
     /// where they differ from those before.
     pub(crate) fn set_breakpoints(&mut self, breakpoints: &[u64]) {
         let before = mem::replace(&mut self.breakpoints, breakpoints.to_vec());
-        let is_in = |all: &[u64], linear: &u64| all.binary_search(linear).is_ok();
-        let old = before.iter().filter(|linear| !is_in(breakpoints, linear));
-        let new = breakpoints.iter().filter(|linear| !is_in(&before, linear));
-        let changed: Vec<u64> = old.chain(new).copied().collect();
-        for page in self.blocks.pages_with(&changed) {
+        for page in self.blocks.pages_with(&differing(&before, breakpoints)) {
             self.drop_page(page);
         }
     }

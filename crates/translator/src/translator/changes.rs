@@ -20,6 +20,15 @@ pub(super) struct Paging {
     is_long: bool,
 }
 
+/// Returns the addresses that only one of these lists has, both of which are in order.
+pub(crate) fn differing<T: Ord + Copy>(some: &[T], others: &[T]) -> Vec<T> {
+    let only_in = |these: &[T], those: &[T]| {
+        let is_new = |linear: &T| those.binary_search(linear).is_err();
+        these.iter().copied().filter(is_new).collect::<Vec<T>>()
+    };
+    [only_in(some, others), only_in(others, some)].concat()
+}
+
 impl Paging {
     /// Returns the present state, or None while there is no paging.
     fn of(cpu: &Cpu) -> Option<Paging> {
@@ -106,12 +115,7 @@ impl Translator {
         let points = debugger.breakpoints().iter();
         let breakpoints = points.filter_map(|linear| u32::try_from(*linear).ok()).collect();
         let before = mem::replace(&mut self.breakpoints, breakpoints);
-        let changed = |these: &[u32], others: &[u32]| {
-            let is_new = |linear: &u32| others.binary_search(linear).is_err();
-            these.iter().copied().filter(is_new).collect::<Vec<_>>()
-        };
-        let mut linears = changed(&before, &self.breakpoints);
-        linears.extend(changed(&self.breakpoints, &before));
+        let linears = differing(&before, &self.breakpoints);
         for page in self.blocks.pages_with(&linears) {
             self.drop_page(page);
         }

@@ -5,8 +5,8 @@
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
-use ring3_x86::interpreter::Interpreter;
 
+use crate::assert_ends_alike;
 use crate::counts::counter;
 use crate::machine::{ALIAS, LAYOUTS, Layout, MEMORY, PAGE, machine};
 use crate::maker::SLOT;
@@ -136,15 +136,12 @@ fn change(opcode: &[u8], offset: u64, rest: &[u8]) -> Vec<u8> {
 fn execute(code: &[u8], check: impl Fn(&dyn Engine)) {
     for layout in &LAYOUTS[..3] {
         let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
-        let mut others = Memory::new(MEMORY).unwrap();
         let finish = |engine: &mut dyn Engine, memory: &mut Memory| -> Cpu {
             let mut cpu = machine(memory, layout, code, Random::new(series::SEED, 0));
             assert_eq!(engine.run(&mut cpu, memory, 20 * u64::from(TIMES)), Exit::Deadline);
             cpu
         };
-        let cpu = finish(&mut translator, &mut memory);
-        let right = finish(&mut Interpreter::new(), &mut others);
-        assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(&memory));
+        let cpu = assert_ends_alike(&mut translator, &mut memory, finish);
         assert_eq!(cpu.gpr(15), 0, "it has ended");
         check(&translator);
     }
@@ -251,8 +248,6 @@ fn code_that_keeps_changing_may_be_written_to_from_outside() {
     let code = changing_a_function(&change(&[0xff, 0x05], FUNCTION + 1, &[]), &function);
     let layout: &Layout = &LAYOUTS[1];
     let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
-    let mut others = Memory::new(MEMORY).unwrap();
-    let mut interpreter = Interpreter::new();
     let finish = |engine: &mut dyn Engine, memory: &mut Memory| {
         let mut cpu = machine(memory, layout, &code, Random::new(series::SEED, 0));
         for number in 0..50_u8 {
@@ -262,9 +257,7 @@ fn code_that_keeps_changing_may_be_written_to_from_outside() {
         }
         cpu
     };
-    let cpu = finish(&mut translator, &mut memory);
-    let right = finish(&mut interpreter, &mut others);
-    assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(&memory));
+    let cpu = assert_ends_alike(&mut translator, &mut memory, finish);
     assert_ne!(cpu.gpr(reg::BP), layout.stack - 0x400);
 }
 

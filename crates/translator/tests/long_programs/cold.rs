@@ -4,8 +4,8 @@ use ring3_core::memory::Memory;
 use ring3_translator::Translator;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::{Engine, Exit};
-use ring3_x86::interpreter::Interpreter;
 
+use crate::assert_ends_alike;
 use crate::counts::counter;
 use crate::machine::{LAYOUTS, MEMORY, PAGE, TABLES, machine, map};
 use crate::random::Random;
@@ -117,7 +117,6 @@ fn cold_code_stops_after_each_number_of_instructions() {
         for count in 1..LONGEST {
             let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
             translator.translate_after(cold);
-            let mut others = Memory::new(MEMORY).unwrap();
             let finish = |engine: &mut dyn Engine, memory: &mut Memory| {
                 let mut cpu = machine(memory, layout, &code, Random::new(series::SEED, 3));
                 cpu.set_gpr(reg::BX, layout.data + 8);
@@ -130,10 +129,7 @@ fn cold_code_stops_after_each_number_of_instructions() {
                 }
                 cpu
             };
-            let cpu = finish(&mut translator, &mut memory);
-            let right = finish(&mut Interpreter::new(), &mut others);
-            assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(&memory));
-            assert_eq!(memory.contents(), others.contents());
+            assert_ends_alike(&mut translator, &mut memory, finish);
         }
     }
 }

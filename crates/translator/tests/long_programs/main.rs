@@ -30,7 +30,7 @@ use machine::{INTERRUPT, LAYOUTS, Layout, MEMORY, machine};
 use maker::Maker;
 use random::Random;
 use ring3_core::memory::Memory;
-use ring3_x86::cpu::reg;
+use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
@@ -120,6 +120,22 @@ fn loops_that_check_once_agree_with_the_interpreter() {
 #[test]
 fn code_that_keeps_changing_agrees_with_the_interpreter() {
     compare(|random, _| changing::program(random));
+}
+
+/// Lets the translator and the interpreter `finish` a program, each in a memory of its own, and panics if the results
+/// differ. Returns the processor.
+#[track_caller]
+fn assert_ends_alike(
+    translator: &mut dyn Engine,
+    memory: &mut Memory,
+    finish: impl Fn(&mut dyn Engine, &mut Memory) -> Cpu,
+) -> Cpu {
+    let mut others = Memory::new(MEMORY).unwrap();
+    let cpu = finish(translator, memory);
+    let right = finish(&mut Interpreter::new(), &mut others);
+    assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(memory));
+    assert!(memory.contents() == others.contents(), "memory differs");
+    cpu
 }
 
 /// The places in which a translator has its code are those of others, on other threads, before and after it.

@@ -3,8 +3,8 @@
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
-use ring3_x86::interpreter::Interpreter;
 
+use crate::assert_ends_alike;
 use crate::counts::{counter, touching};
 use crate::machine::{
     HANDLERS, IDT, LAYOUTS, MEMORY, PAGE, SYSTEM, SYSTEM_LINEAR, TABLES, machine, map,
@@ -97,7 +97,6 @@ fn sweeps_stop_after_each_number_of_instructions() {
     let code = touching(PAGES as u32, 4);
     for count in 1..LONGEST {
         let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
-        let mut others = Memory::new(MEMORY).unwrap();
         let finish = |engine: &mut dyn Engine, memory: &mut Memory| {
             let mut cpu = machine_of(memory, &code);
             for asked in [count, 1, 5, LONGEST] {
@@ -107,9 +106,6 @@ fn sweeps_stop_after_each_number_of_instructions() {
             }
             cpu
         };
-        let cpu = finish(&mut translator, &mut memory);
-        let right = finish(&mut Interpreter::new(), &mut others);
-        assert!(cpu.has_state_of(&right), "{}\n{}", right.report(&others), cpu.report(&memory));
-        assert_eq!(memory.contents(), others.contents());
+        assert_ends_alike(&mut translator, &mut memory, finish);
     }
 }

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::qemu::machine;
 use crate::qemu::properties::{self, Properties};
 use crate::run::RunError;
+use crate::smbios::SmbiosProperties;
 
 /// The options.
 #[derive(Debug, Args)]
@@ -47,6 +48,12 @@ pub(crate) struct BoardArguments {
     /// times
     #[arg(long, value_name = "PROPERTIES")]
     pub(crate) fw_cfg: Vec<FwCfgProperties>,
+
+    /// What the SMBIOS tables say, where Linux finds /sys/class/dmi/id: type=1 with manufacturer=TEXT, product=,
+    /// version=, serial=, uuid=, sku= and family= is about the machine; type=0 is about firmware, 2 the board, 3 the
+    /// case, and 11 with value=TEXT has strings for programs. May be given several times
+    #[arg(long, value_name = "PROPERTIES")]
+    pub(crate) smbios: Vec<SmbiosProperties>,
 
     /// Add the device that kvm-unit-tests use (QEMU's pc-testdev)
     #[arg(long)]
@@ -126,7 +133,7 @@ pub(crate) enum Contents {
 /// The reason why a value is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
-pub(crate) struct BadProperties(String);
+pub(crate) struct BadProperties(pub(crate) String);
 
 impl FromStr for FwCfgProperties {
     type Err = BadProperties;
@@ -151,6 +158,11 @@ impl FromStr for FwCfgProperties {
 }
 
 impl BoardArguments {
+    /// Returns the identity of the machine.
+    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
+        self.smbios.iter().rev().find_map(|properties| properties.uuid)
+    }
+
     /// Enters the options into `config`.
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
@@ -178,7 +190,7 @@ impl BoardArguments {
             };
             config.fw_cfg_files.push(FwCfgFile { name: name.clone(), contents });
         }
-        Ok(())
+        self.smbios.iter().try_for_each(|properties| properties.describe(config))
     }
 }
 

@@ -96,7 +96,12 @@ pub(crate) fn facts(arguments: &RunArguments, terminals: &Terminals) -> ring3_qm
         DisplayTarget::Vnc(vnc::Address::Loopback(address)) => Some(address.to_string()),
         DisplayTarget::Terminal | DisplayTarget::None => None,
     };
-    ring3_qmp::Facts { name: arguments.name.clone(), uuid: arguments.qemu.uuid, characters, screen }
+    ring3_qmp::Facts {
+        name: arguments.name.clone(),
+        uuid: arguments.board.uuid(),
+        characters,
+        screen,
+    }
 }
 
 /// The character devices of a machine that something uses.

@@ -88,6 +88,7 @@ mod secrets;
 mod serial;
 mod shipped;
 mod signals;
+mod smbios;
 mod snapshot;
 mod status;
 mod switch;

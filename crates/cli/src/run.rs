@@ -416,7 +416,6 @@ fn config(
     let seed = arguments.seed.or(deterministic.then_some(0));
     let mut config = Config {
         cpu: arguments.cpu,
-        uuid: arguments.qemu.uuid,
         memory_bytes: arguments.memory.bytes,
         rtc_base: arguments.rtc.unwrap_or(rtc).seconds(),
         deterministic,

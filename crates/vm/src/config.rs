@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::file_bytes::FileBytes;
 use crate::linux::seed::SEED_LEN;
+use crate::smbios::Smbios;
 
 /// The configuration of a machine: everything that its board is built from. It can be kept beside a saved
 /// state, and whoever has it can build the same machine again.
@@ -31,9 +32,11 @@ pub struct Config {
     pub cpu: Model,
     /// The tools that software finds by CPUID.
     pub guest_tools: GuestTools,
-    /// The identity of the machine, which its software finds in SMBIOS tables; without it there are none. The
-    /// bytes are in the order in which they are written (RFC 9562, 4).
+    /// The identity of the machine, which its software finds in SMBIOS tables. The bytes are in the order in
+    /// which they are written (RFC 9562, 4).
     pub uuid: Option<[u8; 16]>,
+    /// What else the SMBIOS tables say. Without this and an identity there are none.
+    pub smbios: Smbios,
     /// Size of RAM in bytes, a multiple of 4 KiB from 1 MiB to 32 GiB. What does not fit below the last
     /// GiB before 4 GiB is from there on.
     pub memory_bytes: u64,
@@ -120,6 +123,7 @@ impl Default for Config {
             cpu: Model::default(),
             guest_tools: GuestTools::default(),
             uuid: None,
+            smbios: Smbios::default(),
             memory_bytes: 128 << 20,
             rtc_base: 0,
             deterministic: false,
@@ -357,6 +361,17 @@ pub enum ConfigError {
     /// There are too many files for fw_cfg.
     #[error("fw_cfg has no room for {0} files")]
     FwCfgFiles(usize),
+    /// A text for the SMBIOS tables has the byte that ends strings there.
+    #[error("a text in SMBIOS tables cannot have a byte 0")]
+    SmbiosText,
+    /// The structure with OEM strings cannot have these.
+    #[error("SMBIOS tables have room for 255 OEM strings, none of them empty")]
+    SmbiosOemStrings,
+    /// The SMBIOS tables are too long.
+    #[error(
+        "the SMBIOS tables would have {0} bytes, more than there is room for: give shorter texts"
+    )]
+    SmbiosLength(usize),
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) fn describe(config: &Config, software: &Software) -> Result<FwCfg, Vm
         fw_cfg.add_file("bootorder", boot_order(&config.boot_order));
     }
     acpi::give_to_firmware(&mut fw_cfg, config);
-    smbios::give_to_firmware(&mut fw_cfg, config);
+    smbios::give_to_firmware(&mut fw_cfg, config)?;
     if let Some(kernel) = software.any_kernel() {
         tell_of_kernel(&mut fw_cfg, config, software, kernel)?;
     }

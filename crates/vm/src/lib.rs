@@ -110,5 +110,6 @@ pub use machine::verify::{Engines, Verified};
 pub use machine::{Console, Ending, Identity, ReplayOptions, Report, SavedMachine, Vm, VmError};
 pub use ring3_x86::cpuid::Model;
 pub use ring3_x86::guest_tools::GuestTools;
+pub use smbios::{Smbios, SmbiosText};
 pub use stats::Stats;
 pub use system_calls::SystemCallTrace;

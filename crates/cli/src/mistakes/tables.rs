@@ -50,7 +50,6 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
             "readconfig",
             "writeconfig",
             "fw_cfg",
-            "smbios",
             "acpitable",
             "nodefaults",
             "no-user-config",
@@ -188,7 +187,8 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
     ),
     (&["on-reboot", "once", "exit-on-reboot", "no-restart"], "give --no-reboot"),
     (&["isa-debug-exit", "exit-port"], "give --debug-exit PORT, such as 0xf4"),
-    (&["uuid", "id", "label"], "give --name TEXT, the only name that a machine has"),
+    (&["uuid"], "give --smbios type=1,uuid=UUID"),
+    (&["id", "label"], "give --name TEXT, the only name that a machine has"),
     (&["keyboard", "keymap", "language", "layout"], "the keyboard is always a US keyboard"),
     (&["rng", "random", "random-seed"], "give --seed NUMBER"),
     (

@@ -6,6 +6,7 @@ use ring3_snapshot::moving;
 use crate::args::{Engine, MemorySize, RepetitionArguments};
 use crate::board::OnPanic;
 use crate::rtc::RtcBase;
+use crate::smbios::SmbiosProperties;
 use crate::status::Status;
 
 use super::properties::{switch, unknown};
@@ -189,7 +190,26 @@ pub(super) fn name(all: &mut Translation, value: &str) -> Result<(), Reason> {
 
 /// `-uuid`.
 pub(super) fn uuid(all: &mut Translation, value: &str) -> Result<(), Reason> {
-    set(&mut all.run.qemu.uuid, Some(parse_uuid(value)?))
+    all.run.board.smbios.push(SmbiosProperties::of_uuid(parse_uuid(value)?));
+    Ok(())
+}
+
+/// `-smbios`.
+pub(super) fn smbios(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, None);
+    // Processors, slots, connectors, memory and further devices, and structures as bytes.
+    if let Some(kind @ ("4" | "8" | "9" | "17" | "41")) = properties.take("type").as_deref() {
+        all.warn(&format!("structures of type {kind} have the machine's own values or none"));
+        return Ok(());
+    }
+    if properties.take("file").is_some() {
+        all.warn(
+            "structures cannot be given as bytes: give their texts with type=0, 1, 2, 3 or 11",
+        );
+        return Ok(());
+    }
+    all.run.board.smbios.push(value.parse().map_err(|error| format!("{error}"))?);
+    Ok(())
 }
 
 /// Returns the bytes of a UUID in the order of its digits.

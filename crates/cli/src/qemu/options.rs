@@ -236,7 +236,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other("shim", Some("FILE"), Kind::Missing("a kernel starts without firmware: leave it out")),
     other("show-cursor", None, Kind::Ignored),
     other("singlestep", None, Kind::Warned("execution in blocks is as exact as in single steps")),
-    other("smbios", Some("…"), Kind::Warned("the firmware makes the SMBIOS tables by itself")),
+    option("smbios", "type=0|1|2|3|11[,PROPERTY=TEXT]…", machine::smbios),
     option("smp", "1", machine::processors),
     flag("snapshot", |all, _| set(&mut all.run.drives.snapshot, true)),
     other("soundhw", Some("…"), Kind::Missing(NO_AUDIO)),

@@ -12,8 +12,6 @@ pub(crate) struct QemuSettings {
     pub(crate) incoming_memory: Option<u64>,
     /// Whether the machine is built, and quits before its first instruction.
     pub(crate) dry_run: bool,
-    /// The machine's UUID, for firmware and tools.
-    pub(crate) uuid: Option<[u8; 16]>,
     /// A file for the number of the process while the machine runs.
     pub(crate) pid_file: Option<PathBuf>,
     /// Whether a process without a terminal runs the machine.

@@ -88,6 +88,45 @@ fn debian_finds_what_a_qemu_command_line_asks_for() {
     assert_eq!(guest.power_off(), Some(0));
 }
 
+/// The texts that tools choose for the SMBIOS tables, with firmware and without.
+#[test]
+fn debian_reads_the_texts_of_a_qemu_command_line() {
+    const OPTIONS: [&str; 8] = [
+        "-smbios",
+        "type=1,manufacturer=Maker,,Inc.,serial=ds=nocloud;s=http://10.0.2.2:8000/,family=Kin",
+        "-smbios",
+        "type=0,vendor=Coder,release=4.5",
+        "-smbios",
+        "type=2,asset=Tag",
+        "-smbios",
+        "type=3,sku=Case",
+    ];
+    const OEM: [&str; 2] = ["-smbios", "type=11,value=first,value=second"];
+    let seabios = seabios();
+    let firmware = [None, seabios.as_deref()];
+    for bios in firmware.into_iter().take(1 + usize::from(seabios.is_some())) {
+        let mut guest = start_as_qemu(bios, &[&OPTIONS[..], &OEM].concat());
+        let told = guest.command(
+            "(cd /sys/class/dmi; for name in sys_vendor product_serial product_family bios_vendor bios_release \
+             board_asset_tag board_vendor product_name; do cat id/$name; done)",
+        );
+        let expected = [
+            "Maker,Inc.",
+            "ds=nocloud;s=http://10.0.2.2:8000/",
+            "Kin",
+            "Coder",
+            "4.5",
+            "Tag",
+            "ring3",
+            "PC (i440FX + PIIX3)",
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+        let tables = guest.command("tr '\\0' ' ' < /sys/firmware/dmi/tables/DMI");
+        assert!(tables.contains("first second") && tables.contains("Case"), "{tables:?}");
+        assert_eq!(guest.power_off(), Some(0));
+    }
+}
+
 /// Starts a guest with modules and with options for the kernel.
 fn boot(command_line: &str, options: &[&str]) -> Guest {
     let mut guest = Guest::start(|command| {

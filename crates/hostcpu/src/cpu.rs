@@ -53,6 +53,11 @@ pub enum Feature {
     Aes,
     Bmi1,
     Bmi2,
+    /// AVX, if the operating system has enabled it; so do the others of its registers.
+    Avx,
+    Avx2,
+    Fma,
+    F16c,
     Adx,
     Sha,
     /// LZCNT; on a processor without it the same bytes are BSR.
@@ -62,6 +67,12 @@ pub enum Feature {
     /// XSAVE, if the operating system has enabled it.
     Xsave,
 }
+
+/// The bits of the features that need the operating system.
+const FMA: u32 = 12;
+const AVX: u32 = 28;
+const F16C: u32 = 29;
+const AVX2: u32 = 5;
 
 impl Cpu {
     /// Queries the present processor. Returns `None` if it does not belong to the x86 family.
@@ -81,12 +92,18 @@ impl Cpu {
             if __cpuid(0x8000_0000).eax > 0x8000_0000 { __cpuid(0x8000_0001).ecx } else { 0 };
         let base_family = signature.eax >> 8 & 0xf;
         let extended_family = signature.eax >> 20 & 0xff;
+        let mut leaf1_ecx = signature.ecx;
+        let mut leaf7_ebx = leaf7_ebx;
+        if !is_x86_feature_detected!("avx") {
+            leaf1_ecx &= !(1 << FMA | 1 << AVX | 1 << F16C);
+            leaf7_ebx &= !(1 << AVX2);
+        }
         Some(Self {
             vendor,
             family: base_family + if base_family == 0xf { extended_family } else { 0 },
             model: signature.eax >> 4 & 0xf | signature.eax >> 12 & 0xf0,
             stepping: signature.eax & 0xf,
-            leaf1_ecx: signature.ecx,
+            leaf1_ecx,
             leaf1_edx: signature.edx,
             leaf7_ebx,
             extended_ecx,
@@ -118,6 +135,10 @@ impl Cpu {
             Feature::Aes => (self.leaf1_ecx, 25),
             Feature::Bmi1 => (self.leaf7_ebx, 3),
             Feature::Bmi2 => (self.leaf7_ebx, 8),
+            Feature::Avx => (self.leaf1_ecx, AVX),
+            Feature::Avx2 => (self.leaf7_ebx, AVX2),
+            Feature::Fma => (self.leaf1_ecx, FMA),
+            Feature::F16c => (self.leaf1_ecx, F16C),
             Feature::Adx => (self.leaf7_ebx, 19),
             Feature::Sha => (self.leaf7_ebx, 29),
             Feature::Lzcnt => (self.extended_ecx, 5),

@@ -17,8 +17,8 @@ use thiserror::Error;
 bitflags! {
     /// Feature flags: EDX of CPUID leaf 1 in bits 31 to 0, ECX of leaf 1 in bits 63 to 32, EDX of leaf
     /// 80000001h in bits 95 to 64, and of leaf 7 the lower 24 bits of EBX in bits 119 to 96 and the lower 8
-    /// bits of ECX in bits 127 to 120. LAHF and SAHF in 64-bit mode, bit 0 of ECX of leaf 80000001h, have bit
-    /// 64, which is reserved in EDX.
+    /// bits of ECX in bits 127 to 120. The bits of ECX of leaf 80000001h ([`IN_ECX`]) are among those of its EDX,
+    /// where they are reserved.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Features: u128 {
         /// x87 FPU.
@@ -73,14 +73,24 @@ bitflags! {
         const SSE4_1 = 1 << (32 + 19);
         /// SSE4.2.
         const SSE4_2 = 1 << (32 + 20);
+        /// Fused multiplication and addition.
+        const FMA = 1 << (32 + 12);
         /// CMPXCHG16B.
         const CX16 = 1 << (32 + 13);
+        /// MOVBE.
+        const MOVBE = 1 << (32 + 22);
         /// POPCNT.
         const POPCNT = 1 << (32 + 23);
         /// XSAVE and XRSTOR, XGETBV and XSETBV.
         const XSAVE = 1 << (32 + 26);
+        /// AVX: vectors of 256 bits.
+        const AVX = 1 << (32 + 28);
+        /// Conversions of numbers of 16 bits.
+        const F16C = 1 << (32 + 29);
         /// LAHF and SAHF in 64-bit mode.
         const LAHF = 1 << 64;
+        /// LZCNT.
+        const LZCNT = 1 << (64 + 5);
         /// SYSCALL and SYSRET, which on Intel's processors exist in 64-bit mode only.
         const SYSCALL = 1 << (64 + 11);
         /// Pages from which no instruction can be fetched.
@@ -91,6 +101,12 @@ bitflags! {
         const LM = 1 << (64 + 29);
         /// RDFSBASE, RDGSBASE, WRFSBASE and WRGSBASE.
         const FSGSBASE = 1 << 96;
+        /// ANDN, BEXTR, BLSI, BLSMSK, BLSR and TZCNT.
+        const BMI1 = 1 << (96 + 3);
+        /// Integer vectors of 256 bits.
+        const AVX2 = 1 << (96 + 5);
+        /// BZHI, MULX, PDEP, PEXT, RORX, SARX, SHLX and SHRX.
+        const BMI2 = 1 << (96 + 8);
         /// Supervisor code cannot be fetched from user pages.
         const SMEP = 1 << (96 + 7);
         /// Supervisor code cannot access data in user pages, except while EFLAGS.AC is set; CLAC and STAC.
@@ -136,7 +152,8 @@ const IMPLEMENTED: Features = Features::FPU
     .union(Features::SMAP)
     .union(Features::UMIP)
     .union(Features::XSAVE)
-    .union(LONG_MODE);
+    .union(LONG_MODE)
+    .union(LEVEL_3);
 
 /// The features of processors with long mode.
 const LONG_MODE: Features = Features::CX16
@@ -145,6 +162,19 @@ const LONG_MODE: Features = Features::CX16
     .union(Features::PAGE_1_GIB)
     .union(Features::LM)
     .union(Features::FSGSBASE);
+
+/// The features of the level x86-64-v3 that earlier ones lack. With them CPUID shows CR4.OSXSAVE.
+const LEVEL_3: Features = Features::AVX
+    .union(Features::AVX2)
+    .union(Features::BMI1)
+    .union(Features::BMI2)
+    .union(Features::F16C)
+    .union(Features::FMA)
+    .union(Features::LZCNT)
+    .union(Features::MOVBE);
+
+/// The features that ECX of leaf 80000001h tells of.
+const IN_ECX: Features = Features::LAHF.union(Features::LZCNT);
 
 /// A processor model. Later models are greater.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -166,6 +196,10 @@ pub enum Model {
     /// It has XSAVE too.
     #[allow(non_camel_case_types, reason = "it is the name of a level")]
     X86_64_V2,
+    /// `x86-64-v3`: the same with AVX and AVX2, the instructions for bits of BMI1 and BMI2, and what else compilers
+    /// call by this name.
+    #[allow(non_camel_case_types, reason = "it is the name of a level")]
+    X86_64_V3,
 }
 
 /// CPUID's four registers: EAX, EBX, ECX, EDX.
@@ -222,6 +256,7 @@ impl Model {
             Model::Max => "max",
             Model::Qemu64 => "qemu64",
             Model::X86_64_V2 => "x86-64-v2",
+            Model::X86_64_V3 => "x86-64-v3",
         }
     }
 
@@ -240,7 +275,7 @@ impl Model {
             Model::Pentium => 0x0000_0543,
             Model::Pentium3 => 0x0000_0686,
             Model::Pentium4 => 0x0000_0f41,
-            Model::Max | Model::Qemu64 | Model::X86_64_V2 => 0x0001_06a5,
+            Model::Max | Model::Qemu64 | Model::X86_64_V2 | Model::X86_64_V3 => 0x0001_06a5,
         }
     }
 
@@ -287,8 +322,9 @@ impl Model {
                 .union(Features::SSE3)
                 .union(Features::NX),
             Model::Max => Model::Qemu64.historical_features().difference(LONG_MODE),
-            Model::Qemu64 => Features::all().difference(Features::XSAVE),
-            Model::X86_64_V2 => Features::all(),
+            Model::Qemu64 => Model::X86_64_V2.historical_features().difference(Features::XSAVE),
+            Model::X86_64_V2 => Features::all().difference(LEVEL_3),
+            Model::X86_64_V3 => Features::all(),
         }
     }
 
@@ -306,7 +342,7 @@ impl Model {
     /// CPUID leaf that it lacks.
     pub(crate) const fn performance_counters(self) -> u32 {
         match self {
-            Model::I486 | Model::Max | Model::Qemu64 | Model::X86_64_V2 => 0,
+            Model::I486 | Model::Max | Model::Qemu64 | Model::X86_64_V2 | Model::X86_64_V3 => 0,
             Model::Pentium | Model::Pentium3 => 2,
             Model::Pentium4 => 18,
         }
@@ -315,7 +351,7 @@ impl Model {
     /// Returns whether opcode 0F 0D, by which other processors prefetch data, is a NOP, as on all of Intel's
     /// processors since those with 64-bit extensions. On earlier ones it was undefined.
     pub(crate) const fn ignores_prefetches(self) -> bool {
-        matches!(self, Model::Pentium4 | Model::Max | Model::Qemu64 | Model::X86_64_V2)
+        !matches!(self, Model::I486 | Model::Pentium | Model::Pentium3)
     }
 
     /// Returns the last basic leaf of CPUID.
@@ -324,20 +360,20 @@ impl Model {
             Model::I486 | Model::Pentium => 1,
             Model::Pentium3 | Model::Pentium4 => 2,
             Model::Max | Model::Qemu64 => 7,
-            Model::X86_64_V2 => EXTENDED_STATES,
+            Model::X86_64_V2 | Model::X86_64_V3 => EXTENDED_STATES,
         }
     }
 
     /// Returns whether IA32_ARCH_CAPABILITIES exists, which lists flaws that the processor does not have.
     pub(crate) const fn tells_of_flaws(self) -> bool {
-        matches!(self, Model::Max | Model::Qemu64 | Model::X86_64_V2)
+        matches!(self, Model::Max | Model::Qemu64 | Model::X86_64_V2 | Model::X86_64_V3)
     }
 
     /// Returns the last extended leaf of CPUID, or None on processors without such leaves.
     const fn last_extended_leaf(self) -> Option<u32> {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => None,
-            Model::Pentium4 | Model::Max | Model::Qemu64 | Model::X86_64_V2 => Some(EXTENDED + 8),
+            _ => Some(EXTENDED + 8),
         }
     }
 
@@ -346,7 +382,7 @@ impl Model {
         match self {
             Model::I486 | Model::Pentium | Model::Pentium3 => "",
             Model::Pentium4 => "Intel(R) Pentium(R) 4 CPU",
-            Model::Max | Model::Qemu64 | Model::X86_64_V2 => "ring3 virtual CPU",
+            _ => "ring3 virtual CPU",
         }
     }
 
@@ -408,8 +444,9 @@ impl Model {
         match leaf - EXTENDED {
             0 => [last, 0, 0, 0],
             1 => {
-                let edx = word(self.features(), 64);
-                [0, 0, edx & 1, edx & !1]
+                let in_ecx = self.features().intersection(IN_ECX);
+                let in_edx = self.features().difference(IN_ECX);
+                [0, 0, word(in_ecx, 64), word(in_edx, 64)]
             }
             part @ 2..=4 => {
                 // 48 bytes, 16 in each of the three leaves.
@@ -470,6 +507,14 @@ impl Model {
             CpuidFeature::FSGSBASE => Features::FSGSBASE,
             CpuidFeature::SYSCALL => Features::SYSCALL,
             CpuidFeature::XSAVE => Features::XSAVE,
+            CpuidFeature::AVX => Features::AVX,
+            CpuidFeature::AVX2 => Features::AVX2,
+            CpuidFeature::BMI1 => Features::BMI1,
+            CpuidFeature::BMI2 => Features::BMI2,
+            CpuidFeature::F16C => Features::F16C,
+            CpuidFeature::FMA => Features::FMA,
+            CpuidFeature::LZCNT => Features::LZCNT,
+            CpuidFeature::MOVBE => Features::MOVBE,
             _ => return false,
         };
         self.features().contains(flag)
@@ -534,7 +579,8 @@ mod tests {
         assert!(!Model::I486.has(CpuidFeature::TSC));
         assert!(!Model::Pentium.has(CpuidFeature::MULTIBYTENOP));
         assert_eq!(Model::Max.features(), Model::Qemu64.features().difference(LONG_MODE));
-        assert_eq!(Model::X86_64_V2.features(), IMPLEMENTED);
+        assert_eq!(Model::X86_64_V3.features(), IMPLEMENTED);
+        assert_eq!(Model::X86_64_V2.features(), IMPLEMENTED.difference(LEVEL_3));
     }
 
     #[test]

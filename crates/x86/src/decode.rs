@@ -25,7 +25,7 @@ pub struct Op {
     pub exec: Exec,
     /// The immediate operand, sign-extended to 32 bits; for branches the distance from the next
     /// instruction; for direct far transfers the offset; for MOV from and to an absolute 64-bit address its
-    /// upper half.
+    /// upper half; with VEX see [`Op::vvvv`].
     pub imm: u32,
     /// The displacement of the memory operand, sign-extended to 32 bits, as it is to 64 bits with 64-bit
     /// addresses; for direct far transfers the selector, for ENTER the nesting level, for MOV of a 64-bit
@@ -60,6 +60,13 @@ pub struct Op {
 }
 
 impl Op {
+    /// Returns the register that the field vvvv of a VEX prefix specifies. Such instructions have immediate operands
+    /// of one byte at most, which leaves room for it.
+    #[inline(always)]
+    pub(crate) fn vvvv(&self) -> u8 {
+        (self.imm >> VVVV_SHIFT) as u8 & 15
+    }
+
     /// Returns the mask of an effective address, and of the index and count registers of string instructions.
     #[inline(always)]
     pub fn address_mask(&self) -> u64 {
@@ -250,8 +257,18 @@ impl CodeMode {
 }
 
 /// Makes a decoder of the instructions in `bytes`, the first of which is at `ip` in CS.
-pub fn decoder(bytes: &[u8], size: CodeSize, ip: u64) -> Decoder<'_> {
-    Decoder::with_ip(size.bits(), bytes, ip, OPTIONS)
+///
+/// On a model without BMI1 or LZCNT, a repeat prefix before BSF or BSR has no meaning: TZCNT and LZCNT are encoded in
+/// that way so that they run on processors that lack them. The same holds for WBNOINVD.
+pub fn decoder(bytes: &[u8], size: CodeSize, ip: u64, model: Model) -> Decoder<'_> {
+    let mut options = DecoderOptions::NO_WBNOINVD;
+    if !model.has(CpuidFeature::BMI1) {
+        options |= DecoderOptions::NO_MPFX_0FBC;
+    }
+    if !model.has(CpuidFeature::LZCNT) {
+        options |= DecoderOptions::NO_MPFX_0FBD;
+    }
+    Decoder::with_ip(size.bits(), bytes, ip, options)
 }
 
 /// Returns whether processors of model `model` have `instruction`, and it is implemented here.
@@ -383,13 +400,13 @@ fn address_shift(instruction: &Instruction) -> u8 {
 /// Decodes the instruction at the start of `bytes`, of which at most 15 are used. Returns None if the
 /// instruction continues beyond them.
 pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
-    let mut decoder = decoder(bytes, mode.size, 0);
+    let mut decoder = decoder(bytes, mode.size, 0, model);
     let instruction = decoder.decode();
     if goes_on(&decoder, &instruction) && bytes.len() < MAX_LENGTH {
         return None;
     }
     if instruction.code() == Code::Pause
-        && let Some(exchange) = exchange_with_r8(&bytes[..instruction.len()], mode)
+        && let Some(exchange) = exchange_with_r8(&bytes[..instruction.len()], mode, model)
     {
         return Some(to_op(&exchange, mode, model));
     }
@@ -398,7 +415,7 @@ pub fn decode(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Op> {
 
 /// Opcode 90h with REX.B is XCHG of the accumulator and R8, also behind the prefix that would make it PAUSE, as
 /// the decoder thinks. Returns this instruction, if `bytes`, which it takes for PAUSE, are it.
-fn exchange_with_r8(bytes: &[u8], mode: CodeMode) -> Option<Instruction> {
+fn exchange_with_r8(bytes: &[u8], mode: CodeMode, model: Model) -> Option<Instruction> {
     const REPE: u8 = 0xf3;
     const DS_PREFIX: u8 = 0x3e;
     let rex = bytes.iter().nth_back(1)?;
@@ -407,7 +424,7 @@ fn exchange_with_r8(bytes: &[u8], mode: CodeMode) -> Option<Instruction> {
     }
     let without: Vec<u8> =
         bytes.iter().map(|byte| if *byte == REPE { DS_PREFIX } else { *byte }).collect();
-    Some(decoder(&without, mode.size, 0).decode())
+    Some(decoder(&without, mode.size, 0, model).decode())
 }
 
 /// Returns whether `instruction`, which `decoder` has just decoded, is incomplete because its bytes end.
@@ -415,14 +432,11 @@ pub fn goes_on(decoder: &Decoder, instruction: &Instruction) -> bool {
     instruction.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
 }
 
-/// Options of the decoder. Without BMI1 and LZCNT, a repeat prefix before BSF and BSR has no meaning: TZCNT
-/// and LZCNT are encoded in that way so that they run on processors that lack them. The same holds for
-/// WBNOINVD.
-pub(crate) const OPTIONS: u32 =
-    DecoderOptions::NO_MPFX_0FBC | DecoderOptions::NO_MPFX_0FBD | DecoderOptions::NO_WBNOINVD;
-
 /// The longest instruction (SDM vol. 2, 2.3.11).
 pub const MAX_LENGTH: usize = 15;
+
+/// The bit of [`Op::imm`] from which on there is [`Op::vvvv`].
+const VVVV_SHIFT: u32 = 8;
 
 /// The segment register of an instruction without a memory operand.
 const NO_SEGMENT: u8 = 7;
@@ -475,6 +489,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
     op.address_shift = address_shift(instruction);
     let kinds = instruction.op_code();
     let mut immediates = 0;
+    let mut vvvv = 0;
     for operand in 0..instruction.op_count() {
         match instruction.op_kind(operand) {
             OpKind::Register => {
@@ -505,6 +520,9 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::r32_rm
                     | OpCodeOperandKind::r64_rm
                     | OpCodeOperandKind::sti_opcode => op.rm = number,
+                    OpCodeOperandKind::r32_vvvv | OpCodeOperandKind::r64_vvvv => {
+                        vvvv = u32::from(number) << VVVV_SHIFT;
+                    }
                     // The handler knows fixed registers.
                     _ => {}
                 }
@@ -580,6 +598,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
             _ => {}
         }
     }
+    op.imm |= vvvv;
     op
 }
 

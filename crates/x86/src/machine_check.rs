@@ -43,7 +43,7 @@ fn banks(model: Model) -> usize {
         Model::I486 | Model::Pentium => 0,
         Model::Pentium3 => 5,
         Model::Pentium4 => 4,
-        Model::Max | Model::Qemu64 | Model::X86_64_V2 => MOST_BANKS,
+        Model::Max | Model::Qemu64 | Model::X86_64_V2 | Model::X86_64_V3 => MOST_BANKS,
     }
 }
 

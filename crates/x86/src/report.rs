@@ -137,7 +137,7 @@ impl Cpu {
 
     /// Makes a decoder of `bytes`, which are at CS:EIP.
     fn decoder_at_ip<'a>(&self, bytes: &'a [u8]) -> Decoder<'a> {
-        decode::decoder(bytes, self.code_mode().size, self.ip)
+        decode::decoder(bytes, self.code_mode().size, self.ip, self.model)
     }
 
     /// Disassembles up to `count` instructions from CS:EIP on: address, bytes and text of each.

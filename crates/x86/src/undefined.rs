@@ -170,6 +170,19 @@ pub static TABLE: &[Row] = &[
         "only ZF is set; the destination stays if the source is 0, on all processors so far",
     ),
     flags(
+        &[Mnemonic::Tzcnt, Mnemonic::Lzcnt],
+        When::Always,
+        OF.union(SF).union(AF).union(PF),
+        "only ZF and CF are set",
+    ),
+    flags(
+        &[Mnemonic::Andn, Mnemonic::Blsr, Mnemonic::Blsmsk, Mnemonic::Blsi, Mnemonic::Bzhi],
+        When::Always,
+        AF.union(PF),
+        "neither tells anything of the result",
+    ),
+    flags(&[Mnemonic::Bextr], When::Always, SF.union(AF).union(PF), "a field of bits has no sign"),
+    flags(
         &[Mnemonic::Shl, Mnemonic::Sal, Mnemonic::Shr, Mnemonic::Sar],
         When::Counts,
         AF,

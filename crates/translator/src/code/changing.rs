@@ -9,6 +9,7 @@
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 use ring3_core::memory::PAGE_SHIFT;
+use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeSize};
 
 use crate::code::emitter::{Branch, Emitter};
@@ -162,8 +163,9 @@ impl Contents {
 
     /// Returns the pairs of instructions that begin at the same offset, in these bytes and in `now`.
     fn instructions(&self, now: &[u8], size: CodeSize) -> Vec<(Instruction, Instruction)> {
-        let before = decode::decoder(&self.bytes, size, 0).into_iter();
-        let after = decode::decoder(now, size, 0).into_iter();
+        // MOV with an immediate operand is the same on all models, and so are the lengths of all instructions.
+        let decoded = |bytes| decode::decoder(bytes, size, 0, Model::Max).into_iter();
+        let (before, after) = (decoded(&self.bytes), decoded(now));
         before.zip(after).take_while(|(before, after)| before.ip32() == after.ip32()).collect()
     }
 

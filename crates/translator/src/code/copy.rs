@@ -1,7 +1,7 @@
 //! Instructions that are copied: the host executes the same instruction on the same registers, with its
 //! memory operand in the window.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, CpuidFeature, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use ring3_x86::decode::{self, has_16_bit_addresses};
 
 use crate::code::emitter::{Emitter, displacement_size, in_window, is_near};
@@ -337,9 +337,21 @@ pub(crate) fn has_undefined_result(instruction: &Instruction) -> bool {
     }
 }
 
+/// Returns whether the host's processor has what `instruction` needs, of the extensions that not all hosts have.
+pub(crate) fn is_of_host(instruction: &Instruction) -> bool {
+    use CpuidFeature as F;
+    instruction.cpuid_features().iter().all(|feature| match feature {
+        F::BMI1 => is_x86_feature_detected!("bmi1"),
+        F::LZCNT => is_x86_feature_detected!("lzcnt"),
+        F::MOVBE => is_x86_feature_detected!("movbe"),
+        _ => true,
+    })
+}
+
 /// Returns whether `instruction` is one that is copied and has only general registers.
 fn has_general_registers(instruction: &Instruction) -> bool {
     is_copied(instruction.mnemonic())
+        && is_of_host(instruction)
         && !has_undefined_result(instruction)
         && (0..instruction.op_count()).all(|operand| {
             instruction.op_kind(operand) != OpKind::Register
@@ -499,6 +511,22 @@ pub(crate) fn is_copied(mnemonic: Mnemonic) -> bool {
             | M::Bsr
             | M::Bswap
             | M::Popcnt
+            | M::Tzcnt
+            | M::Lzcnt
+            | M::Movbe
+            | M::Andn
+            | M::Blsr
+            | M::Blsmsk
+            | M::Blsi
+            | M::Bextr
+            | M::Bzhi
+            | M::Pdep
+            | M::Pext
+            | M::Mulx
+            | M::Rorx
+            | M::Sarx
+            | M::Shlx
+            | M::Shrx
             | M::Seta
             | M::Setae
             | M::Setb

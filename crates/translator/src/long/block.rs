@@ -202,7 +202,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     #[expect(clippy::type_complexity, reason = "the result of one other function")]
     fn make(mut self) -> Option<((Block, Vec<u8>, Vec<Exit>), Option<Facts>)> {
         let source = self.source;
-        let mut decoder = decode::decoder(source.bytes, CodeSize::Bits64, source.linear);
+        let mut decoder =
+            decode::decoder(source.bytes, CodeSize::Bits64, source.linear, source.model);
         let to_compare = source.changing.map(|_| self.writer.emitter.jump());
         let same = self.writer.emitter.here();
         for address in self.at_head {

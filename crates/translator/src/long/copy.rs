@@ -13,7 +13,7 @@ use iced_x86::{
 use ring3_x86::access::is_canonical;
 use ring3_x86::decode;
 
-use crate::code::copy::{has_undefined_result, is_copied, set_memory};
+use crate::code::copy::{has_undefined_result, is_copied, is_of_host, set_memory};
 use crate::long::context::at;
 use crate::long::facts::{Address as Known, FS_BASE};
 use crate::long::numeric::{note_for_x87, numeric_needs};
@@ -45,7 +45,8 @@ pub(crate) fn needs(instruction: &Instruction) -> Option<Needs> {
         instruction.op_kind(operand) != OpKind::Register
             || instruction.op_register(operand).is_gpr()
     });
-    (is_known && has_general_registers && !has_undefined_result(instruction)).then(Needs::default)
+    let is_copied = is_known && is_of_host(instruction) && !has_undefined_result(instruction);
+    (is_copied && has_general_registers).then(Needs::default)
 }
 
 /// Returns whether integer instructions with this mnemonic, which other code does not have, are copied.

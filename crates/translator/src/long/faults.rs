@@ -254,7 +254,7 @@ impl Long {
             return Ok(None);
         };
         let Some(bytes) = memory.page_from(place) else { return Ok(None) };
-        let instruction = decode::decoder(bytes, CodeSize::Bits64, rip).decode();
+        let instruction = decode::decoder(bytes, CodeSize::Bits64, rip, cpu.model).decode();
         Ok((!instruction.is_invalid()).then_some(instruction))
     }
 

@@ -182,7 +182,10 @@ fn translated(
     bytes.extend([0x0f, 0x0b]);
     let mut far = FarSites::default();
     if is_far {
-        far.add(&decode::decoder(&bytes, CodeSize::Bits64, 0x1000).decode(), is_user);
+        far.add(
+            &decode::decoder(&bytes, CodeSize::Bits64, 0x1000, Model::Qemu64).decode(),
+            is_user,
+        );
     }
     let (block, _, host) = put(&bytes, &far, low, cache, is_user);
     assert_eq!(block.instructions, 1, "it is translated");

@@ -281,7 +281,7 @@ fn upper_numbers(random: &mut Random) -> [u64; 16] {
 
 /// Returns a processor that is about to execute the program.
 fn processor(fast_call: u64, long_call: u64, random: &mut Random) -> Cpu {
-    let mut cpu = Cpu::of_model(Model::Qemu64);
+    let mut cpu = Cpu::of_model(Model::X86_64_V3);
     cpu.vendor = Vendor::of_host();
     cpu.gdtr = TableRegister { base: SYSTEM, limit: 0x7f };
     cpu.idtr = TableRegister { base: IDT, limit: 0x84 * 16 - 1 };

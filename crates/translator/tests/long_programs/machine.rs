@@ -176,7 +176,7 @@ pub(crate) fn machine(
     put(SYSTEM_ENTRY, &entered);
     put(TSS + 4, &INNER_STACK.to_le_bytes());
 
-    let mut cpu = Cpu::of_model(Model::Qemu64);
+    let mut cpu = Cpu::of_model(Model::X86_64_V3);
     cpu.vendor = Vendor::of_host();
     cpu.gdtr = TableRegister { base: SYSTEM_LINEAR, limit: 0xff };
     cpu.idtr = TableRegister { base: IDT, limit: 32 * 16 - 1 };

@@ -155,7 +155,8 @@ impl Maker<'_> {
         match self.random.below(120) {
             100..108 => self.system_instruction(),
             108..120 => self.x87_instruction(),
-            0..22 => {
+            0 | 1 => self.bit_instruction(),
+            2..22 => {
                 let (code, bytes) = self.random.pick(&TO_MEMORY);
                 let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
                     self.register(bytes)
@@ -238,6 +239,61 @@ impl Maker<'_> {
             }
             98 => Instruction::with_branch(C::Loop_rel8_64_RCX, 0),
             _ => Ok(Instruction::with(C::Nopd)),
+        }
+    }
+
+    /// Returns an instruction of BMI1 or BMI2, or a similar one.
+    fn bit_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
+        use Code as C;
+        const TWO: [(C, usize); 6] = [
+            (C::Tzcnt_r64_rm64, 8),
+            (C::Lzcnt_r32_rm32, 4),
+            (C::Movbe_r64_m64, 8),
+            (C::VEX_Blsr_r64_rm64, 8),
+            (C::VEX_Blsi_r32_rm32, 4),
+            (C::VEX_Blsmsk_r64_rm64, 8),
+        ];
+        const THREE: [(C, usize); 5] = [
+            (C::VEX_Andn_r64_r64_rm64, 8),
+            (C::VEX_Andn_r32_r32_rm32, 4),
+            (C::VEX_Pdep_r64_r64_rm64, 8),
+            (C::VEX_Pext_r32_r32_rm32, 4),
+            (C::VEX_Mulx_r64_r64_rm64, 8),
+        ];
+        const BY_LAST: [(C, usize); 5] = [
+            (C::VEX_Shlx_r64_rm64_r64, 8),
+            (C::VEX_Sarx_r32_rm32_r32, 4),
+            (C::VEX_Shrx_r64_rm64_r64, 8),
+            (C::VEX_Bzhi_r64_rm64_r64, 8),
+            (C::VEX_Bextr_r32_rm32_r32, 4),
+        ];
+        match self.random.below(8) {
+            0 => Instruction::with2(C::Movbe_m64_r64, self.memory(), self.source(8)),
+            1 => Instruction::with3(C::VEX_Rorx_r64_rm64_imm8, self.register(8), self.memory(), 13),
+            2 | 3 => {
+                let (code, bytes) = self.random.pick(&TWO);
+                Instruction::with2(code, self.register(bytes), self.memory())
+            }
+            4 => {
+                let (code, bytes) = self.random.pick(&THREE);
+                let (to, second) = (self.register(bytes), self.register(bytes));
+                Instruction::with3(code, to, second, self.memory())
+            }
+            5 => {
+                let (code, bytes) = self.random.pick(&THREE);
+                let (to, second) = (self.register(bytes), self.register(bytes));
+                Instruction::with3(code, to, second, self.source(bytes))
+            }
+            6 => {
+                let (code, bytes) = self.random.pick(&BY_LAST);
+                let last = self.sized(&INDICES, bytes);
+                Instruction::with3(code, self.register(bytes), self.memory(), last)
+            }
+            _ => {
+                let (code, bytes) = self.random.pick(&BY_LAST);
+                let last = self.source(bytes);
+                Instruction::with3(code, self.register(bytes), self.source(bytes), last)
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use common::series::Series;
 use iced_x86::{CpuidFeature, Instruction, Mnemonic};
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeSize, Op};
 use ring3_x86::engine::{Engine, Exit};
 use ring3_x86::flags::Eflags;
@@ -113,7 +114,7 @@ fn random_instruction(random: &mut Random, size: CodeSize) -> (Vec<u8>, Instruct
         }
         instruction(random, &mut code);
         code.resize(32, HALT);
-        let decoded = decode::decoder(&code, size, 0).decode();
+        let decoded = decode::decoder(&code, size, 0, Model::Max).decode();
         // Most forms are x87, MMX and SSE instructions, so some of them are skipped.
         if !decoded.is_invalid() && !is_numeric(&decoded) || random.percent(40) {
             return (code, decoded);

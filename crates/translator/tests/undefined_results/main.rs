@@ -20,10 +20,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use iced_x86::{
-    Code, Encoder, FlowControl, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, Register,
+    Code, Encoder, EncodingKind, FlowControl, Instruction, MemoryOperand, Mnemonic,
+    OpCodeOperandKind, Register,
 };
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cr4, reg};
+use ring3_x86::cpuid::Model;
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
@@ -67,7 +69,7 @@ const RESULT: usize = 20;
 /// The address of operands in memory.
 const CELL: u32 = DATA;
 
-/// Returns the instruction of this form with EAX and EDX, or with ECX if it has one operand, or with one of
+/// Returns the instruction of this form with EAX, EDX and, for a third operand, ECX, or with ECX if it has one operand, or with one of
 /// them in memory.
 fn instruction(code: Code, in_memory: bool, number: u8) -> Option<(Instruction, Option<u32>)> {
     use OpCodeOperandKind as K;
@@ -76,7 +78,7 @@ fn instruction(code: Code, in_memory: bool, number: u8) -> Option<(Instruction, 
     instruction.set_code(code);
     let mut cell = None;
     let registers = |size: u32, operand: u32| {
-        let first = if info.op_count() == 1 { 1 } else { 2 * operand };
+        let first = if info.op_count() == 1 { 1 } else { [0, 2, 1][operand as usize] };
         match size {
             1 => Register::AL + first,
             2 => Register::AX + first,
@@ -91,7 +93,7 @@ fn instruction(code: Code, in_memory: bool, number: u8) -> Option<(Instruction, 
             _ => 4,
         };
         match kind {
-            K::r8_reg | K::r16_reg | K::r32_reg | K::r16_opcode | K::r32_opcode => {
+            K::r8_reg | K::r16_reg | K::r32_reg | K::r32_vvvv | K::r16_opcode | K::r32_opcode => {
                 let register = registers(size, operand);
                 set_register(&mut instruction, operand, register);
             }
@@ -221,7 +223,7 @@ fn rows(code: Code) -> Vec<[u32; 4]> {
         (0..info.op_count()).any(|operand| info.op_kind(operand) == OpCodeOperandKind::cl);
     let counts: Vec<u32> = if by_count {
         (0..=63).chain([0xff, 0x1_0001]).collect()
-    } else if info.op_count() < 2 {
+    } else if info.op_count() < 2 || info.encoding() == EncodingKind::VEX {
         EDGES.to_vec()
     } else {
         vec![0x55]
@@ -258,6 +260,7 @@ impl Pair {
         let program = program(&bytes, cell);
         let results = [&mut self.right, &mut self.tested].map(|machine| {
             machine.reset_processor();
+            machine.cpu.model = Model::X86_64_V3;
             machine.put(CODE, &program);
             machine.put(ROWS, &table);
             machine.put(handler(0), &division_handler(bytes.len()));

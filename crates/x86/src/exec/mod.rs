@@ -9,6 +9,7 @@
 mod arithmetic;
 mod bcd;
 mod bits;
+mod bmi;
 mod branch;
 mod data;
 mod flag_control;
@@ -44,6 +45,7 @@ pub(crate) fn forms(rows: &mut Rows) {
     bcd::forms(rows);
     shift::forms(rows.begin(Group::Shifts));
     bits::forms(rows);
+    bmi::forms(rows);
     branch::forms(rows.begin(Group::Control));
     string::forms(rows.begin(Group::Strings));
     port::forms(rows.begin(Group::Ports));

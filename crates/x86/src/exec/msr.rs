@@ -84,10 +84,7 @@ fn find(model: Model, number: u32) -> Option<Msr> {
         0x174 => (Msr::SysenterCs, features.contains(Features::SEP)),
         0x175 => (Msr::SysenterEsp, features.contains(Features::SEP)),
         0x176 => (Msr::SysenterEip, features.contains(Features::SEP)),
-        0x1a0 => (
-            Msr::MiscEnable,
-            matches!(model, Model::Pentium4 | Model::Max | Model::Qemu64 | Model::X86_64_V2),
-        ),
+        0x1a0 => (Msr::MiscEnable, model >= Model::Pentium4),
         0x277 => (Msr::Pat, features.contains(Features::PAT)),
         EFER => (Msr::Efer, features.contains(Features::NX)),
         0xc000_0081 => (Msr::Star, features.contains(Features::SYSCALL)),

@@ -69,7 +69,7 @@ impl Kernel {
     pub(super) fn processor(self, memory: &mut Memory) -> Cpu {
         self.map_all(memory);
         self.fill_tables(memory);
-        let mut cpu = Cpu::of_model(Model::X86_64_V2);
+        let mut cpu = Cpu::of_model(Model::X86_64_V3);
         cpu.msrs.xcr0 = XCR0;
         cpu.ldtr = Segment::null(0);
         cpu.gdtr = TableRegister { base: self.start(), limit: IDT as u16 - 1 };

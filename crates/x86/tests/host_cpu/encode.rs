@@ -1,8 +1,8 @@
 //! Random encodings of an instruction form.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, MandatoryPrefix, Mnemonic,
-    OpCodeOperandKind, OpCodeTableKind, OpKind, Register,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, MandatoryPrefix,
+    Mnemonic, OpCodeInfo, OpCodeOperandKind, OpCodeTableKind, OpKind, Register,
 };
 use ring3_hostcpu::Layout;
 
@@ -23,6 +23,7 @@ pub(crate) fn encode(
     let mut bytes = prefixes(random, code, bits);
     let form = code.op_code();
     match form.table() {
+        _ if form.encoding() == EncodingKind::VEX => bytes.extend(vex(random, form, bits)),
         OpCodeTableKind::T0F => bytes.push(0x0f),
         OpCodeTableKind::T0F38 => bytes.extend([0x0f, 0x38]),
         OpCodeTableKind::T0F3A => bytes.extend([0x0f, 0x3a]),
@@ -109,13 +110,15 @@ fn prefixes(random: &mut Random, code: Code, bits: u32) -> Vec<u8> {
     }
     // In 64-bit code AMD's processors take the size of a near branch from this prefix; Intel's and ours ignore it.
     let is_ambiguous = is_long && !matches!(code.flow_control(), FlowControl::Next);
-    if form.operand_size() == 16 || !is_ambiguous && random.percent(3) {
+    let has_vex = form.encoding() == EncodingKind::VEX;
+    if form.operand_size() == 16 || !is_ambiguous && !has_vex && random.percent(3) {
         bytes.push(0x66);
     }
     if form.address_size() == bits / 2 || random.percent(4) {
         bytes.push(0x67);
     }
     match form.mandatory_prefix() {
+        _ if has_vex => {}
         MandatoryPrefix::P66 => bytes.push(0x66),
         MandatoryPrefix::PF3 => bytes.push(0xf3),
         MandatoryPrefix::PF2 => bytes.push(0xf2),
@@ -136,7 +139,7 @@ fn prefixes(random: &mut Random, code: Code, bits: u32) -> Vec<u8> {
     for last in (1..bytes.len()).rev() {
         bytes.swap(last, random.below(last as u32 + 1) as usize);
     }
-    if is_long {
+    if is_long && !has_vex {
         // The last of all is REX.
         let needs_width = form.operand_size() == 64 && random.percent(90);
         if needs_width || random.percent(60) {
@@ -146,6 +149,38 @@ fn prefixes(random: &mut Random, code: Code, bits: u32) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Returns a VEX prefix of the form (SDM vol. 2, 2.3.5).
+fn vex(random: &mut Random, form: &OpCodeInfo, bits: u32) -> Vec<u8> {
+    let map = match form.table() {
+        OpCodeTableKind::T0F => 1,
+        OpCodeTableKind::T0F38 => 2,
+        _ => 3,
+    };
+    let prefix = match form.mandatory_prefix() {
+        MandatoryPrefix::P66 => 1,
+        MandatoryPrefix::PF3 => 2,
+        MandatoryPrefix::PF2 => 3,
+        MandatoryPrefix::None | MandatoryPrefix::PNP => 0,
+    };
+    let has_vvvv = form.op_kinds().iter().any(|kind| {
+        use OpCodeOperandKind as Kind;
+        matches!(kind, Kind::r32_vvvv | Kind::r64_vvvv | Kind::xmm_vvvv | Kind::ymm_vvvv)
+    });
+    // A register's number is stored with all bits inverted.
+    let vvvv = if has_vvvv { random.below(16) as u8 } else { 15 };
+    let is_long = if form.is_lig() { random.percent(50) } else { form.l() == 1 };
+    let last = vvvv << 3 | u8::from(is_long) << 2 | prefix;
+    // Outside 64-bit code these bits distinguish VEX from LES and LDS.
+    let extensions =
+        if bits == 64 { random.pick(&[0xe0, 0xe0, 0x60, 0xa0, 0xc0, 0x00]) } else { 0xe0 };
+    let is_w = if form.is_wig() { random.percent(30) } else { form.w() == 1 };
+    if map == 1 && !is_w && extensions & 0x60 == 0x60 && random.percent(70) {
+        vec![0xc5, extensions & 0x80 | last | if bits == 64 { 0 } else { 0x40 }]
+    } else {
+        vec![0xc4, extensions | map, u8::from(is_w) << 7 | last]
+    }
 }
 
 /// Returns a ModRM byte, or the byte that stands in its place.

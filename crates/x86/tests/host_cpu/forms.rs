@@ -7,7 +7,13 @@ use ring3_x86::table;
 /// The forms of code of `bits` bits that are tested.
 pub(crate) fn tested(bits: u32) -> Vec<Code> {
     let codes = table::forms().iter().map(|form| form.code);
-    codes.filter(|code| exists(*code, bits) && why_not(*code).is_none()).collect()
+    let is_tested = |code: &Code| exists(*code, bits) && why_not(*code).is_none();
+    codes.filter(|code| is_tested(code) && wants_form(&format!("{code:?}"))).collect()
+}
+
+/// Returns whether the environment asks for the form with this name: `RING3_FUZZ_FORMS` is a part of it.
+fn wants_form(name: &str) -> bool {
+    std::env::var("RING3_FUZZ_FORMS").map_or(true, |text| name.contains(&text))
 }
 
 /// Returns whether code of `bits` bits, 32 or 64, can have the form.
@@ -83,6 +89,14 @@ fn host_has(feature: CpuidFeature) -> bool {
         CpuidFeature::SSE4_2 => Feature::Sse42,
         CpuidFeature::POPCNT => Feature::Popcnt,
         CpuidFeature::XSAVE => Feature::Xsave,
+        CpuidFeature::AVX => Feature::Avx,
+        CpuidFeature::AVX2 => Feature::Avx2,
+        CpuidFeature::BMI1 => Feature::Bmi1,
+        CpuidFeature::BMI2 => Feature::Bmi2,
+        CpuidFeature::F16C => Feature::F16c,
+        CpuidFeature::FMA => Feature::Fma,
+        CpuidFeature::LZCNT => Feature::Lzcnt,
+        CpuidFeature::MOVBE => Feature::Movbe,
         _ => return true,
     };
     HostCpu::detect().is_some_and(|cpu| cpu.has(feature))

@@ -99,7 +99,7 @@ impl Pattern {
     /// Returns the instruction, for an independent view of what it needs. It is decoded as ring3 does where
     /// processors without an extension ignore bits.
     pub(crate) fn instruction(&self, is_32_bit: bool) -> Instruction {
-        decoder(&self.bytes, CodeSize::of(is_32_bit), 0).decode()
+        decoder(&self.bytes, CodeSize::of(is_32_bit), 0, Model::Max).decode()
     }
 
     /// Returns whether this belongs to an even smaller sample, because each instruction takes some system

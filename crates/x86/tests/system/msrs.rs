@@ -78,7 +78,7 @@ fn any_number_is_a_register_or_a_fault() {
             Model::Pentium4 => 60,
             Model::Max => 86,
             // Those of system calls, and of the bases of FS and GS.
-            Model::Qemu64 | Model::X86_64_V2 => 93,
+            Model::Qemu64 | Model::X86_64_V2 | Model::X86_64_V3 => 93,
         };
         assert_eq!(known, expected, "{model}");
     }

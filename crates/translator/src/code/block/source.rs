@@ -88,7 +88,8 @@ pub(crate) struct ChangingSource<'a> {
 /// Returns whether `bytes`, which begin with an instruction and reach to the end of its page or to the limit
 /// of CS, lack a part of that instruction.
 pub(crate) fn crosses(bytes: &[u8], mode: &Mode) -> bool {
-    let mut decoder = decode::decoder(bytes, mode.code_size(), 0);
+    // The lengths of instructions are the same on all models.
+    let mut decoder = decode::decoder(bytes, mode.code_size(), 0, Model::Max);
     let instruction = decoder.decode();
     bytes.len() < MAX_LENGTH && decode::goes_on(&decoder, &instruction)
 }

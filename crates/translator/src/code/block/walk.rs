@@ -64,7 +64,7 @@ type Last = (Start, Instruction);
 /// Returns a decoder for the instructions that a block is made from.
 fn decoder<'a>(source: &Source<'a>) -> Decoder<'a> {
     let (_, mode) = source.mode;
-    decode::decoder(source.bytes, mode.code_size(), source.eip.into())
+    decode::decoder(source.bytes, mode.code_size(), source.eip.into(), source.model)
 }
 
 /// Returns what the interpreter is told if it executes the instruction after `instruction`, which holds back

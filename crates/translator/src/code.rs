@@ -10,5 +10,6 @@ pub(crate) mod counters;
 pub(crate) mod emitter;
 pub(crate) mod flags;
 pub(crate) mod frames;
+pub(crate) mod parts;
 pub(crate) mod segments;
 pub(crate) mod strings;

@@ -433,14 +433,16 @@ impl Long {
             unreachable!("translated code is in blocks");
         };
         assert_eq!(block.is_user, cpu.is_user(), "no return leads to the other privilege");
-        let first = Site { host: block.entry, offset: 0, before: 0, operand: Operand::None };
-        let Site { host, offset, before, .. } = site.unwrap_or(first);
+        let ahead = block.sites.first().map_or(0, |first| first.ahead);
+        let operand = Operand::None;
+        let first = Site { host: block.entry, offset: 0, before: 0, ahead, operand };
+        let Site { host, offset, before, ahead, .. } = site.unwrap_or(first);
         let rest = block.instructions - before;
-        let subtracted = if left_at < block.begin { 0 } else { rest };
+        let subtracted = if left_at < block.begin { 0 } else { ahead };
         cpu.instructions += executed.wrapping_sub(subtracted.into());
         self.low.context().rip = block.linear.wrapping_add(offset.into());
         let has_begun = site.is_some();
-        let counted = if has_begun { rest } else { 0 };
+        let counted = if has_begun { ahead } else { 0 };
         if let Some(walk) = self.blocks.walk_at(left_at) {
             self.turn_back(cpu, &walk, left_at);
         }

@@ -37,6 +37,7 @@ use crate::code::counters::Counted;
 use crate::code::emitter::{Branch, Emitter};
 use crate::code::flags;
 use crate::code::frames;
+use crate::code::parts::Parts;
 use crate::code::segments;
 use crate::code::strings;
 use crate::context::{at, info};
@@ -44,7 +45,6 @@ use crate::mode::{Loading, Mode, ModeNumber, Segmented};
 use crate::numeric::{self, Checked};
 use crate::segmented;
 use crate::system::{self, System};
-use counts::Part;
 use joins::Forward;
 use links::Later;
 pub(crate) use site::{Operand, Site};
@@ -117,7 +117,7 @@ pub(crate) fn translate(
         instructions: 0,
         second: source.crossing,
         variable: Vec::new(),
-        parts: Vec::new(),
+        parts: Parts::default(),
         forward: Vec::new(),
         is_landing: false,
         is_join: false,
@@ -260,7 +260,7 @@ struct BlockBuilder<'a> {
     /// Offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     variable: Vec<usize>,
     /// The parts so far.
-    parts: Vec<Part>,
+    parts: Parts,
     /// Branches forward, in the order of their code.
     forward: Vec<Forward>,
     /// Whether the next instruction is one to which a call returns.

@@ -510,6 +510,12 @@ impl Emitter {
         Count(self.here())
     }
 
+    /// Faults if a number of instructions, which is set later, is larger than the budget of 64-bit code. Uses R11.
+    pub(crate) fn check_budget_in_r9(&mut self) -> Count {
+        self.bytes(&[0x45, 0x0f, 0xb6, 0x59, 0]); // movzx r11d, byte [r9 - ...]
+        Count(self.here())
+    }
+
     /// Adds 1 to the counter at address `counter`. Uses R9.
     pub(crate) fn count_up(&mut self, counter: u32) {
         self.add_to_counter(counter, &[0x4d, 0x8d, 0x49, 0x01]); // lea r9, [r9 + 1]

@@ -1,20 +1,24 @@
 //! Translates 64-bit code to host code, a block at a time.
 //!
-//! A block ends at each branch, before an instruction that the interpreter must execute, and at the end of its
-//! page. An instruction that crosses into another page is a block of its own, which is only reached by the jump
-//! table, since that page may become another one. As in other code ([`crate::code::block`]), each instruction is one *site*: where its host code begins,
-//! the guest's state is exactly that before the instruction, and nothing of that state changes before the last
-//! host instruction of a site that can fault.
+//! A block ends where control goes elsewhere, before an instruction that the interpreter must execute, and at the end
+//! of its page. It goes on after conditional branches forward, which may [join](joins) it again further on, after those
+//! to its own beginning, and after calls. An instruction that crosses into another page is a block of its own, which is
+//! only reached by the jump table, since that page may become another one. As in other code
+//! ([`crate::code::block`]), each instruction is one *site*: where its host code begins, the guest's state is exactly
+//! that before the instruction, and nothing of that state changes before the last host instruction of a site that can
+//! fault.
 
-use iced_x86::{Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
-use ring3_x86::access::is_canonical;
+mod branches;
+mod joins;
+
+use iced_x86::{Decoder, FlowControl, Instruction, InstructionInfoFactory};
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
 
 use crate::code::block::ChangingSource;
-use crate::code::block::branches::condition;
 use crate::code::changing::{self, Contents};
-use crate::code::emitter::Branch;
+use crate::code::emitter::{Branch, Mark};
+use crate::code::parts::{Onward, Parts};
 use crate::long::block_store::Slots;
 use crate::long::changing::Element;
 use crate::long::context::{at, reason};
@@ -28,6 +32,8 @@ use crate::long::system;
 use crate::long::writer::Writer;
 use crate::map::Set;
 use crate::numeric;
+use branches::Later;
+use joins::Forward;
 
 /// Upper bound of the instructions in a block.
 const MAX_INSTRUCTIONS: u16 = 64;
@@ -41,6 +47,9 @@ pub(crate) struct Site {
     pub(crate) offset: u16,
     /// Number of the block's instructions that precede it.
     pub(crate) before: u16,
+    /// Number of instructions that have been subtracted from the budget, but not executed yet, when it is executed. It
+    /// is one of them.
+    pub(crate) ahead: u16,
     pub(crate) operand: Operand,
 }
 
@@ -81,7 +90,7 @@ pub(crate) struct Block {
     pub(crate) bytes: u16,
     /// These bytes, if its page [keeps changing](crate::long::changing).
     pub(crate) contents: Option<Contents>,
-    /// How many instructions it has. Its entry subtracts them from the budget.
+    /// How many instructions it has. Its entry checks that the budget is sufficient for them.
     pub(crate) instructions: u16,
     /// The sites of its instructions, in order.
     pub(crate) sites: Vec<Site>,
@@ -125,6 +134,13 @@ struct Builder<'a, F> {
     walks: Vec<Walk>,
     /// Branches to addresses whose code is written at the end.
     later: Vec<(Branch, Later)>,
+    parts: Parts,
+    /// Branches forward, in the order of their code.
+    forward: Vec<Forward>,
+    /// Whether the next instruction is one to which a call returns.
+    is_landing: bool,
+    /// Whether the next instruction is only reached by branches.
+    is_skipped: bool,
     exits: Vec<Exit>,
     /// Which numeric registers are the guest's.
     has: Needs,
@@ -133,25 +149,28 @@ struct Builder<'a, F> {
     /// The host addresses where the block is entered, and where its instructions are counted.
     host: u32,
     begin: u32,
-    /// What is known where the block leads to itself, if it does.
+    /// What is known wherever the block leads to itself, if it does.
     at_end: Option<Facts>,
-    /// Whether the block ends with a branch other than a call, which may lead to the block itself.
-    may_loop: bool,
     /// The offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     variable: Vec<usize>,
     factory: InstructionInfoFactory,
 }
 
-/// Where a branch leads.
-#[derive(Clone, Copy)]
-enum Later {
-    /// To this address.
-    To(u64),
-    /// Out, since the jump table has no code for the target of the branch at this site.
-    Missed(u32),
-    /// By the jump table, since the return at this site, which takes so many bytes from the stack, does not return to
-    /// the last call.
-    Elsewhere(u32, i64),
+/// How a block continues after an instruction.
+enum Step {
+    /// With the next instruction.
+    Next,
+    /// Not at all: the block ends.
+    End,
+}
+
+/// The state of a block before an instruction, by which the instruction can be left to the interpreter after all.
+struct Start {
+    mark: Mark,
+    sites: usize,
+    later: usize,
+    forward: usize,
+    parts: (usize, bool),
 }
 
 /// Translates the block at `source` into host code for address `host`. Returns the block, its code, and its
@@ -174,13 +193,16 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
             sites: Vec::new(),
             walks: Vec::new(),
             later: Vec::new(),
+            parts: Parts::default(),
+            forward: Vec::new(),
+            is_landing: false,
+            is_skipped: false,
             exits: Vec::new(),
             has: Needs::default(),
             at_head: &at_head,
             host,
             begin: host,
             at_end: None,
-            may_loop: false,
             variable: Vec::new(),
             factory: InstructionInfoFactory::new(),
         };
@@ -211,8 +233,10 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         }
         self.begin = self.writer.emitter.here();
         self.writer.facts = Facts::at_head(self.at_head);
-        let count = self.writer.count();
+        self.begin_count();
+        self.check_budget();
         let end = self.instructions(&mut decoder)?;
+        self.set_counts();
         self.finish_later();
         let bytes = end.wrapping_sub(source.linear) as u16;
         let variable = std::mem::take(&mut self.variable);
@@ -229,7 +253,6 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             self.writer.jump_by_slot(source.linear, slot);
         }
         let instructions = self.sites.len() as u16;
-        self.writer.emitter.set_count(count, instructions as i16);
         let Builder { writer, sites, walks, exits, host, begin, at_end, .. } = self;
         let block = Block {
             linear: source.linear,
@@ -276,29 +299,57 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 return Some(next);
             }
             self.writer.is_far = self.source.far.contains(&instruction, self.source.is_user);
-            let mark = self.writer.emitter.mark();
-            let (later, had) = (self.later.len(), self.has);
-            let is_ending =
-                instruction.flow_control() != FlowControl::Next || system::ends_block(&instruction);
-            let is_translated = decode::exists(&instruction, self.source.model)
-                && !self.source.barred.contains(&instruction.ip())
-                && if is_ending { self.ending(&instruction) } else { self.plain(&instruction) };
-            if !is_translated {
-                self.writer.emitter.go_back(mark);
-                self.later.truncate(later);
-                self.has = had;
-                self.sites.retain(|site| site.host < self.writer.emitter.here());
-                self.leave_to_interpreter(&instruction);
-                return Some(instruction.next_ip());
-            }
             next = instruction.next_ip();
-            if is_ending {
-                return Some(next);
+            let start = self.start();
+            match self.step(&instruction) {
+                Some(Step::Next) => {}
+                Some(Step::End) => return Some(next),
+                None => {
+                    self.go_back(&start);
+                    self.leave_to_interpreter(&instruction);
+                    return Some(next);
+                }
             }
-            self.follow(&instruction);
             // It may have written to the instructions that follow.
             has_written = self.source.changing.is_some() && changing::writes(&instruction);
         }
+    }
+
+    /// Translates `instruction`. Returns None if it is left to the interpreter; the caller then throws away what was
+    /// written.
+    fn step(&mut self, instruction: &Instruction) -> Option<Step> {
+        let is_left = !decode::exists(instruction, self.source.model)
+            || self.source.barred.contains(&instruction.ip());
+        if is_left {
+            return None;
+        }
+        if instruction.flow_control() != FlowControl::Next || system::ends_block(instruction) {
+            return self.branch(instruction);
+        }
+        if !self.plain(instruction) {
+            return None;
+        }
+        self.follow(instruction);
+        Some(Step::Next)
+    }
+
+    /// Returns the state of the block.
+    fn start(&self) -> Start {
+        Start {
+            mark: self.writer.emitter.mark(),
+            sites: self.sites.len(),
+            later: self.later.len(),
+            forward: self.forward.len(),
+            parts: self.parts.so_far(),
+        }
+    }
+
+    /// Throws away all that was translated since `start`, after which nothing more is translated but a way out.
+    fn go_back(&mut self, start: &Start) {
+        self.writer.emitter.go_back(start.mark);
+        self.sites.truncate(start.sites);
+        self.later.truncate(start.later);
+        self.go_back_to_branches(start.forward, start.parts);
     }
 
     /// Notes what is known after `instruction`.
@@ -314,11 +365,49 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Begins the site of `instruction`.
     fn begin_site(&mut self, instruction: &Instruction) -> u32 {
+        let is_landing = std::mem::take(&mut self.is_landing);
+        if is_landing {
+            self.begin_count();
+        }
         let host = self.writer.emitter.here();
+        if is_landing {
+            // The check is inside of the site: the site is no entry of the block, and all instructions before it were
+            // counted.
+            self.check_budget();
+        }
+        self.join(instruction.ip());
         let offset = instruction.ip().wrapping_sub(self.source.linear) as u16;
+        let before = self.sites.len() as u16;
         let operand = Operand::of(instruction, self.writer.is_far);
-        self.sites.push(Site { host, offset, before: self.sites.len() as u16, operand });
+        self.sites.push(Site { host, offset, before, ahead: 0, operand });
         host
+    }
+
+    /// Begins a part, and subtracts its instructions from the budget here.
+    fn begin_count(&mut self) {
+        let count = self.writer.emitter.count_in_r9();
+        self.parts.begin(self.sites.len() as u16, Some(count), None);
+    }
+
+    /// Checks here that the budget is sufficient for all instructions from the beginning of the last part on, up to the
+    /// next check.
+    fn check_budget(&mut self) {
+        let check = self.writer.emitter.check_budget_in_r9();
+        self.parts.note_check(check);
+    }
+
+    /// Ends a part, after which comes `onward`.
+    fn end_part(&mut self, onward: Onward) {
+        self.parts.end(self.sites.len() as u16, onward);
+    }
+
+    /// Sets all counts, when the block has ended.
+    fn set_counts(&mut self) {
+        let joins = |branch: usize| self.forward[branch].joins;
+        let ahead = self.parts.set(self.sites.len() as u16, &mut self.writer.emitter, joins);
+        for (site, ahead) in self.sites.iter_mut().zip(ahead) {
+            site.ahead = ahead;
+        }
     }
 
     /// Translates an instruction after which the next one follows. Returns false if it is left to the
@@ -393,200 +482,5 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         let number = self.source.first_exit + self.exits.len();
         self.exits.push(exit);
         self.writer.leave(reason::EXITS + number as u32);
-    }
-
-    /// Ends the block with a branch. Returns false if it is left to the interpreter; the caller then throws away
-    /// what was written.
-    fn ending(&mut self, branch: &Instruction) -> bool {
-        let next = branch.next_ip();
-        let is_near = branch.op0_kind() == OpKind::NearBranch64;
-        if is_near && !is_canonical(branch.near_branch_target()) {
-            return false;
-        }
-        let target = branch.near_branch_target();
-        self.may_loop = self.source.changing.is_none()
-            && matches!(
-                branch.flow_control(),
-                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
-            );
-        let site = self.begin_site(branch);
-        match branch.code() {
-            Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => self.go_to(target),
-            Code::Call_rel32_64 => self.call(target, next),
-            Code::Call_rm64 => {
-                if !copy::load_target(&mut self.writer, branch) {
-                    return false;
-                }
-                self.look_up(site);
-                self.call_r11(next);
-            }
-            Code::Jmp_rm64 => {
-                if !copy::load_target(&mut self.writer, branch) {
-                    return false;
-                }
-                self.look_up(site);
-                self.writer.jump_to_r11();
-            }
-            Code::Retnq | Code::Retnq_imm16 => {
-                let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
-                let bytes = 8 + i64::from(more);
-                let top = self.writer.checked(Register::R8, 0, Register::R11);
-                self.writer.load(Register::R10, top);
-                let differs = self.writer.return_to_landing(bytes);
-                self.later.push((differs, Later::Elsewhere(site, bytes)));
-            }
-            _ if system::ends_block(branch) => {
-                if !system::translate(&mut self.writer, branch) {
-                    return false;
-                }
-                self.go_to(next);
-            }
-            Code::Syscall | Code::Sysretq => {
-                return system::translate_call(&mut self.writer, branch);
-            }
-            code => {
-                let taken = match code {
-                    Code::Loopne_rel8_64_RCX => self.writer.loop_if(0xe0),
-                    Code::Loope_rel8_64_RCX => self.writer.loop_if(0xe1),
-                    Code::Loop_rel8_64_RCX => self.writer.loop_if(0xe2),
-                    Code::Jrcxz_rel8_64 => self.writer.loop_if(0xe3),
-                    _ if branch.is_jcc_short_or_near() && is_near => {
-                        self.writer.emitter.jump_if(condition(branch))
-                    }
-                    _ => return false,
-                };
-                self.follow(branch);
-                self.lead(taken, target);
-                self.go_to(next);
-            }
-        }
-        true
-    }
-
-    /// Calls `target`, to return to `next`.
-    fn call(&mut self, target: u64, next: u64) {
-        let slot = if self.is_in_page(target) {
-            None
-        } else {
-            self.slots.find_or_add(target, self.source.is_user)
-        };
-        // A call of the next instruction only pushes its address, and no RET returns there.
-        let is_call = target != next && (slot.is_some() || self.is_in_page(target));
-        if is_call {
-            self.writer.check_room(Register::R11);
-        }
-        let below = self.writer.checked(Register::R8, -8, Register::R11);
-        self.writer.store_number(below, next, Register::R10);
-        self.writer.move_stack(-8);
-        if !is_call {
-            return self.go_to(target);
-        }
-        self.writer.push_return(next, Register::R10);
-        if let Some(slot) = slot {
-            self.writer.call_by_slot(target, slot);
-        } else {
-            let call = self.writer.emitter.plain_call();
-            self.lead(call, target);
-        }
-        self.go_to(next);
-    }
-
-    /// Calls the code at the host address in R11, to return to `next`.
-    fn call_r11(&mut self, next: u64) {
-        let writer = &mut self.writer;
-        let is_far = writer.is_far;
-        writer.check_room(Register::R10);
-        if is_far {
-            writer.store(writer.field(at::CALLEE), Register::R11);
-        }
-        let below = writer.checked(Register::R8, -8, Register::R10);
-        let number = if is_far { Register::R11 } else { Register::R10 };
-        writer.store_number(below, next, number);
-        writer.move_stack(-8);
-        writer.push_return(next, number);
-        let call = if is_far {
-            Instruction::with1(Code::Call_rm64, writer.field(at::CALLEE))
-        } else {
-            Instruction::with1(Code::Call_rm64, Register::R11)
-        };
-        writer.emitter.instruction(call);
-        self.go_to(next);
-    }
-
-    /// Loads R11 with the code for the target in R10 of the branch at `site`.
-    fn look_up(&mut self, site: u32) {
-        let missed = self.writer.look_up();
-        self.later.push((missed, Later::Missed(site)));
-    }
-
-    /// Returns whether `target` is in the page of the block.
-    fn is_in_page(&self, target: u64) -> bool {
-        target & !0xfff == self.source.linear & !0xfff
-    }
-
-    /// Makes `branch` lead to `target`.
-    fn lead(&mut self, branch: Branch, target: u64) {
-        if self.may_loop && target == self.source.linear && self.source.crosses_to.is_none() {
-            let facts = &self.writer.facts;
-            let is_known = facts.still_at_head(self.at_head).len() == self.at_head.len();
-            let to = if is_known { self.begin } else { self.host };
-            self.at_end = Some(facts.clone());
-            self.writer.emitter.lead(branch, to);
-            return;
-        }
-        let entry = self.is_in_page(target).then(|| (self.entry_of)(target)).flatten();
-        match entry {
-            Some(entry) => self.writer.emitter.lead(branch, entry),
-            None => self.later.push((branch, Later::To(target))),
-        }
-    }
-
-    /// Continues at `target`.
-    fn go_to(&mut self, target: u64) {
-        if self.is_in_page(target) {
-            let branch = self.writer.emitter.jump();
-            self.lead(branch, target);
-        } else {
-            self.go_to_other_page(target);
-        }
-    }
-
-    /// Continues at `target`, in another page.
-    fn go_to_other_page(&mut self, target: u64) {
-        if let Some(slot) = self.slots.find_or_add(target, self.source.is_user) {
-            self.writer.jump_by_slot(target, slot);
-        } else {
-            self.writer.load_number(Register::R10, target);
-            self.writer.leave_to_look_up();
-        }
-    }
-
-    /// Writes what branches lead to that have no target yet.
-    fn finish_later(&mut self) {
-        while !self.later.is_empty() {
-            for (branch, later) in std::mem::take(&mut self.later) {
-                self.finish(branch, later);
-            }
-        }
-    }
-
-    /// Writes what `branch` leads to.
-    fn finish(&mut self, branch: Branch, later: Later) {
-        self.writer.emitter.land(branch);
-        match later {
-            Later::Elsewhere(site, bytes) => {
-                self.writer.forget_call();
-                self.look_up(site);
-                self.writer.move_stack(bytes);
-                self.writer.jump_to_r11();
-            }
-            Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
-            Later::To(rip) => self.go_to_other_page(rip),
-            Later::Missed(site) => {
-                self.writer.restore_rcx();
-                self.writer.note_target();
-                self.leave(Exit::Missed { site });
-            }
-        }
     }
 }

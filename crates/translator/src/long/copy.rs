@@ -33,6 +33,13 @@ pub(crate) struct Needs {
     pub(crate) x87: bool,
 }
 
+impl Needs {
+    /// Returns what both contain.
+    pub(crate) fn and(self, other: Needs) -> Needs {
+        Needs { vectors: self.vectors && other.vectors, x87: self.x87 && other.x87 }
+    }
+}
+
 /// Returns what `instruction` needs, or None if it is not translated.
 pub(crate) fn needs(instruction: &Instruction) -> Option<Needs> {
     if numeric::is_numeric(instruction) {

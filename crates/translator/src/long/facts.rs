@@ -109,6 +109,27 @@ impl Facts {
         Facts { known: known.collect(), ..Facts::default() }
     }
 
+    /// Returns what is known where a call returns to.
+    pub(crate) fn after_call() -> Facts {
+        Facts { changed: u32::MAX, ..Facts::default() }
+    }
+
+    /// Keeps what `other` knows, too, where another way joins.
+    pub(crate) fn meet(&mut self, other: &Facts) {
+        self.known.retain_mut(|fact| {
+            let distance = other.distance(fact.address);
+            fact.distance = fact.distance.max(distance.unwrap_or(0));
+            distance.is_some()
+        });
+        self.small &= other.small;
+        self.changed |= other.changed;
+        for address in &other.wanted {
+            if self.wanted.len() < MOST_AT_HEAD && !self.wanted.contains(address) {
+                self.wanted.push(*address);
+            }
+        }
+    }
+
     /// Returns those of `addresses` that are known again where the loop goes to its next round.
     pub(crate) fn still_at_head(&self, addresses: &[Address]) -> Vec<Address> {
         let is_known = |address: &&Address| {

@@ -71,10 +71,6 @@ impl Long {
         let walk = self.blocks.walk_at(fault.rip as u32);
         let is_page_fault = fault.signal == libc::SIGSEGV as u64 && fault.code != 0;
         if is_page_fault && lent.budget.is_used_up_at(fault.address) {
-            debug_assert!(
-                !has_begun || walk.is_some(),
-                "the budget is checked where a block begins, and where an instruction repeats"
-            );
             return Ok(self.resume(cpu, walk.as_ref(), rest, deadline));
         }
         let returns = &mut self.spaces.find(cpu, memory)?.returns;

@@ -58,6 +58,11 @@ impl Walk {
         (self.begin..self.end).contains(&host)
     }
 
+    /// Returns whether it is repeated, so that its iterations are subtracted from the budget.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.counted.is_some()
+    }
+
     /// Returns whether its iterations have been subtracted from the budget at the host address `host` in it.
     fn is_counted_at(&self, host: u32) -> bool {
         self.counted.is_some_and(|counted| host >= counted)

@@ -2,23 +2,19 @@
 //! that it reaches memory of the space or none. It shares nothing with [`facts`](crate::long::facts), by which checks
 //! were left out, nor with what wrote the code. A block of which it is not convinced is not executed.
 //!
-//! It follows the ways through the code from the block's entry, where nothing is known. It knows the host's registers
+//! It follows the [ways] through the code from the block's entry, where nothing is known. It knows the host's registers
 //! and the fields of the context that hold registers of the guest by *names*, and of each value at which distance from
 //! a unit that is owned near it lies at most, whether it is a number of 32 bits, and whether it is the sum of other
 //! names.
-//! Where ways meet, what all of them know remains. If a distance grew there, the way is a loop: it is assumed to be
-//! [`state::IN_LOOP`], and what grows beyond that is not known.
 
 use std::ops::Range;
 
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register,
+    Code, CpuidFeature, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use crate::long::context::{LongContext, at, register_at};
 use crate::long::low::{Addresses, CHECK_SHIFT};
-use crate::map::Map;
 use crate::memory::units::SHIFT;
 use crate::returns::ROOM_CHECK;
 use state::{Kind, MOST_DISTANT, Name, REGISTERS, State, Subject, Sum, UNKNOWN, Value};
@@ -26,9 +22,12 @@ use state::{Kind, MOST_DISTANT, Name, REGISTERS, State, Subject, Sum, UNKNOWN, V
 mod state;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 /// Bytes from an address in a unit to an access on its fact, at most: well below a unit.
 const REACH: u64 = 48 << 30;
+/// Bytes below the address that is the budget that may be read.
+const BUDGET: i64 = 1 << 7;
 /// What a bit's number of 32 bits adds to an address.
 const BITS: u64 = 1 << 29;
 
@@ -58,65 +57,6 @@ impl Checker {
     /// Returns a checker of code that may read the bytes at these host addresses, from which it was made.
     pub(crate) fn reading(self, guest_code: Range<u64>) -> Checker {
         Checker { guest_code, ..self }
-    }
-
-    /// Returns whether all accesses of `code`, which is at `host` and is entered at `entries`, reach memory of its space
-    /// or none.
-    pub(crate) fn proves(&mut self, code: &[u8], host: u32, entries: &[u32]) -> bool {
-        let all: Vec<Instruction> =
-            Decoder::with_ip(64, code, host.into(), DecoderOptions::NONE).iter().collect();
-        let place = |ip: u64| all.binary_search_by_key(&ip, Instruction::ip).ok();
-        let inside = u64::from(host)..u64::from(host) + code.len() as u64;
-        let mut met: Map<usize, State> = Map::default();
-        let mut ways: Vec<(usize, State)> = Vec::new();
-        let targets: Vec<u64> = all
-            .iter()
-            .filter(|instruction| instruction.op0_kind() == OpKind::NearBranch64)
-            .map(Instruction::near_branch_target)
-            .collect();
-        for entry in entries {
-            let Some(place) = place((*entry).into()) else { return false };
-            ways.push((place, State::new()));
-        }
-        while let Some((mut number, mut state)) = ways.pop() {
-            while let Some(instruction) = all.get(number) {
-                if targets.contains(&instruction.ip())
-                    || entries.contains(&(instruction.ip() as u32))
-                {
-                    if let Some(known) = met.get_mut(&number) {
-                        let before = known.clone();
-                        known.meet(&state);
-                        if *known == before {
-                            break;
-                        }
-                        state = known.clone();
-                    } else {
-                        met.insert(number, state.clone());
-                    }
-                }
-                if !self.execute(&mut state, instruction) {
-                    return false;
-                }
-                let flow = instruction.flow_control();
-                if instruction.op0_kind() == OpKind::NearBranch64 && flow != FlowControl::Call {
-                    let target = instruction.near_branch_target();
-                    if inside.contains(&target) {
-                        let Some(place) = place(target) else { return false };
-                        ways.push((place, state.clone()));
-                    }
-                }
-                if matches!(
-                    flow,
-                    FlowControl::UnconditionalBranch
-                        | FlowControl::IndirectBranch
-                        | FlowControl::Return
-                ) {
-                    break;
-                }
-                number += 1;
-            }
-        }
-        true
     }
 
     /// Returns the name of the field of the context at `address`.
@@ -425,7 +365,9 @@ impl Checker {
                 }
                 Kind::Own => return only_reads && (0..1 << 31).contains(&displacement),
                 // The budget, and the host's stack.
-                _ if base == Register::R9.number() => return only_reads && displacement == 0,
+                _ if base == Register::R9.number() => {
+                    return only_reads && (-BUDGET..=0).contains(&displacement);
+                }
                 _ if base == Register::RSP.number() => {
                     return (-(ROOM_CHECK as i64)..=64).contains(&displacement);
                 }

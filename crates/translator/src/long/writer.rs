@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use crate::code::emitter::{Branch, Count, Emitter};
+use crate::code::emitter::{Branch, Emitter};
 use crate::long::context::{at, reason, register_at};
 use crate::long::facts::{Address, FS_BASE, Facts};
 use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
@@ -254,15 +254,6 @@ impl Writer {
         let byte =
             MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, byte));
-    }
-
-    /// Subtracts from the budget a number of instructions, which is set later, and faults if it is spent. Uses
-    /// R11.
-    pub(crate) fn count(&mut self) -> Count {
-        let count = self.emitter.count_in_r9();
-        let there = MemoryOperand::with_base(Register::R9);
-        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, there));
-        count
     }
 
     /// Loads R11 with the address of the context.

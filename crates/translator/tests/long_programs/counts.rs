@@ -81,6 +81,18 @@ pub(crate) fn repeat(layout: &Layout, body: &[u8], times: u32) -> Option<(impl E
 }
 
 #[test]
+fn a_block_goes_on_behind_branches_forward_and_calls() {
+    // JE over the NOP; NOP; CALL of RET; JMP over it; RET
+    let body = [0x74, 0x01, 0x90, 0xe8, 0x02, 0, 0, 0, 0xeb, 0x01, 0xc3];
+    for layout in &LAYOUTS {
+        let Some((engine, _)) = repeat(layout, &body, 1000) else { return };
+        // Those that begin before the body, with it, with RET, behind it, and with the last jump
+        assert!(counter(&engine, "blocks translated") <= 5);
+        assert!(counter(&engine, "branches linked") <= 5);
+    }
+}
+
+#[test]
 fn memory_at_several_distances_stays_in_translated_code() {
     const TIMES: u32 = 5000;
     // STAC; MOV RAX, [RBX]; INC RAX; MOV [RBX + 8], RAX; CLAC; PUSH RAX; POP [RBP]'s register RDX; MOV [RBP],

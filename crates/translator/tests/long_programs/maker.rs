@@ -1,6 +1,6 @@
 //! Random programs.
 
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, Register};
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, OpKind, Register};
 use ring3_x86::flags::Eflags;
 
 use crate::machine::{CODE_PAGES, PAGE};
@@ -453,6 +453,11 @@ impl Maker<'_> {
                 let Ok(mut instruction) = self.instruction() else { continue };
                 if instruction.code() == Code::Loop_rel8_64_RCX {
                     instruction.set_near_branch64(at.wrapping_sub(3 * SLOT));
+                } else if instruction.op0_kind() == OpKind::NearBranch64 && self.random.percent(40)
+                {
+                    // To where a block goes on.
+                    let slots = u64::from(1 + self.random.below(8));
+                    instruction.set_near_branch64(at + slots * SLOT);
                 }
                 let mut encoder = Encoder::new(64);
                 if encoder.encode(&instruction, at).is_ok() {

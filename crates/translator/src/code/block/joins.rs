@@ -3,10 +3,10 @@
 
 use iced_x86::Instruction;
 
-use super::counts::Onward;
 use super::walk::MAX_INSTRUCTIONS;
 use super::{BlockBuilder, branches};
 use crate::code::emitter::Branch;
+use crate::code::parts::Onward;
 use crate::numeric::Checked;
 
 /// A branch forward, after which the block goes on.

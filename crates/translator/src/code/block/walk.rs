@@ -312,7 +312,7 @@ impl BlockBuilder<'_> {
             sites: self.sites.len(),
             instructions: self.instructions,
             checked: self.checked,
-            parts: self.parts_so_far(),
+            parts: self.parts.so_far(),
             branches: self.forward.len(),
             is_landing: self.is_landing,
             is_join: self.is_join,
@@ -327,7 +327,7 @@ impl BlockBuilder<'_> {
         self.sites.truncate(start.sites);
         self.instructions = start.instructions;
         self.checked = start.checked;
-        self.go_back_to_parts(start.parts);
+        self.parts.go_back(start.parts);
         self.go_back_to_branches(start.branches, start.parts.0);
         self.is_landing = start.is_landing;
         self.is_join = start.is_join;

@@ -84,11 +84,12 @@ impl State {
         State { values: [UNKNOWN; NAMES], sums: Vec::new(), units: Vec::new() }
     }
 
-    /// Keeps what `other` knows, too.
-    pub(super) fn meet(&mut self, other: &State) {
+    /// Keeps what `other` knows, too. Distances that have grown are bounded if this is where a loop begins.
+    pub(super) fn meet(&mut self, other: &State, is_loop: bool) {
         let farther = |mine: u64, other: u64| match other {
             _ if other <= mine => Some(mine),
-            _ => (other <= IN_LOOP).then_some(IN_LOOP),
+            _ if is_loop => (other <= IN_LOOP).then_some(IN_LOOP),
+            _ => Some(other),
         };
         for (value, other) in self.values.iter_mut().zip(&other.values) {
             value.near = value.near.zip(other.near).and_then(|(mine, other)| farther(mine, other));

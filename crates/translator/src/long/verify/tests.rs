@@ -1,5 +1,6 @@
 //! The checker is convinced of what is translated, and of nothing from which a check is missing.
 
+use iced_x86::{Decoder, DecoderOptions};
 use ring3_x86::cpuid::Model;
 
 use super::*;
@@ -127,6 +128,16 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
         // MOVAPS XMM0, [RDI]; BTS [RDI], EAX; MOV RAX, [RDI + 8]
         (of(&[&[0x0f, 0x28, 0x07], &[0x0f, 0xab, 0x07], &LOAD_BEHIND]), 1),
         (words(), 1),
+        // JE over the load; the load; MOV RBX, [RDI + 8]
+        (of(&[&[0x74, 0x03], &LOAD, &LOAD_BEHIND]), 2),
+        // The load; JE over the step; the step; MOV RBX, [RDI + 8]
+        (of(&[&LOAD, &[0x74, 0x04], &STEP, &LOAD_BEHIND]), 1),
+        // The load; JE to the NOP; the step; JMP to the load behind it; NOP; MOV RBX, [RDI + 8]
+        (of(&[&LOAD, &[0x74, 0x06], &STEP, &[0xeb, 0x01, NOP], &LOAD_BEHIND]), 1),
+        // The load; CALL 16 bytes on; MOV RBX, [RDI + 8]
+        (of(&[&LOAD, &[0xe8, 0x10, 0, 0, 0], &LOAD_BEHIND]), 3),
+        // L: the load; JE over the step; the step; JNE L; MOV RBX, [RDI + 8]
+        (of(&[&LOAD, &[0x74, 0x04], &STEP, &[0x75, 0xf5], &LOAD_BEHIND]), 1),
     ]
 }
 

@@ -1,5 +1,5 @@
 //! A disk with Debian as clouds offer it, by the command line that tutorials give for QEMU: cloud-init sets the guest up
-//! from a disc with its data, and the rest is done by ssh.
+//! from a disc with its data and from the machine's serial number, and the rest is done by ssh.
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,13 +24,13 @@ fn seed(directory: &Directory, key: &str, archive: u16) -> PathBuf {
     let user_data = format!(
         "#cloud-config\n\
          ssh_authorized_keys: ['{key}']\n\
-         apt: {{sources_list: 'deb [trusted=yes] http://10.0.2.2:{archive}/ ./'}}\n\
+         apt: {{preserve_sources_list: false, sources_list: 'deb [trusted=yes] http://10.0.2.2:{archive}/ ./'}}\n\
          runcmd: [[sh, -c, 'uname -m > /var/tmp/ran']]\n"
     );
     let files = directory.path("seed");
     fs::create_dir(&files).unwrap();
     fs::write(files.join("user-data"), user_data).unwrap();
-    fs::write(files.join("meta-data"), "instance-id: first\nlocal-hostname: clouded\n").unwrap();
+    fs::write(files.join("meta-data"), "instance-id: first\n").unwrap();
     let disc = directory.path("seed.iso");
     let mut xorriso = Command::new("xorriso");
     xorriso.args(["-as", "mkisofs", "-quiet", "-J", "-r", "-V", "cidata", "-o"]);
@@ -66,8 +66,8 @@ fn serve(directory: &Path, port: u16) -> Server {
     Server(server.spawn().expect("the server starts"))
 }
 
-/// The partition and its file system grow to the size of the disk, commands and keys come from the disc, a package is
-/// installed over the network, and the guest is switched off by ssh.
+/// The partition and its file system grow to the size of the disk, commands and keys come from the disc, the name
+/// from the serial number, a package is installed over the network, and the guest is switched off by ssh.
 #[test]
 #[ignore = "needs `make guests-cloud`, 200 MB; make test-long runs it"]
 fn cloud_init_sets_up_a_64_bit_guest() {
@@ -90,6 +90,7 @@ fn cloud_init_sets_up_a_64_bit_guest() {
     let mut command = Command::new(qemu);
     command.env_remove("RING3_LOG");
     command.args(["-machine", "accel=kvm:tcg", "-cpu", "max", "-smp", "1", "-m", "1G"]);
+    command.args(["-smbios", "type=1,serial=ds=nocloud;h=clouded"]);
     command.arg("-nographic").arg("-cdrom").arg(disc).arg("-drive");
     command.arg(format!("file={},if=virtio,format=qcow2", disk.display()));
     command.args(["-device", "virtio-net-pci,netdev=n", "-netdev"]);
@@ -104,7 +105,7 @@ fn cloud_init_sets_up_a_64_bit_guest() {
         let said = String::from_utf8(said.stdout).unwrap();
         said.contains("status: ").then_some(said)
     });
-    assert!(status.contains("status: done") && status.contains("DataSourceNoCloud"), "{status}");
+    assert!(status.contains("status: done") && status.contains("seed=dmi,/dev/sr0"), "{status}");
     let said = |command: &str| String::from_utf8(output(&mut ssh(&key, port, command))).unwrap();
     assert_eq!(said("cat /var/tmp/ran; hostname"), "x86_64\nclouded\n");
     assert_eq!(said("systemctl --failed --quiet --no-legend"), "");

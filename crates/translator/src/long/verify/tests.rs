@@ -228,6 +228,33 @@ fn a_loop_knows_only_what_each_round_knows() {
     assert!(!is_proven(&replaced(&code, &load, &[0x65, 0x48, 0x8b, 0x01])));
 }
 
+/// Ways that meet in a loop bring the distances of its first round, and those that are assumed afterwards.
+#[test]
+fn ways_that_meet_in_a_loop_may_bring_longer_distances() {
+    /// The access of the loop, on R8 in R11.
+    const ACCESS: [u8; 6] = [0x65, 0x66, 0x41, 0x89, 0x5b, 0xa8];
+    // L: ADD R8, 96; REP STOSQ, which is skipped if RCX is 0; MOV [R8 - 88], BX; JNE L
+    let guest = [
+        &[0x49, 0x83, 0xc0, 0x60][..],
+        &[0xf3, 0x48, 0xab],
+        &[0x66, 0x41, 0x89, 0x58, 0xa8],
+        &[0x75, 0xf2],
+    ];
+    let (block, code) = translated(&guest.concat());
+    assert!(block.begin > block.entry, "the check is before the loop");
+    assert!(is_proven(&code));
+    // A way around the access has rounds after which R8 may be anywhere.
+    let access = (0..code.len()).find(|place| code[*place..].starts_with(&ACCESS)).unwrap();
+    let all: Vec<_> = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE).iter().collect();
+    // Before it, R8 is loaded, where the ways meet.
+    let met = all.iter().find(|load| load.next_ip() == access as u64).unwrap().ip();
+    let skip = all.iter().find(|jump| jump.near_branch_target() == met).unwrap();
+    let mut around = code.clone();
+    let distance = (access + ACCESS.len()) as u64 - skip.next_ip();
+    around[skip.next_ip() as usize - 4..][..4].copy_from_slice(&(distance as u32).to_le_bytes());
+    assert!(!is_proven(&around));
+}
+
 #[test]
 fn no_block_is_entered_behind_its_checks() {
     let guest = [&LOAD[..], &LOAD_BEHIND, &[HLT]].concat();

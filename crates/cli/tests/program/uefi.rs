@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::moving::{moves, quit};
-use crate::support::guest::{Guest, PROMPT, file_if_there};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, file, file_if_there};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3};
 
 const ESCAPE: &str = "\x1b";
 /// The GUID of variables that belong to no vendor but to this test.
 const GUID: &str = "11111111-2222-3333-4444-555555555555";
+/// The GUID of variables that Linux lets be changed and removed, as those of its own crashes; it protects unknown ones.
+const LINUX_GUID: &str = "cfc8fc79-be2e-4ddc-97f0-9f98bfe298a0";
 
 /// Returns OVMF and an empty store of variables, if they are there.
 fn ovmf() -> Option<[PathBuf; 2]> {
@@ -149,6 +151,63 @@ fn a_recording_of_ovmf_is_repeated() {
         assert_eq!(String::from_utf8_lossy(&shown).matches("DataSize").count(), 1, "{engine}");
     }
     assert!(fs::read(&variables).unwrap() == before);
+}
+
+/// Starts Linux by the firmware, which finds the kernel in fw_cfg, with the file system of the firmware's variables.
+fn start_linux(code: &Path, variables: &Path, kernel: &Path) -> Guest {
+    start(code, variables, |command| {
+        command.args(["--memory", "512M", "--append", &format!("{CONSOLE} reboot=efi")]);
+        command.arg("--kernel").arg(kernel);
+        for archive in ["initramfs-amd64.cpio.gz", "modules-amd64.cpio.gz"] {
+            command.arg("--initrd").arg(file(archive));
+        }
+    })
+}
+
+/// Waits for the shell, and goes where the variables are.
+fn enter_variables(guest: &mut Guest) {
+    const THERE: &str = "/sys/firmware/efi/efivars";
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1");
+    let said =
+        guest.command(&format!("modprobe efivarfs; mount -t efivarfs none {THERE}; echo $?"));
+    assert_eq!(said, "0");
+    guest.command(&format!("ln -s {THERE} /vars"));
+}
+
+/// 64-bit Linux writes variables by the runtime services of the firmware, whose code it calls where it has mapped it. They
+/// are there after the guest has restarted itself, also by those services, and in a machine that starts later.
+#[test]
+#[ignore = "starts OVMF and Linux three times"]
+fn linux_keeps_variables_in_flash_memory() {
+    let (Some([code, empty]), Some(kernel)) = (ovmf(), file_if_there("linux-amd64/vmlinuz")) else {
+        return;
+    };
+    let directory = Directory::new();
+    let variables = directory.path("variables");
+    fs::copy(&empty, &variables).unwrap();
+    // Four bytes of attributes come first: the variable is kept, and there for the firmware and for Linux.
+    let write = |name: &str, text: &str| {
+        format!("printf '\\007\\000\\000\\000{text}' > /vars/{name}-{LINUX_GUID}; echo $?")
+    };
+    let read = |name: &str| format!("tail -c +5 /vars/{name}-{LINUX_GUID}; echo");
+    let mut guest = start_linux(&code, &variables, &kernel);
+    enter_variables(&mut guest);
+    assert_eq!(guest.command(&write("First", "kept")), "0");
+    assert_eq!(guest.command(&write("Second", "old")), "0");
+    guest.type_line("reboot -f");
+    enter_variables(&mut guest);
+    assert_eq!(guest.command(&read("First")), "kept");
+    assert_eq!(guest.command(&read("Second")), "old");
+    assert_eq!(guest.command(&write("Second", "changed")), "0");
+    guest.command(&format!("rm /vars/First-{LINUX_GUID}"));
+    assert_eq!(guest.power_off(), Some(0));
+
+    let mut guest = start_linux(&code, &variables, &kernel);
+    enter_variables(&mut guest);
+    assert_eq!(guest.command(&read("Second")), "changed");
+    assert_eq!(guest.command(&format!("ls /vars | grep -c {LINUX_GUID}")), "1");
+    assert_eq!(guest.power_off(), Some(0));
 }
 
 /// OVMF finds GRUB on the disk's EFI system partition, and GRUB starts Debian's kernel by its EFI stub. Linux finds

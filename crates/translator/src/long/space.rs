@@ -3,6 +3,7 @@
 //! jump table with the targets of branches. Both are like the TLB of a processor: they may be out of date until
 //! software invalidates them, and no longer.
 
+mod comparisons;
 mod layout;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
 use crate::memory::units::{Owning, first_of, unit_of};
 use crate::returns::Returns;
+use comparisons::Comparisons;
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
 const LARGE: u64 = 2 << 20;
@@ -81,6 +83,7 @@ pub(crate) struct LongSpace {
     /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent,
     /// and most of the supervisor's memory is global.
     local: Locals,
+    comparisons: Comparisons,
     /// The size of the guest's largest page of which something is in `mapped` or `fetched`, or was since the space was
     /// empty.
     largest: u64,
@@ -100,6 +103,7 @@ impl LongSpace {
             mapped: BTreeMap::new(),
             fetched: BTreeMap::new(),
             local: Locals::default(),
+            comparisons: Comparisons::default(),
             largest: PAGE_SIZE,
             protected: 0,
         })
@@ -415,7 +419,7 @@ impl LongSpace {
     }
 
     /// Drops what differs from the page tables, after software has invalidated all that is not global, or
-    /// everything if `with_global`.
+    /// everything if `with_global`. If that was done often in vain, what is mapped is dropped without a look.
     pub(crate) fn invalidate_all(
         &mut self,
         cpu: &Cpu,
@@ -429,13 +433,15 @@ impl LongSpace {
             mapped.into_iter().collect()
         };
         starts.sort_unstable();
+        let is_in_vain = self.comparisons.are_in_vain(starts.len(), cpu.instructions);
         let mut gone = Vec::new();
         for start in starts {
             let known = self.mapped.get(&start).copied();
             let Some(mapped) = known.filter(|mapped| with_global || !mapped.is_global) else {
                 continue;
             };
-            match self.now(cpu, memory, start, &mapped) {
+            let now = if is_in_vain { None } else { self.now(cpu, memory, start, &mapped) };
+            match now {
                 None => gone.push((start, mapped.len)),
                 now => self.change(start, &mapped, now)?,
             }

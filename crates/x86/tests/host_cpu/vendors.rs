@@ -59,6 +59,7 @@ impl Scene for IntegerScene {
                     && self.memory_address() % page > page - 4;
                 into_itself
                     || reads_more
+                    || vendor == Vendor::Intel && is_extended_pause(case)
                     || pushes_segment(case) && crosses_page
                     || vendor == Vendor::Amd && is_reserved
             }
@@ -84,6 +85,7 @@ impl Scene for IntegerScene {
     }
 
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
+        self.forgive_extended_count(host, ours);
         if ours.stop == LongStop::Reached {
             self.forgive_undefined(host, ours);
             self.forgive_nans(host, ours);
@@ -106,7 +108,30 @@ fn is_verw(case: &Case) -> bool {
     instruction.mnemonic() == Mnemonic::Verw
 }
 
+/// Returns whether the code is PAUSE with REX.B. For AMD's processors and ours it exchanges RAX and R8 (APM vol. 3,
+/// PAUSE); for Intel's it is PAUSE.
+fn is_extended_pause(case: &Case) -> bool {
+    let is_extended = matches!(case.code.as_slice(), [.., prefix, 0x90] if prefix & 0xf1 == 0x41);
+    case.bits == 64 && case.instruction.code() == Code::Pause && is_extended
+}
+
 impl IntegerScene {
+    /// Accepts that Intel's processors clear the upper half of RCX where ECX is the count of iterations, even if none
+    /// completes.
+    fn forgive_extended_count(&self, host: &mut Outcome, ours: &Outcome) {
+        let instruction = &self.0.instruction;
+        let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+        let [count, host_count] = [ours, host].map(|outcome| outcome.state.gpr[gpr::ECX]);
+        if self.0.bits == 64
+            && instruction.is_string_instruction()
+            && is_repeated
+            && self.string_mask() == u64::from(u32::MAX)
+            && host_count == u64::from(count as u32)
+        {
+            host.state.gpr[gpr::ECX] = count;
+        }
+    }
+
     /// Accepts changes that processors make in different ways before a fault. They do no harm, because they
     /// are made again when the instruction starts again.
     fn forgive_at_fault(&self, host: &mut Outcome, ours: &Outcome) {
@@ -141,6 +166,15 @@ impl IntegerScene {
                 _,
             ) if is_stack_limit(host) && is_general_protection(ours) => {
                 host.stop = ours.stop;
+            }
+            // Intel's processors store the return address before they find that the target is not canonical.
+            (Mnemonic::Call, (None, None)) if self.0.bits == 64 && is_general_protection(ours) => {
+                for byte in 1..=self.0.word() {
+                    let address = self.0.start.gpr[gpr::ESP].wrapping_sub(byte);
+                    if let Some(place) = data_offset(address) {
+                        host.data[place] = ours.data[place];
+                    }
+                }
             }
             // Some registers may have been popped; ESP has not changed.
             (Mnemonic::Popa | Mnemonic::Popad, _) => {

@@ -115,7 +115,7 @@ pub(crate) struct LongContext {
     pub(crate) returns: u64,
     /// The number whose sum with RSP is 0 while the stack of returns is empty.
     pub(crate) no_returns: u64,
-    /// The guest's RCX while a branch looks into the jump table.
+    /// The guest's RCX while a branch looks into the jump table, or before a repeated instruction that compares.
     pub(crate) saved_rcx: u64,
     /// The address of [`leave`].
     leave: u64,

@@ -20,12 +20,13 @@
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::flags::Eflags;
 use ring3_x86::paging::Access;
 
 use super::{Long, Next, Outcome, Resumed, go_on, leave};
 use crate::budget;
 use crate::code::strings::{Form, compares, repeat_prefix, used};
-use crate::long::context::at;
+use crate::long::context::{LongContext, at};
 use crate::long::writer::{JRCXZ, Writer};
 
 /// log2 of the counts from which on an instruction is executed in parts.
@@ -116,6 +117,10 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> Optio
     // A count of 0 executes no iteration, but counts as one instruction.
     let skip = repeat.map(|_| writer.loop_if(JRCXZ));
     let counted = repeat.map(|_| count_iterations(writer));
+    let compares = compares(instruction);
+    if counted.is_some() && compares {
+        writer.store(writer.field(at::SAVED_RCX), Register::RCX);
+    }
     for register in used(source, destination) {
         writer.find_distance(register, distance_of(register));
     }
@@ -131,7 +136,7 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> Optio
         writer.add_sum(register, register, distance, 1);
     }
     if let Some(skip) = skip {
-        if compares(instruction) {
+        if compares {
             writer.add_registers(Register::R9, Register::R9, Register::RCX);
         } else {
             writer.load(Register::R10, writer.field(at::AFTER_REPEATING));
@@ -142,7 +147,6 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> Optio
         writer.emitter.land(skip);
     }
     let end = writer.emitter.here();
-    let compares = compares(instruction);
     Some(Walk { begin, end, counted, at, source, destination, compares, size: form.size })
 }
 
@@ -171,6 +175,26 @@ fn count_iterations(writer: &mut Writer) -> u32 {
     let there = MemoryOperand::with_base(Register::R9);
     writer.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, there));
     counted
+}
+
+impl LongContext {
+    /// Turns the registers back by one more iteration, if any was executed since `walk`, which has met a fault, began.
+    /// It is executed again for its flags: some processors restore those before the instruction (SDM vol. 2, REP).
+    fn repeat_comparison(&mut self, walk: &Walk) {
+        let count = &mut self.gpr[usize::from(reg::CX)];
+        if *count == self.saved_rcx {
+            return;
+        }
+        *count = count.wrapping_add(1);
+        let goes_down = self.flags & u64::from(Eflags::DF.bits()) != 0;
+        let back = if goes_down { walk.size.into() } else { u64::from(walk.size).wrapping_neg() };
+        for (is_used, register) in [(walk.source, reg::SI), (walk.destination, reg::DI)] {
+            if is_used {
+                let address = &mut self.gpr[usize::from(register)];
+                *address = address.wrapping_add(back);
+            }
+        }
+    }
 }
 
 impl Long {
@@ -208,6 +232,9 @@ impl Long {
                     let address = &mut context.gpr[usize::from(register)];
                     *address = address.wrapping_sub(distance);
                 }
+            }
+            if walk.compares && walk.counted.is_some() {
+                context.repeat_comparison(walk);
             }
         }
         let count = &mut context.gpr[usize::from(reg::CX)];

@@ -135,9 +135,14 @@ impl Image {
         (instruction != UNCHANGED).then(|| u32::try_from(instruction).ok()).flatten()
     }
 
-    /// Returns the offset of the last operand in translated code, if there was one.
+    /// Returns the offset of the last operand in translated code, if there was one that the host has noted.
     pub(crate) fn operand(&self) -> Option<u64> {
         Some(self.get(image::FDP)).filter(|operand| *operand != UNCHANGED)
+    }
+
+    /// Returns whether the host has noted an operand, whose offset may be another one than the guest's.
+    pub(crate) fn has_noted_operand(&self) -> bool {
+        self.operand().is_some()
     }
 }
 
@@ -243,6 +248,8 @@ impl Numeric {
             // kernel itself are in the upper half of the addresses.
             if let Some(operand) = operand.filter(|operand| operand >> 32 == 0) {
                 last.operand = match site.operand {
+                    // FNCLEX has cleared the exception, and other instructions came since. That was in flat code.
+                    Operand::None if keeps_operands_of_exceptions() => Some((operand, data)),
                     Operand::None => None,
                     Operand::Flat => Some((operand, data)),
                     Operand::Segment(segment) => {
@@ -281,11 +288,17 @@ fn notes_operands_of_exceptions_only() -> bool {
     *NOTES
 }
 
+/// Returns whether the host's processor is one of Intel's that notes the address of an operand only for unmasked
+/// exceptions, and keeps it until the next one.
+fn keeps_operands_of_exceptions() -> bool {
+    vendor_of_host() == Vendor::Intel && notes_operands_of_exceptions_only()
+}
+
 /// Returns whether the address of an operand is still known after FNCLEX, which hides that there was an
 /// exception. Processors of AMD forget it then, and so does the guest's ([`Vendor`]). In code with bases the
 /// segment of the operand is known only as long as no other instruction comes.
 pub(crate) fn survives_fnclex(is_flat: bool) -> bool {
-    vendor_of_host() == Vendor::Amd || is_flat && notes_operands_of_exceptions_only()
+    vendor_of_host() == Vendor::Amd || is_flat && keeps_operands_of_exceptions()
 }
 
 /// Returns whether `instruction` uses x87, MMX or SSE registers.

@@ -187,7 +187,9 @@ impl Numeric {
                 Operand::None => None,
                 // The host's operand pointer is an offset in GS, and so the linear address.
                 Operand::Noted(segment) => image.operand().map(|at| (at, selector(segment))),
-                Operand::Stored(segment) => Some((context.x87_operand, selector(segment))),
+                Operand::Stored(segment) => image
+                    .has_noted_operand()
+                    .then(|| (context.x87_operand, selector(segment))),
             };
         }
         self.pointers.note(&mut context.image, &mut context.loaded_status, last);

@@ -23,7 +23,7 @@ use crate::long::block_store::Slots;
 use crate::long::changing::Element;
 use crate::long::context::{at, reason};
 use crate::long::copy::{self, Needs};
-use crate::long::facts::{Address, Facts};
+use crate::long::facts::{Facts, Place};
 use crate::long::far_sites::FarSites;
 use crate::long::low::Addresses;
 use crate::long::numeric::Operand;
@@ -145,7 +145,7 @@ struct Builder<'a, F> {
     /// Which numeric registers are the guest's.
     has: Needs,
     /// What was checked before the block.
-    at_head: &'a [Address],
+    at_head: &'a [Place],
     /// The host addresses where the block is entered, and where its instructions are counted.
     host: u32,
     begin: u32,
@@ -228,8 +228,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             decode::decoder(source.bytes, CodeSize::Bits64, source.linear, source.model);
         let to_compare = source.changing.map(|_| self.writer.emitter.jump());
         let same = self.writer.emitter.here();
-        for address in self.at_head {
-            self.writer.check_before_loop(*address);
+        for place in self.at_head {
+            self.writer.check_before_loop(*place);
         }
         self.begin = self.writer.emitter.here();
         self.writer.facts = Facts::at_head(self.at_head);
@@ -298,7 +298,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 self.go_to(next);
                 return Some(next);
             }
-            self.writer.is_far = self.source.far.contains(&instruction, self.source.is_user);
+            self.writer.reach = self.source.far.reach(&instruction, self.source.is_user);
             next = instruction.next_ip();
             let start = self.start();
             match self.step(&instruction) {
@@ -354,8 +354,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Notes what is known after `instruction`.
     fn follow(&mut self, instruction: &Instruction) {
-        let is_near = !self.writer.is_far;
-        self.writer.facts.follow(instruction, is_near, &mut self.factory);
+        self.writer.facts.follow(instruction, self.writer.reach, &mut self.factory);
     }
 
     /// Returns how many instructions the block may have.
@@ -378,7 +377,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         self.join(instruction.ip());
         let offset = instruction.ip().wrapping_sub(self.source.linear) as u16;
         let before = self.sites.len() as u16;
-        let operand = Operand::of(instruction, self.writer.is_far);
+        let operand = Operand::of(instruction, self.writer.reach);
         self.sites.push(Site { host, offset, before, ahead: 0, operand });
         host
     }

@@ -196,7 +196,8 @@ pub(crate) struct LongContext {
 pub(crate) mod at {
     use std::mem::offset_of;
 
-    use super::{LongContext, Side};
+    use super::{LongContext, Side, numbers};
+    use crate::long::distances::SECOND;
 
     pub(crate) const RIP: u32 = offset_of!(LongContext, rip) as u32;
     pub(crate) const BASES: u32 = offset_of!(LongContext, bases) as u32;
@@ -250,6 +251,8 @@ pub(crate) mod at {
         (offset_of!(LongContext, distances) + number * size_of::<u64>()) as u32
     }
 
+    /// Of the distance of the users' second group of units.
+    pub(crate) const SECOND_DISTANCE: u32 = distance(numbers::USER + SECOND);
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
     pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
     pub(crate) const X87_CHECK: u32 = offset_of!(LongContext, x87_check) as u32;

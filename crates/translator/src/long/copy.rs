@@ -16,8 +16,9 @@ use ring3_x86::decode;
 use crate::code::copy::{has_undefined_result, is_copied, is_of_host, set_memory};
 use crate::long::context::at;
 use crate::long::facts::{Address as Known, FS_BASE};
+use crate::long::far_sites::Reach;
 use crate::long::numeric::{note_for_x87, numeric_needs};
-use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, rename};
+use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, on_host, rename};
 use crate::memory::units::unit_of;
 use crate::numeric;
 
@@ -128,11 +129,15 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
             if !is_canonical(displacement) {
                 return None;
             }
-            if writer.is_far {
+            if writer.reach == Reach::All {
                 writer.load_number(Register::R11, displacement);
                 return Some(Address { operand: writer.checked_in_r11(0, None), free: Free::R10 });
             }
             writer.check_number(displacement);
+            if writer.reach == Reach::Second {
+                let operand = second_number(writer, displacement);
+                return Some(Address { operand, free: Free::R10 });
+            }
             if as_signed(displacement).is_some() {
                 let operand = MemoryOperand::new(
                     Register::None,
@@ -172,7 +177,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
         }
         (None, false) if index == Register::None && !is_in_context(base) => {
             let operand = writer.checked(rename(base), displacement as i64, Register::R11);
-            let free = if writer.is_far { Free::R10 } else { Free::BOTH };
+            let free = if writer.reach == Reach::Near { Free::BOTH } else { Free::R10 };
             Some(Address { operand, free })
         }
         (None, false) if index == Register::None => {
@@ -183,10 +188,10 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
         }
         (segment, false) => {
             if segment.is_none()
-                && !writer.is_far
-                && let Some(operand) = indexed(writer, instruction)
+                && writer.reach != Reach::All
+                && let Some(address) = indexed(writer, instruction)
             {
-                return Some(Address { operand, free: Free::BOTH });
+                return Some(address);
             }
             let mut of = Known::of_operand(instruction).map(|known| (known, displacement as i64));
             load_sum(writer, instruction, Register::R11);
@@ -206,15 +211,29 @@ fn is_in_table(writer: &Writer, instruction: &Instruction) -> bool {
     let base = instruction.memory_base();
     instruction.memory_index() == Register::None
         && !is_in_context(base)
-        && !writer.is_far
+        && writer.reach == Reach::Near
         && unit_of(instruction.memory_displacement64()) == -1
         && matches!(Known::of_operand(instruction), Some(Known::Register(base)) if writer.facts.is_small(base))
         && is_table(instruction.memory_displacement64() as i64)
 }
 
-/// Checks the address of `instruction`'s memory operand, which has an index, unless it is known, and returns the
-/// operand. Returns None, and writes nothing, if the context holds its registers. Uses R11.
-fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<MemoryOperand> {
+/// Returns the operand at the constant address `linear` in the second group of units, which was checked. Uses R10 and
+/// R11.
+fn second_number(writer: &mut Writer, linear: u64) -> MemoryOperand {
+    if let Some(displacement) = as_signed(linear) {
+        writer.load_second_distance(Register::R11);
+        return on_host(Register::R11, Register::None, displacement.into());
+    }
+    writer.load_second_distance(Register::R10);
+    writer.load_number(Register::R11, linear);
+    writer.add_registers(Register::R11, Register::R11, Register::R10);
+    on_host(Register::R11, Register::None, 0)
+}
+
+/// Checks the address of `instruction`'s memory operand, which has an index, unless it is known. Returns None, and
+/// writes nothing, if the context holds its registers, or the address is one in the second group that is computed in
+/// another way. Uses R11.
+fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
     let sum_of = Known::of_operand(instruction)?;
     let Known::Sum { base, index, scale } = sum_of else { return None };
     if is_in_context(instruction.memory_base()) || is_in_context(instruction.memory_index()) {
@@ -228,17 +247,35 @@ fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<MemoryOpera
         _ => None,
     };
     let displacement = instruction.memory_displacement64();
+    let is_near = writer.reach == Reach::Near;
+    // In the second group, the pointer's distance takes its place.
+    let mut operand = operand;
     if let Some(pointer) = pointer {
         let host = rename(Register::RAX + u32::from(pointer));
         writer.checked(host, 0, Register::R11);
+        if !is_near {
+            writer.add_registers(Register::R11, host, Register::R11);
+            let index = if base == Some(pointer) { operand.index } else { operand.base };
+            operand = MemoryOperand { base: Register::R11, index, ..operand };
+        }
     } else if base.is_none() && is_small(index) {
         writer.check_number(displacement);
-    } else if !writer.facts.knows(sum_of) {
+        if !is_near {
+            writer.load_second_distance(Register::R11);
+            operand = MemoryOperand { base: Register::R11, displ_size: 1, ..operand };
+        }
+    } else if !is_near {
+        return None;
+    } else if !writer.facts.knows(writer.place(sum_of)) {
         writer.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, operand));
-        writer.check(Register::R11, Register::R11);
-        writer.facts.note_check(sum_of, displacement as i64);
+        writer.check(Register::R11, Register::R11, Reach::Near);
+        writer.facts.note_check(writer.place(sum_of), displacement as i64);
     }
-    Some(MemoryOperand { segment_prefix: Register::GS, ..operand })
+    if is_near {
+        operand.segment_prefix = Register::GS;
+        return Some(Address { operand, free: Free::BOTH });
+    }
+    Some(Address { operand, free: Free::R10 })
 }
 
 /// Returns the sum of base, index and displacement of `instruction`'s memory operand. Loads R10 and R11 with

@@ -5,12 +5,18 @@
 //! cannot be owned there, such as that of a program below 4 GiB whose stack is at the top of the lower half,
 //! is owned in another group. Such units are *far*.
 //!
-//! A [far site](crate::long::far_sites) can access both: it finds the distance of an address in a table,
+//! Users' units below those of position-independent programs are in the *second* group, always: whether a unit is near
+//! must not depend on which one was touched first, since code is translated for all processes alike. Its distance
+//! is in a field of the context, and it has a table of checks of its own.
+//!
+//! A [far site](crate::long::far_sites) can access all: it finds the distance of an address in a table,
 //! which has one for each unit that is owned, and for all others one that leads nowhere ([`NOWHERE`]).
 
 use std::io;
+use std::ops::Range;
 
 use crate::long::context::numbers;
+use crate::long::far_sites::Reach;
 use crate::long::low::LowMemory;
 use crate::map::Map;
 use crate::memory::host_memory::GuestFile;
@@ -20,30 +26,45 @@ use crate::memory::units::{Owning, Units, unit_of};
 pub(crate) const GROUPS: usize = 4;
 /// The number of the near group.
 const NEAR: usize = 0;
+/// The number of the second group.
+pub(crate) const SECOND: usize = 1;
+/// The units of users in the second group: those below the lowest that can be near together with the highest.
+const LOW: Range<i64> = 0..0x542;
 
 /// A distance at which nothing of this process is for any canonical address: in the lower half, the sum is
 /// below 0, and in the upper half it is not canonical. The [tables](crate::long::low) contain all other
 /// addresses that it leads into this process.
 pub(crate) const NOWHERE: u64 = (-3_i64 << 46) as u64;
 
+/// Returns whether `unit` of users is in the second group.
+pub(crate) fn is_low(unit: i64) -> bool {
+    LOW.contains(&unit)
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Distances {
     groups: [Units; GROUPS],
-}
-
-impl Default for Distances {
-    fn default() -> Distances {
-        let mut groups: [Units; GROUPS] = Default::default();
-        groups[NEAR] = Units::at_base();
-        Distances { groups }
-    }
+    /// Whether the units are those of users.
+    is_user: bool,
 }
 
 impl Distances {
+    /// Returns those of an address space of users (`is_user`) or of the supervisor, without units.
+    pub(crate) fn new(is_user: bool) -> Distances {
+        let mut groups: [Units; GROUPS] = Default::default();
+        groups[NEAR] = Units::at_base();
+        Distances { groups, is_user }
+    }
+
     /// Returns the units that are near.
     pub(crate) fn near(&self) -> &Units {
         &self.groups[NEAR]
+    }
+
+    /// Returns the units of the second group.
+    pub(crate) fn second(&self) -> &Units {
+        &self.groups[SECOND]
     }
 
     /// Returns the distances of all groups.
@@ -75,9 +96,24 @@ impl Distances {
         self.group_of(unit).is_some()
     }
 
-    /// Returns whether `unit` is near.
-    pub(crate) fn is_near(&self, unit: i64) -> bool {
-        self.groups[NEAR].owned().contains(&unit)
+    /// Returns how sites access `unit`, which is owned: a site that accesses one of the first two groups alone need not
+    /// be far.
+    pub(crate) fn reach(&self, unit: i64) -> Reach {
+        match self.group_of(unit) {
+            Some(NEAR) => Reach::Near,
+            Some(SECOND) if self.is_user => Reach::Second,
+            _ => Reach::All,
+        }
+    }
+
+    /// Returns whether `unit` may be in `group`.
+    fn may_be_in(&self, unit: i64, group: usize) -> bool {
+        !self.is_user
+            || match group {
+                NEAR => !is_low(unit),
+                SECOND => is_low(unit),
+                _ => true,
+            }
     }
 
     /// Returns the linear address for the host address `address`, if that is in a unit that is owned, or in a
@@ -96,7 +132,11 @@ impl Distances {
         if self.owns(unit) {
             return Owning::Done;
         }
-        for units in &mut self.groups {
+        for group in 0..GROUPS {
+            if !self.may_be_in(unit, group) {
+                continue;
+            }
+            let units = &mut self.groups[group];
             let before: Vec<_> = units.owned().iter().copied().collect();
             let owning = if again { units.own_again(unit) } else { units.own(unit) };
             match owning {
@@ -208,15 +248,23 @@ mod tests {
 
     #[test]
     fn units_that_do_not_fit_are_far() {
-        let mut distances = Distances::default();
         let (low, high) = (unit_of(0x40_0000), unit_of(0x7fff_ffff_e000));
-        let mut dropped = Vec::new();
-        for unit in [high, low, high, low] {
-            let owning = distances.own(unit, false, |unit| dropped.push(unit));
-            assert!(matches!(owning, Owning::Done | Owning::Moved));
+        for (is_user, first, last) in [(false, high, low), (true, low, high)] {
+            let mut distances = Distances::new(is_user);
+            let mut dropped = Vec::new();
+            for unit in [first, last, first, last] {
+                let owning = distances.own(unit, false, |unit| dropped.push(unit));
+                assert!(matches!(owning, Owning::Done | Owning::Moved));
+            }
+            assert_eq!(dropped, [], "a new group moves none");
+            assert_eq!(distances.reach(high), Reach::Near);
+            let reach = if is_user { Reach::Second } else { Reach::All };
+            assert_eq!(distances.reach(low), reach);
         }
-        assert_eq!(dropped, [], "a new group moves none");
-        assert!(distances.is_near(high) && !distances.is_near(low));
+        let mut distances = Distances::new(true);
+        for unit in [low, high] {
+            distances.own(unit, false, |_| {});
+        }
         let [near, far, ..] = distances.all();
         assert_ne!(near, far);
         assert_eq!(distances.linear(far.wrapping_add(0x40_1000)), Some(0x40_1000));

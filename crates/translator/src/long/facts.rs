@@ -7,6 +7,9 @@
 //! fact, what a displacement adds and what an index of 32 bits adds, 38 GiB at most, are far below a unit, so an
 //! access on a fact reaches units that the space owns or their guards.
 //!
+//! Facts are for the near units and those of the [second group](crate::long::distances) apart: a site accesses units of
+//! one group, and those of the other have another distance.
+//!
 //! Facts are about registers and about which units are owned. Translated code that was left at an instruction goes on
 //! there with the same registers, so facts hold still, unless the space has [lost](crate::memory::units::losses) a unit
 //! meanwhile. Then only the entry of a block is entered, before which nothing is known.
@@ -15,6 +18,8 @@
 //! known at the head then must be known again at the branch: at most at the distance [`AT_HEAD`].
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use crate::long::far_sites::Reach;
 
 /// The number of a guest's register: those of RAX to R15, and these.
 pub(crate) const FS_BASE: u8 = 16;
@@ -30,6 +35,14 @@ const AT_HEAD: u64 = 1 << 31;
 const MOST_FACTS: usize = 12;
 /// Upper bound of the checks before a loop.
 const MOST_AT_HEAD: usize = 6;
+
+/// An address near memory of some units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) address: Address,
+    /// The group of these units: never all.
+    pub(crate) reach: Reach,
+}
 
 /// An address, by what it is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +98,8 @@ fn number(register: Register) -> u8 {
 
 #[derive(Debug, Clone, Copy)]
 struct Fact {
-    address: Address,
-    /// Bytes between it and an address in a unit that is owned near, at most.
+    place: Place,
+    /// Bytes between it and an address in a unit of that group that is owned, at most.
     distance: u64,
 }
 
@@ -99,13 +112,13 @@ pub(crate) struct Facts {
     /// The registers whose values no longer are those at the beginning of the block, but for a constant, by bits.
     changed: u32,
     /// What was checked that could have been at the beginning of the block.
-    wanted: Vec<Address>,
+    wanted: Vec<Place>,
 }
 
 impl Facts {
-    /// Returns what is known behind checks of `addresses` before a loop, in all of its rounds.
-    pub(crate) fn at_head(addresses: &[Address]) -> Facts {
-        let known = addresses.iter().map(|address| Fact { address: *address, distance: AT_HEAD });
+    /// Returns what is known behind checks of `places` before a loop, in all of its rounds.
+    pub(crate) fn at_head(places: &[Place]) -> Facts {
+        let known = places.iter().map(|place| Fact { place: *place, distance: AT_HEAD });
         Facts { known: known.collect(), ..Facts::default() }
     }
 
@@ -117,38 +130,37 @@ impl Facts {
     /// Keeps what `other` knows, too, where another way joins.
     pub(crate) fn meet(&mut self, other: &Facts) {
         self.known.retain_mut(|fact| {
-            let distance = other.distance(fact.address);
+            let distance = other.distance(fact.place);
             fact.distance = fact.distance.max(distance.unwrap_or(0));
             distance.is_some()
         });
         self.small &= other.small;
         self.changed |= other.changed;
-        for address in &other.wanted {
-            if self.wanted.len() < MOST_AT_HEAD && !self.wanted.contains(address) {
-                self.wanted.push(*address);
+        for place in &other.wanted {
+            if self.wanted.len() < MOST_AT_HEAD && !self.wanted.contains(place) {
+                self.wanted.push(*place);
             }
         }
     }
 
-    /// Returns those of `addresses` that are known again where the loop goes to its next round.
-    pub(crate) fn still_at_head(&self, addresses: &[Address]) -> Vec<Address> {
-        let is_known = |address: &&Address| {
-            self.distance(**address).is_some_and(|distance| distance <= AT_HEAD)
-        };
-        addresses.iter().filter(is_known).copied().collect()
+    /// Returns those of `places` that are known again where the loop goes to its next round.
+    pub(crate) fn still_at_head(&self, places: &[Place]) -> Vec<Place> {
+        let is_known =
+            |place: &&Place| self.distance(**place).is_some_and(|distance| distance <= AT_HEAD);
+        places.iter().filter(is_known).copied().collect()
     }
 
     /// Returns what was checked that could have been checked at the beginning of the block.
-    pub(crate) fn wanted(&self) -> &[Address] {
+    pub(crate) fn wanted(&self) -> &[Place] {
         &self.wanted
     }
 
-    fn distance(&self, address: Address) -> Option<u64> {
-        self.known.iter().find(|fact| fact.address == address).map(|fact| fact.distance)
+    fn distance(&self, place: Place) -> Option<u64> {
+        self.known.iter().find(|fact| fact.place == place).map(|fact| fact.distance)
     }
 
-    pub(crate) fn knows(&self, address: Address) -> bool {
-        self.distance(address).is_some()
+    pub(crate) fn knows(&self, place: Place) -> bool {
+        self.distance(place).is_some()
     }
 
     /// Returns whether `register` holds a number of 32 bits, which may be an index beside an address that is known.
@@ -156,35 +168,35 @@ impl Facts {
         self.small & 1 << register != 0
     }
 
-    /// Notes a check of an address that is `displacement` bytes away from `address`.
-    pub(crate) fn note_check(&mut self, address: Address, displacement: i64) {
+    /// Notes a check of an address that is `displacement` bytes away from `place`.
+    pub(crate) fn note_check(&mut self, place: Place, displacement: i64) {
         let has_changed = (0..u32::BITS as u8)
-            .any(|register| self.changed & 1 << register != 0 && address.uses(register));
-        if !has_changed && self.wanted.len() < MOST_AT_HEAD && !self.wanted.contains(&address) {
-            self.wanted.push(address);
+            .any(|register| self.changed & 1 << register != 0 && place.address.uses(register));
+        if !has_changed && self.wanted.len() < MOST_AT_HEAD && !self.wanted.contains(&place) {
+            self.wanted.push(place);
         }
-        self.note(address, displacement.unsigned_abs());
+        self.note(place, displacement.unsigned_abs());
     }
 
-    /// Notes that `address` is at most so distant from one in a unit that is owned.
-    fn note(&mut self, address: Address, distance: u64) {
+    /// Notes that `place` is at most so distant from an address in a unit of its group that is owned.
+    fn note(&mut self, place: Place, distance: u64) {
         if distance > MOST_DISTANT {
             return;
         }
-        if let Some(fact) = self.known.iter_mut().find(|fact| fact.address == address) {
+        if let Some(fact) = self.known.iter_mut().find(|fact| fact.place == place) {
             fact.distance = fact.distance.min(distance);
             return;
         }
         if self.known.len() == MOST_FACTS {
             self.known.remove(0);
         }
-        self.known.push(Fact { address, distance });
+        self.known.push(Fact { place, distance });
     }
 
     /// Notes that `register` moves by `bytes`.
     fn step(&mut self, register: u8, bytes: i64) {
         for fact in &mut self.known {
-            let moves = fact.address.share(register).saturating_mul(bytes.unsigned_abs());
+            let moves = fact.place.address.share(register).saturating_mul(bytes.unsigned_abs());
             fact.distance = fact.distance.saturating_add(moves);
         }
         self.known.retain(|fact| fact.distance <= MOST_DISTANT);
@@ -193,7 +205,7 @@ impl Facts {
 
     /// Notes that `register` has another value, of which nothing is known.
     pub(crate) fn forget(&mut self, register: u8) {
-        self.known.retain(|fact| !fact.address.uses(register));
+        self.known.retain(|fact| !fact.place.address.uses(register));
         self.small &= !(1 << register);
         self.changed |= 1 << register;
     }
@@ -204,23 +216,24 @@ impl Facts {
             self.step(to, displacement);
             return;
         }
-        let distance = self.distance(address);
+        let of_address = self.known.iter().filter(|fact| fact.place.address == address);
+        let known: Vec<Fact> = of_address.copied().collect();
         self.forget(to);
-        if let Some(distance) = distance {
-            self.note(Address::Register(to), distance.saturating_add(displacement.unsigned_abs()));
+        for Fact { place: Place { reach, .. }, distance } in known {
+            let place = Place { address: Address::Register(to), reach };
+            self.note(place, distance.saturating_add(displacement.unsigned_abs()));
         }
     }
 
-    /// Notes what `instruction`, which was translated, changes. `is_near` says whether its accesses are on facts.
+    /// Notes what `instruction`, which was translated, changes. Its accesses are to the units `reach`.
     pub(crate) fn follow(
         &mut self,
         instruction: &Instruction,
-        is_near: bool,
+        reach: Reach,
         factory: &mut InstructionInfoFactory,
     ) {
-        if is_near {
-            self.note_access(instruction);
-        }
+        self.note_access(instruction, reach);
+        let top = Place { address: Address::Register(RSP), reach };
         match instruction.code() {
             Code::Push_r64
             | Code::Push_rm64
@@ -228,11 +241,11 @@ impl Facts {
             | Code::Pushq_imm32
             | Code::Pushfq => {
                 self.step(RSP, -8);
-                self.improve(Address::Register(RSP), 0, is_near);
+                self.improve(top, 0);
                 return;
             }
             Code::Pop_r64 | Code::Pop_rm64 => {
-                self.improve(Address::Register(RSP), 0, is_near);
+                self.improve(top, 0);
                 self.step(RSP, 8);
                 if instruction.op0_kind() == OpKind::Register {
                     self.forget(number(instruction.op0_register()));
@@ -262,15 +275,15 @@ impl Facts {
         }
     }
 
-    /// Makes the distance of `address` no more than `distance`, if it is known and `is_near`.
-    fn improve(&mut self, address: Address, distance: u64, is_near: bool) {
-        if is_near && self.knows(address) {
-            self.note(address, distance);
+    /// Makes the distance of `place` no more than `distance`, if it is known.
+    fn improve(&mut self, place: Place, distance: u64) {
+        if self.knows(place) {
+            self.note(place, distance);
         }
     }
 
-    /// Notes that `instruction` has accessed its memory operand, if it surely has.
-    fn note_access(&mut self, instruction: &Instruction) {
+    /// Notes that `instruction` has accessed its memory operand, in the units `reach`, if it surely has.
+    fn note_access(&mut self, instruction: &Instruction, reach: Reach) {
         let is_sure = matches!(
             instruction.mnemonic(),
             Mnemonic::Mov
@@ -303,7 +316,7 @@ impl Facts {
             && let Some(address) = Address::of_operand(instruction)
         {
             let displacement = instruction.memory_displacement64() as i64;
-            self.improve(address, displacement.unsigned_abs(), true);
+            self.improve(Place { address, reach }, displacement.unsigned_abs());
         }
     }
 

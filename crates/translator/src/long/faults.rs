@@ -10,6 +10,7 @@ use ring3_x86::decode::{self, CodeSize};
 use tracing::debug;
 
 use super::{Lent, Long, MAX_MAPPINGS, Next, Outcome, Resumed, WRITE_FAULT, go_on, leave};
+use crate::long::far_sites::Reach;
 use crate::long::strings::Walk;
 use crate::memory::space::Fill;
 use crate::memory::units::{Owning, unit_of};
@@ -47,10 +48,8 @@ impl Crowd {
 /// Who owns a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// The space that runs, at the distance of most of its accesses.
-    Near,
-    /// That space at another distance, or that of users while the supervisor runs.
-    Far,
+    /// The space that runs, in these groups; or that of users while the supervisor runs, which are far then.
+    Space(Reach),
     Nobody,
 }
 
@@ -96,16 +95,18 @@ impl Long {
             self.drop_block_of(cpu, memory, rip);
             return Ok(leave(Next::Step));
         }
-        if is_page_fault && let Some(unit) = self.low.unit_at(fault.address, is_user) {
+        if is_page_fault && let Some((unit, checked)) = self.low.unit_at(fault.address, is_user) {
             return Ok(match self.own(cpu, memory, unit)? {
-                Owner::Near => self.resume(cpu, walk.as_ref(), rest, deadline),
+                Owner::Space(reach) if reach == checked => {
+                    self.resume(cpu, walk.as_ref(), rest, deadline)
+                }
                 // It may be another instruction that needs the unit, or none.
                 _ if !has_begun => {
                     self.plain_loops.insert(rip);
                     self.drop_block_of(cpu, memory, rip);
                     leave(Next::Step)
                 }
-                Owner::Far => self.make_far(cpu, memory, rip),
+                Owner::Space(reach) => self.make_far(cpu, memory, rip, reach),
                 Owner::Nobody => self.step_after_signal(cpu, memory, rip),
             });
         }
@@ -216,8 +217,8 @@ impl Long {
         if !matches!(owning, Owning::Done | Owning::Moved) {
             return Ok(Owner::Nobody);
         }
-        let is_near = !of_user && self.spaces.find(cpu, memory)?.units.is_near(unit);
-        Ok(if is_near { Owner::Near } else { Owner::Far })
+        let space = self.spaces.find(cpu, memory)?;
+        Ok(Owner::Space(if of_user { Reach::All } else { space.units.reach(unit) }))
     }
 
     /// Makes the units of all memory that the instruction at `rip` accesses ones that are owned. Returns whether one
@@ -277,14 +278,15 @@ impl Long {
         Ok(accesses.iter().filter_map(|access| access.virtual_address(0, value)).collect())
     }
 
-    /// Makes the site at `rip`, whose access is to a unit that is not near, a far one: at once in code of users, and
-    /// in that of the supervisor if it is often so, since it mostly accesses its own memory.
-    fn make_far(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64) -> Outcome {
+    /// Makes the site at `rip`, whose access is to a unit of another group than it is taken to go to, one that reaches
+    /// it: at once in code of users, and in that of the supervisor if it is often so, since it mostly accesses its own
+    /// memory.
+    fn make_far(&mut self, cpu: &mut Cpu, memory: &mut Memory, rip: u64, reach: Reach) -> Outcome {
         let is_user = cpu.is_user();
         if (is_user || self.barred.is_often(rip))
             && let Ok(Some(instruction)) = self.instruction_at(cpu, memory, rip)
         {
-            self.far.add(&instruction, is_user);
+            self.far.add(&instruction, is_user, reach);
             self.drop_block_of(cpu, memory, rip);
         }
         leave(Next::Step)

@@ -18,8 +18,8 @@ const RIP: u64 = 0xffff_ffff_8100_1000;
 const HOST: u32 = 0x2800_0000;
 const ADDRESSES: Addresses = Addresses {
     context: 0x2000_0000,
-    tables: [0x2100_0000, 0x2300_0000],
-    far_tables: [0x2500_0000, 0x2700_0000],
+    tables: [0x2100_0000, 0x2300_0000, 0x2500_0000],
+    far_tables: [0x2700_0000, 0x2a00_0000],
 };
 
 /// Blocks, whose host code is the same on all hosts. Behind each is JMP to itself.

@@ -11,8 +11,8 @@ use super::block::{self, Block, Source};
 use super::block_store::Slots;
 use super::context::{self, reason};
 use super::distances::{Distances, NOWHERE};
-use super::far_sites::FarSites;
-use super::low::LowMemory;
+use super::far_sites::{FarSites, Reach};
+use super::low::{LowMemory, Table};
 use super::verify::Checker;
 use crate::budget::Budget;
 use crate::code::cache::CodeCache;
@@ -123,8 +123,8 @@ fn filling(number: usize) -> u8 {
 }
 
 impl Space {
-    fn new(file: &GuestFile, pages: &'static [u64], first: usize) -> Space {
-        let mut units = Distances::default();
+    fn new(file: &GuestFile, pages: &'static [u64], first: usize, is_user: bool) -> Space {
+        let mut units = Distances::new(is_user);
         // The last one to move decides where all are.
         for _ in 0..2 {
             for page in pages {
@@ -173,7 +173,7 @@ fn translated(
     low: &LowMemory,
     cache: &mut CodeCache,
     is_user: bool,
-    is_far: bool,
+    reach: Reach,
 ) -> u32 {
     let mut bytes = form.code.to_vec();
     if form.has_displacement {
@@ -181,12 +181,11 @@ fn translated(
     }
     bytes.extend([0x0f, 0x0b]);
     let mut far = FarSites::default();
-    if is_far {
-        far.add(
-            &decode::decoder(&bytes, CodeSize::Bits64, 0x1000, Model::Qemu64).decode(),
-            is_user,
-        );
+    let instruction = decode::decoder(&bytes, CodeSize::Bits64, 0x1000, Model::Qemu64).decode();
+    if reach != Reach::Near {
+        far.add(&instruction, is_user, reach);
     }
+    assert_eq!(far.reach(&instruction, is_user), reach);
     let (block, _, host) = put(&bytes, &far, low, cache, is_user);
     assert_eq!(block.instructions, 1, "it is translated");
     host
@@ -242,19 +241,21 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
     let (mut reached, mut faulted) = (0_u64, 0_u64);
     let mut others: Vec<Space> = Vec::new();
     for layout in 0..LAYOUTS {
-        let kernel = Space::new(&file, KERNEL, 0);
+        let kernel = Space::new(&file, KERNEL, 0, false);
         let pages = if layout % 2 == 0 { PROGRAM } else { FIXED_PROGRAM };
-        let user = Space::new(&file, pages, KERNEL.len());
-        low.show(kernel.units.near(), false).unwrap();
-        low.show(user.units.near(), true).unwrap();
+        let user = Space::new(&file, pages, KERNEL.len(), true);
+        low.show(kernel.units.near(), Table::Supervisor).unwrap();
+        low.show(user.units.near(), Table::User).unwrap();
+        low.show(user.units.second(), Table::Second).unwrap();
         // The code is that of users or of the supervisor, at far sites or others, and the supervisor may access
         // memory of users or not.
-        for (is_user, is_far, open) in [
-            (false, false, true),
-            (true, false, true),
-            (true, true, false),
-            (false, true, true),
-            (false, true, false),
+        for (is_user, reach, open) in [
+            (false, Reach::Near, true),
+            (true, Reach::Near, true),
+            (true, Reach::Second, true),
+            (true, Reach::All, false),
+            (false, Reach::All, true),
+            (false, Reach::All, false),
         ] {
             low.number_distances(&kernel.units, Some(&user.units), open);
             let space = if is_user { &user } else { &kernel };
@@ -282,7 +283,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     _ => random.next() as i32,
                 };
                 cache.truncate(0);
-                let target = translated(form, displacement, &low, &mut cache, is_user, is_far);
+                let target = translated(form, displacement, &low, &mut cache, is_user, reach);
                 for _ in 0..ACCESSES {
                     let from = if random.below(2) == 0 { &user } else { space };
                     let context = low.context();
@@ -350,7 +351,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     }
                     assert!(context.exit >= reason::EXITS);
                     reached += 1;
-                    let finds_distance = is_far || form.is_string;
+                    let finds_distance = reach == Reach::All || form.is_string;
                     let of_user =
                         || user.page(linear).filter(|_| finds_distance && open && !is_user);
                     let page = space.page(linear).or_else(of_user).unwrap_or_else(|| {

@@ -2,7 +2,8 @@
 //! [context](crate::long::context), and the tables of *checks*, by which it makes sure that an address is in
 //! a unit that its address space owns ([`units`](crate::memory::units)).
 //!
-//! There are two tables, for code of the supervisor and of users, with a byte for each 16 MiB of linear
+//! There are three tables, for code of the supervisor, for that of users, and for its accesses to the
+//! [second group](crate::long::distances) of units, with a byte for each 16 MiB of linear
 //! addresses: a page for each unit. Only the pages of *shown* units can be read, and all of these are owned
 //! by the address space that runs. A check rotates the address to the right by 24 bits and reads the byte at
 //! the lower 32 bits of the result, by 32-bit addressing. It needs no compare and changes no flag, and
@@ -29,6 +30,7 @@ use std::io;
 use std::ops::RangeInclusive;
 
 use crate::long::context::LongContext;
+use crate::long::far_sites::Reach;
 use crate::map::{Map, Set};
 use crate::memory::host_memory::{PAGE, Range};
 use crate::memory::units::Units;
@@ -42,15 +44,32 @@ const CANONICAL: std::ops::Range<i64> = -2048..2048;
 /// Bytes of the context, in whole pages.
 const CONTEXT: usize = size_of::<LongContext>().next_multiple_of(PAGE);
 /// All bytes.
-const SIZE: usize = CONTEXT + 12 * HALF;
+const SIZE: usize = CONTEXT + 14 * HALF;
 /// The addresses between which a free range is looked for. All addresses in it must fit into a displacement
 /// without a sign.
 const PLACES: RangeInclusive<usize> = 0x1000_0000..=0x7000_0000;
 
-/// The offsets of the bytes for linear address 0 in the tables of the supervisor and of users, which begin
-/// [`HALF`] before it, and in those of far sites, which begin two [`HALF`]s before it.
-const NEAR: [usize; 2] = [CONTEXT + HALF, CONTEXT + 3 * HALF];
-const FAR: [usize; 2] = [CONTEXT + 6 * HALF, CONTEXT + 10 * HALF];
+/// The offsets of the bytes for linear address 0 in the tables of checks, which begin [`HALF`] before it, and in those
+/// of far sites of the supervisor and of users, which begin two [`HALF`]s before it.
+const CHECKS: [usize; 3] = [CONTEXT + HALF, CONTEXT + 3 * HALF, CONTEXT + 5 * HALF];
+const FAR: [usize; 2] = [CONTEXT + 8 * HALF, CONTEXT + 12 * HALF];
+
+/// A table of checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Of the supervisor's units that are near, and of the users'.
+    Supervisor,
+    User,
+    /// Of users' units of the second group.
+    Second,
+}
+
+impl Table {
+    /// Returns that of the units that are near in code of users (`is_user`) or of the supervisor.
+    pub(crate) fn near(is_user: bool) -> Table {
+        if is_user { Table::User } else { Table::Supervisor }
+    }
+}
 
 /// The generation of no units: what a table shows is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -59,10 +78,10 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct LowMemory {
     range: Range,
-    /// The units that the tables of the supervisor and of users show.
-    shown: [Set<i64>; 2],
+    /// The units that the tables of checks show.
+    shown: [Set<i64>; 3],
     /// The [generations](Units::generation) of the units for which they were changed last.
-    generations: [u64; 2],
+    generations: [u64; 3],
     /// The bytes other than 0, by unit, in the tables of far sites of the supervisor and of users.
     numbers: [Map<i64, u8>; 2],
     /// The generations of the units of the supervisor and of users for which they were changed last, and whether the
@@ -75,9 +94,9 @@ pub(crate) struct LowMemory {
 pub(crate) struct Addresses {
     /// Of the context.
     pub(crate) context: u32,
-    /// Of the byte for linear address 0 in the tables of the supervisor and of users.
-    pub(crate) tables: [u32; 2],
-    /// The same in those of far sites.
+    /// Of the byte for linear address 0 in each [`Table`].
+    pub(crate) tables: [u32; 3],
+    /// The same in those of far sites of the supervisor and of users.
     pub(crate) far_tables: [u32; 2],
 }
 
@@ -91,7 +110,7 @@ impl LowMemory {
         let memory = LowMemory {
             range,
             shown: Default::default(),
-            generations: [0; 2],
+            generations: [0; 3],
             numbers: Default::default(),
             numbered: ([0; 2], false),
         };
@@ -109,7 +128,7 @@ impl LowMemory {
     pub(crate) fn addresses(&self) -> Addresses {
         let start = self.range.address() as u32;
         let address = |table| start + LowMemory::offset(0, table) as u32;
-        Addresses { context: start, tables: NEAR.map(address), far_tables: FAR.map(address) }
+        Addresses { context: start, tables: CHECKS.map(address), far_tables: FAR.map(address) }
     }
 
     /// Returns the address of the context, for code that runs while nobody refers to it.
@@ -123,16 +142,20 @@ impl LowMemory {
         unsafe { &mut *self.context_pointer() }
     }
 
-    /// Returns the unit for whose check the host address `address` was read, in the table of users
-    /// (`is_user`) or of the supervisor.
-    pub(crate) fn unit_at(&self, address: u64, is_user: bool) -> Option<i64> {
-        let table = u64::from(self.addresses().tables[usize::from(is_user)]);
-        let index = address.wrapping_sub(table) as i64;
-        let is_inside = (-(HALF as i64)..HALF as i64).contains(&index);
-        is_inside.then_some(index >> PAGE.ilog2())
+    /// Returns the unit for whose check the host address `address` was read in a table of users (`is_user`) or of
+    /// the supervisor, and the units among which it is looked for there.
+    pub(crate) fn unit_at(&self, address: u64, is_user: bool) -> Option<(i64, Reach)> {
+        let of_users = [(Table::User, Reach::Near), (Table::Second, Reach::Second)];
+        let tables = if is_user { &of_users[..] } else { &[(Table::Supervisor, Reach::Near)] };
+        tables.iter().find_map(|(table, reach)| {
+            let table = u64::from(self.addresses().tables[*table as usize]);
+            let index = address.wrapping_sub(table) as i64;
+            let is_inside = (-(HALF as i64)..HALF as i64).contains(&index);
+            is_inside.then_some((index >> PAGE.ilog2(), *reach))
+        })
     }
 
-    /// Returns the offset of the bytes for `unit` in a table, one of [`NEAR`] or [`FAR`].
+    /// Returns the offset of the bytes for `unit` in a table, one of [`CHECKS`] or [`FAR`].
     fn offset(unit: i64, table: usize) -> usize {
         (table as i64 + unit * PAGE as i64) as usize
     }
@@ -143,35 +166,34 @@ impl LowMemory {
         self.range.address() + SIZE
     }
 
-    /// Makes the table of users (`is_user`) or of the supervisor show the units that `units` owns, and no
-    /// others.
+    /// Makes `table` show the units that `units` owns, and no others.
     ///
     /// # Errors
     /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
     /// before.
     #[inline]
-    pub(crate) fn show(&mut self, units: &Units, is_user: bool) -> io::Result<()> {
-        if self.generations[usize::from(is_user)] == units.generation() {
+    pub(crate) fn show(&mut self, units: &Units, table: Table) -> io::Result<()> {
+        if self.generations[table as usize] == units.generation() {
             return Ok(());
         }
-        self.show_anew(units, is_user)
+        self.show_anew(units, table)
     }
 
     /// Does so for units that are others now.
     #[inline(never)]
-    fn show_anew(&mut self, units: &Units, is_user: bool) -> io::Result<()> {
-        let table = usize::from(is_user);
+    fn show_anew(&mut self, units: &Units, table: Table) -> io::Result<()> {
+        let table = table as usize;
         let LowMemory { range, shown, generations, .. } = self;
         generations[table] = UNKNOWN;
         let shown = &mut shown[table];
         let units_now = units.owned();
         for unit in shown.clone().difference(units_now) {
-            range.unmap(LowMemory::offset(*unit, NEAR[table]), PAGE)?;
+            range.unmap(LowMemory::offset(*unit, CHECKS[table]), PAGE)?;
             shown.remove(unit);
         }
         for unit in units_now {
             if !shown.contains(unit) {
-                range.map_zeros(LowMemory::offset(*unit, NEAR[table]), PAGE, libc::PROT_READ)?;
+                range.map_zeros(LowMemory::offset(*unit, CHECKS[table]), PAGE, libc::PROT_READ)?;
                 shown.insert(*unit);
             }
         }

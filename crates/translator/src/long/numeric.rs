@@ -18,6 +18,7 @@ use super::Long;
 use crate::long::block_store::BlockStore;
 use crate::long::context::{IMAGE_MXCSR, IMAGE_VECTORS, LongContext, VECTORS, at};
 use crate::long::copy::{self, Needs};
+use crate::long::far_sites::Reach;
 use crate::long::writer::Writer;
 use crate::numeric::{self, Last, Pointers, hide_pointers};
 
@@ -38,8 +39,8 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
-    /// Returns the memory operand of `instruction`, at a site that [is far](crate::long::far_sites) or not.
-    pub(crate) fn of(instruction: &Instruction, is_far: bool) -> Operand {
+    /// Returns the memory operand of `instruction`, at a site whose accesses go to the units `reach`.
+    pub(crate) fn of(instruction: &Instruction, reach: Reach) -> Operand {
         if !is_x87(instruction)
             || controls(instruction.mnemonic())
             || instruction.op_kinds().all(|kind| kind != OpKind::Memory)
@@ -53,7 +54,10 @@ impl Operand {
                 let base = instruction.memory_base().full_register();
                 let is_on_stack = matches!(base, Register::RSP | Register::RBP);
                 let segment = if is_on_stack { sreg::SS } else { sreg::DS };
-                if is_far { Operand::Stored(segment) } else { Operand::Noted(segment) }
+                match reach {
+                    Reach::Near => Operand::Noted(segment),
+                    Reach::Second | Reach::All => Operand::Stored(segment),
+                }
             }
         }
     }
@@ -81,7 +85,7 @@ pub(crate) fn numeric_needs(instruction: &Instruction) -> Option<Needs> {
     if numeric::differs_between_processors(mnemonic) || numeric::accesses_pointers(mnemonic) {
         return None;
     }
-    let forgets_operand = mnemonic == M::Fnclex && !numeric::survives_fnclex(false);
+    let loses_operand = mnemonic == M::Fnclex && !numeric::survives_fnclex(false);
     let (mut has_vector, mut has_x87) = (false, false);
     for operand in 0..instruction.op_count() {
         if instruction.op_kind(operand) == OpKind::Register {
@@ -101,7 +105,7 @@ pub(crate) fn numeric_needs(instruction: &Instruction) -> Option<Needs> {
     has_x87 |= is_old || matches!(mnemonic, M::Cvtpi2ps | M::Cvtpi2pd);
     let needs = Needs { vectors: !is_old, x87: has_x87 };
     let is_translated =
-        !forgets_operand && (has_vector || has_x87 || matches!(mnemonic, M::Movnti | M::Crc32));
+        !loses_operand && (has_vector || has_x87 || matches!(mnemonic, M::Movnti | M::Crc32));
     is_translated.then_some(needs)
 }
 
@@ -118,7 +122,7 @@ pub(crate) fn note_for_x87(writer: &mut Writer, instruction: &Instruction) {
         }
         _ => {}
     }
-    if let Operand::Stored(_) = Operand::of(instruction, writer.is_far) {
+    if let Operand::Stored(_) = Operand::of(instruction, writer.reach) {
         copy::load_offset(writer, instruction);
         writer.store(writer.field(at::X87_OPERAND), Register::R11);
     }
@@ -187,9 +191,9 @@ impl Numeric {
                 Operand::None => None,
                 // The host's operand pointer is an offset in GS, and so the linear address.
                 Operand::Noted(segment) => image.operand().map(|at| (at, selector(segment))),
-                Operand::Stored(segment) => image
-                    .has_noted_operand()
-                    .then(|| (context.x87_operand, selector(segment))),
+                Operand::Stored(segment) => {
+                    image.has_noted_operand().then(|| (context.x87_operand, selector(segment)))
+                }
             };
         }
         self.pointers.note(&mut context.image, &mut context.loaded_status, last);

@@ -96,7 +96,7 @@ impl LongSpace {
     pub(crate) fn new(is_user: bool, stubs: Stubs) -> io::Result<LongSpace> {
         Ok(LongSpace {
             is_user,
-            units: Distances::default(),
+            units: Distances::new(is_user),
             of_users: Set::default(),
             table: JumpTable::new(is_user, stubs.miss),
             returns: Returns::new(stubs.landing.into())?,

@@ -17,7 +17,9 @@ use crate::long::context::{LongContext, at, register_at};
 use crate::long::low::{Addresses, CHECK_SHIFT};
 use crate::memory::units::SHIFT;
 use crate::returns::ROOM_CHECK;
-use state::{Kind, MOST_DISTANT, Name, REGISTERS, State, Subject, Sum, UNKNOWN, Value};
+use state::{
+    Kind, MOST_DISTANT, NEAR, NOTHING, Name, REGISTERS, SECOND, State, Subject, Sum, UNKNOWN, Value,
+};
 
 mod state;
 #[cfg(test)]
@@ -34,7 +36,8 @@ const BITS: u64 = 1 << 29;
 /// See the module.
 pub(crate) struct Checker {
     addresses: Addresses,
-    table: u32,
+    /// The tables of checks, by the group that each is for. The supervisor has one.
+    tables: Vec<u32>,
     far_table: u32,
     /// The host addresses of the bytes that the code was made from, which it may read.
     guest_code: Range<u64>,
@@ -45,9 +48,10 @@ impl Checker {
     /// Returns a checker of code of users (`is_user`) or of the supervisor.
     pub(crate) fn new(addresses: Addresses, is_user: bool) -> Checker {
         let side = usize::from(is_user);
+        let tables = if is_user { &addresses.tables[1..] } else { &addresses.tables[..1] };
         Checker {
             addresses,
-            table: addresses.tables[side],
+            tables: tables.to_vec(),
             far_table: addresses.far_tables[side],
             guest_code: 0..0,
             factory: InstructionInfoFactory::new(),
@@ -105,7 +109,12 @@ impl Checker {
         let mut result = None;
         if accesses {
             if instruction.memory_segment() == Register::GS {
-                if !self.is_on_facts(state, instruction) {
+                let sum = Checker::operand(instruction);
+                if !sum.is_some_and(|sum| self.is_on_facts(state, instruction, sum, NEAR)) {
+                    return false;
+                }
+            } else if let Some(sum) = Checker::at_second_distance(state, instruction) {
+                if !self.is_on_facts(state, instruction, sum, SECOND) {
                     return false;
                 }
             } else if !self.reads_table(state, instruction, &mut result)
@@ -195,7 +204,7 @@ impl Checker {
                 _ => return false,
             };
             let is_flat = index == Register::RDI || instruction.segment_prefix() == Register::None;
-            is_flat && state.values[index.number()].kind == Kind::Placed
+            is_flat && matches!(state.values[index.number()].kind, Kind::Placed(_))
         }) && !instruction.op_kinds().enumerate().any(|(number, kind)| {
             kind == OpKind::Register && instruction.op_register(number as u32) == Register::DX
         })
@@ -216,10 +225,28 @@ impl Checker {
         })
     }
 
-    /// Returns whether an access at the distance in GS is on facts.
-    fn is_on_facts(&mut self, state: &mut State, instruction: &Instruction) -> bool {
-        let Some(sum) = Checker::operand(instruction) else { return false };
-        let Some(distance) = state.reach(&sum) else { return false };
+    /// Returns the operand of `instruction` without the distance of the second group, if that is a part of it.
+    fn at_second_distance(state: &State, instruction: &Instruction) -> Option<Sum> {
+        let sum = Checker::operand(instruction)?;
+        let is_distance = |name: Name| state.values[name].kind == Kind::SecondDistance;
+        match (sum.base, sum.index) {
+            (base, Some((index, 1))) if is_distance(index) => {
+                Some(Sum { base, index: None, ..sum })
+            }
+            (Some(base), index) if is_distance(base) => Some(Sum { base: None, index, ..sum }),
+            _ => None,
+        }
+    }
+
+    /// Returns whether an access to `sum` at the distance of `group` is on facts.
+    fn is_on_facts(
+        &mut self,
+        state: &mut State,
+        instruction: &Instruction,
+        sum: Sum,
+        group: usize,
+    ) -> bool {
+        let Some(distance) = state.reach(&sum, group) else { return false };
         let is_bit_test = matches!(
             instruction.mnemonic(),
             Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
@@ -233,46 +260,54 @@ impl Checker {
         if distance + BITS > REACH {
             return false;
         }
-        let writes_or_reads = matches!(
-            self.access(instruction),
-            OpAccess::Read | OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        );
-        // Those of the x87 do not store a number if they raise an unmasked exception.
-        let may_not_access = is_bit_test
-            || instruction.cpuid_features().iter().any(|feature| {
-                use CpuidFeature as F;
-                matches!(feature, F::FPU | F::FPU287 | F::FPU387)
-            })
-            || matches!(
-                instruction.mnemonic(),
-                Mnemonic::Shl
-                    | Mnemonic::Shr
-                    | Mnemonic::Sar
-                    | Mnemonic::Rol
-                    | Mnemonic::Ror
-                    | Mnemonic::Rcl
-                    | Mnemonic::Rcr
-                    | Mnemonic::Shld
-                    | Mnemonic::Shrd
-                    | Mnemonic::Fisttp
-            );
-        if writes_or_reads && !may_not_access {
+        if self.surely_accesses(instruction) {
             let distance = sum.displacement.unsigned_abs();
             let is_known = match (sum.base, sum.index) {
-                (Some(base), None) => state.values[base].near.is_some(),
-                _ => state.distance_of(&sum).is_some(),
+                (Some(base), None) => state.values[base].near[group].is_some(),
+                _ => state.distance_of(&sum, group).is_some(),
             };
             if is_known {
-                state.note(sum, distance);
+                state.note(sum, group, distance);
             }
             if let (Some(base), None) = (sum.base, sum.index)
                 && let Kind::Sum(of) = state.values[base].kind
             {
                 let displacement = of.displacement.wrapping_add(sum.displacement);
-                state.note(of, displacement.unsigned_abs());
+                state.note(of, group, displacement.unsigned_abs());
             }
         }
         true
+    }
+
+    /// Returns whether `instruction` surely accesses its memory operand, and at its address.
+    fn surely_accesses(&mut self, instruction: &Instruction) -> bool {
+        // Those of the x87 do not store a number if they raise an unmasked exception.
+        let may_not_access = instruction.cpuid_features().iter().any(|feature| {
+            use CpuidFeature as F;
+            matches!(feature, F::FPU | F::FPU287 | F::FPU387)
+        }) || matches!(
+            instruction.mnemonic(),
+            Mnemonic::Bt
+                | Mnemonic::Bts
+                | Mnemonic::Btr
+                | Mnemonic::Btc
+                | Mnemonic::Shl
+                | Mnemonic::Shr
+                | Mnemonic::Sar
+                | Mnemonic::Rol
+                | Mnemonic::Ror
+                | Mnemonic::Rcl
+                | Mnemonic::Rcr
+                | Mnemonic::Shld
+                | Mnemonic::Shrd
+                | Mnemonic::Fisttp
+        );
+        let access = self.access(instruction);
+        !may_not_access
+            && matches!(
+                access,
+                OpAccess::Read | OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+            )
     }
 
     /// Returns how `instruction` accesses its memory operand.
@@ -285,7 +320,7 @@ impl Checker {
 
     /// Returns whether `instruction` reads a table of checks or what follows from that. Then `result` is what it loads.
     fn reads_table(
-        &self,
+        &mut self,
         state: &mut State,
         instruction: &Instruction,
         result: &mut Option<Value>,
@@ -296,20 +331,22 @@ impl Checker {
         let is_index = base == Register::None || base.is_gpr32();
         if instruction.code() == Code::Movzx_r32_rm8 && index == Register::None && is_index {
             if base == Register::None {
-                let byte = (displacement as i64).wrapping_sub(self.table.into());
                 let half = 1_i64 << CHECK_SHIFT;
-                if !(-half..half).contains(&byte) {
-                    return false;
-                }
-                state.units.push(byte >> (SHIFT - CHECK_SHIFT));
+                let found = self.tables.iter().enumerate().find_map(|(group, table)| {
+                    let byte = (displacement as i64).wrapping_sub((*table).into());
+                    (-half..half).contains(&byte).then_some((byte >> (SHIFT - CHECK_SHIFT), group))
+                });
+                let Some(unit) = found else { return false };
+                state.units.push(unit);
                 *result = of_kind(Kind::Any);
                 return true;
             }
             let Kind::Rotated(of) = state.values[base.full_register().number()].kind else {
                 return false;
             };
-            if displacement == u64::from(self.table) {
-                state.prove(of);
+            let group = self.tables.iter().position(|table| displacement == u64::from(*table));
+            if let Some(group) = group {
+                state.prove(of, group);
                 *result = of_kind(Kind::Any);
                 return true;
             }
@@ -339,9 +376,20 @@ impl Checker {
         {
             return true;
         }
-        index == Register::None
-            && base.is_gpr64()
-            && state.values[base.number()].kind == Kind::Placed
+        // An index of 32 bits adds far less than a unit.
+        let is_short =
+            index == Register::None || index.is_gpr64() && state.values[index.number()].is_small;
+        if !is_short || !base.is_gpr64() {
+            return false;
+        }
+        let Kind::Placed(of) = state.values[base.number()].kind else { return false };
+        if let Some(of) = of.filter(|_| index == Register::None)
+            && self.surely_accesses(instruction)
+        {
+            let distance = of.displacement.wrapping_add(displacement as i64);
+            state.note(of, SECOND, distance.unsigned_abs());
+        }
+        true
     }
 
     /// Returns whether `instruction` accesses memory of ours in one of the few ways there are. Then `result` is what it
@@ -395,8 +443,12 @@ impl Checker {
                 Value { kind, ..state.values[name] }
             } else {
                 let offset = (place - u64::from(self.addresses.context)) as u32;
-                let is_own = matches!(offset, at::TABLE | at::CPU | at::AFTER_REPEATING);
-                Value { kind: if is_own { Kind::Own } else { Kind::Any }, ..UNKNOWN }
+                let kind = match offset {
+                    at::TABLE | at::CPU | at::AFTER_REPEATING => Kind::Own,
+                    at::SECOND_DISTANCE if self.tables.len() > SECOND => Kind::SecondDistance,
+                    _ => Kind::Any,
+                };
+                Value { kind, ..UNKNOWN }
             };
             *result = Some(value);
         }
@@ -434,12 +486,12 @@ impl Checker {
                 let kind = Kind::Number(if is_long { number } else { u64::from(number as u32) });
                 let is_small =
                     i32::try_from(number as i64).is_ok() || u32::try_from(number).is_ok();
-                state.set(to, Value { near: None, is_small, kind });
+                state.set(to, Value { is_small, kind, ..UNKNOWN });
             }
             Mnemonic::Mov if is_long && from.is_some() => {
                 let from = from.unwrap_or(to);
                 let kind = match state.values[from].kind {
-                    Kind::Any | Kind::Placed => Kind::Sum(state.sum_of(from)),
+                    Kind::Any | Kind::Placed(_) => Kind::Sum(state.sum_of(from)),
                     kind => kind,
                 };
                 state.set(to, Value { kind, ..state.values[from] });
@@ -451,7 +503,9 @@ impl Checker {
             Mnemonic::And if is_long && is_number && (number as i64) < 0 => {
                 let near = state.values[to].near;
                 state.step(to, !(number as i64));
-                state.values[to] = Value { near: near.and(state.values[to].near), ..UNKNOWN };
+                let after = state.values[to].near;
+                let near = std::array::from_fn(|group| near[group].and(after[group]));
+                state.values[to] = Value { near, ..UNKNOWN };
             }
             Mnemonic::Rorx if is_long && number_of_rotation(instruction) == Some(CHECK_SHIFT) => {
                 let Some(from) = from else { return false };
@@ -463,7 +517,7 @@ impl Checker {
                 state.set(to, Value { kind: Kind::Rotated(of), ..UNKNOWN });
             }
             Mnemonic::Movzx if instruction.code() == Code::Movzx_r32_rm16 && op1.is_gpr16() => {
-                state.set(to, Value { near: None, is_small: true, kind: Kind::Index });
+                state.set(to, Value { is_small: true, kind: Kind::Index, ..UNKNOWN });
             }
             Mnemonic::Lea if is_long => return Checker::loads_sum(state, instruction, to),
             _ => return false,
@@ -489,10 +543,19 @@ impl Checker {
         };
         let kind = match (sum.base, sum.index) {
             (Some(base), Some((index, 1))) if matches!(state.values[index].kind, Kind::Distance(of) if of.name == Some(base)) => {
-                Kind::Placed
+                Kind::Placed(None)
+            }
+            (Some(base), Some((index, 1)))
+                if state.values[index].kind == Kind::SecondDistance
+                    && state.reach(&Sum { base: Some(base), ..NOTHING }, SECOND).is_some() =>
+            {
+                let of = state.sum_of(base);
+                let is_plain = sum.displacement == 0 && of.share(to) == 0;
+                Kind::Placed(is_plain.then_some(of))
             }
             (base, index) => {
-                let base = base.map(|base| whole(base).unwrap_or(Sum { base: Some(base), ..sum }));
+                let base =
+                    base.map(|base| whole(base).unwrap_or(Sum { base: Some(base), ..NOTHING }));
                 let index = index.map(|(index, scale)| {
                     let of = whole(index).filter(|of| of.displacement == 0);
                     (of.and_then(|of| of.base).unwrap_or(index), scale)
@@ -506,19 +569,22 @@ impl Checker {
                 })
             }
         };
-        let near = match kind {
-            Kind::Sum(whole) if whole.index.is_some() => state
-                .distance_of(&whole)
-                .map(|distance| distance + whole.displacement.unsigned_abs()),
-            _ => None,
-        };
-        let plain = match (sum.base, sum.index) {
-            (Some(base), None) => {
-                state.values[base].near.map(|near| near + sum.displacement.unsigned_abs())
-            }
-            _ => None,
-        };
-        let near = near.or(plain).filter(|near| *near <= MOST_DISTANT);
+        let near = std::array::from_fn(|group| {
+            let whole = match kind {
+                Kind::Sum(whole) if whole.index.is_some() => state
+                    .distance_of(&whole, group)
+                    .map(|distance| distance + whole.displacement.unsigned_abs()),
+                _ => None,
+            };
+            let plain = match (sum.base, sum.index) {
+                (Some(base), None) => {
+                    let near = state.values[base].near[group];
+                    near.map(|near| near + sum.displacement.unsigned_abs())
+                }
+                _ => None,
+            };
+            whole.or(plain).filter(|near| *near <= MOST_DISTANT)
+        });
         state.set(to, Value { near, is_small: false, kind });
         true
     }

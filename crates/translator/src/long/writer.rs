@@ -4,9 +4,10 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use crate::code::emitter::{Branch, Emitter};
 use crate::long::context::{at, reason, register_at};
-use crate::long::facts::{Address, FS_BASE, Facts};
+use crate::long::facts::{Address, FS_BASE, Facts, Place};
+use crate::long::far_sites::Reach;
 use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
-use crate::long::low::{Addresses, CHECK_SHIFT};
+use crate::long::low::{Addresses, CHECK_SHIFT, Table};
 use crate::memory::units::{first_of, unit_of};
 
 /// The opcode of JRCXZ.
@@ -19,8 +20,8 @@ pub(crate) struct Writer {
     pub(crate) emitter: Emitter,
     pub(crate) addresses: Addresses,
     pub(crate) is_user: bool,
-    /// Whether the present site is [far](crate::long::far_sites).
-    pub(crate) is_far: bool,
+    /// The units that the accesses of the present site go to.
+    pub(crate) reach: Reach,
     /// What is known of addresses here.
     pub(crate) facts: Facts,
 }
@@ -65,7 +66,7 @@ pub(crate) fn in_window(base: Register, displacement: i64) -> MemoryOperand {
 }
 
 /// Returns the operand at `displacement` from the host address in `base`, plus `index`.
-fn on_host(base: Register, index: Register, displacement: i64) -> MemoryOperand {
+pub(crate) fn on_host(base: Register, index: Register, displacement: i64) -> MemoryOperand {
     let is_bare = displacement == 0 && !matches!(base, Register::RBP | Register::R13);
     let size = u32::from(!is_bare);
     MemoryOperand::new(base, index, 1, displacement, size, false, Register::None)
@@ -77,7 +78,7 @@ impl Writer {
             emitter: Emitter::new(host),
             addresses,
             is_user,
-            is_far: false,
+            reach: Reach::Near,
             facts: Facts::default(),
         }
     }
@@ -134,8 +135,23 @@ impl Writer {
         self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
     }
 
-    /// Checks the linear address in `address`: faults unless its unit is shown. Uses `scratch`, R10 or R11.
-    pub(crate) fn check(&mut self, address: Register, scratch: Register) {
+    /// Returns `address` as a place in the units of the present site, which is not far.
+    pub(crate) fn place(&self, address: Address) -> Place {
+        Place { address, reach: self.reach }
+    }
+
+    /// Returns the address of the byte for linear address 0 in the table of checks for `reach`, which is not all units.
+    fn table(&self, reach: Reach) -> i64 {
+        let table = match reach {
+            Reach::Second => Table::Second,
+            _ => Table::near(self.is_user),
+        };
+        self.addresses.tables[table as usize].into()
+    }
+
+    /// Checks the linear address in `address`: faults unless its unit is shown among those of `reach`. Uses `scratch`,
+    /// R10 or R11.
+    pub(crate) fn check(&mut self, address: Register, scratch: Register, reach: Reach) {
         self.emitter.instruction(Instruction::with3(
             Code::VEX_Rorx_r64_rm64_imm8,
             scratch,
@@ -143,8 +159,7 @@ impl Writer {
             CHECK_SHIFT,
         ));
         let low = scratch.full_register32();
-        let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
-        let byte = MemoryOperand::with_base_displ_size(low, table, 4);
+        let byte = MemoryOperand::with_base_displ_size(low, self.table(reach), 4);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
     }
 
@@ -165,13 +180,19 @@ impl Writer {
         self.load(to, distance);
     }
 
-    /// Checks the address `address` before a loop. Uses R10 and R11.
-    pub(crate) fn check_before_loop(&mut self, address: Address) {
+    /// Loads `to`, R10 or R11, with the distance of the second group of units.
+    pub(crate) fn load_second_distance(&mut self, to: Register) {
+        self.load(to, self.field(at::SECOND_DISTANCE));
+    }
+
+    /// Checks the address of `place` before a loop. Uses R10 and R11.
+    pub(crate) fn check_before_loop(&mut self, place: Place) {
+        let Place { address, reach } = place;
         match address {
-            Address::Unit(unit) => self.check_number(first_of(unit)),
+            Address::Unit(unit) => self.check_unit(unit, reach),
             Address::Register(register) => {
                 let host = self.value(register, Register::R11);
-                self.check(host, Register::R10);
+                self.check(host, Register::R10, reach);
             }
             Address::Sum { base, index, scale } => {
                 let base = base.map_or(Register::None, |base| self.value(base, Register::R10));
@@ -180,7 +201,7 @@ impl Writer {
                 let sum =
                     MemoryOperand::new(base, index, scale.into(), 0, size, false, Register::None);
                 self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, sum));
-                self.check(Register::R11, Register::R10);
+                self.check(Register::R11, Register::R10, reach);
             }
         }
     }
@@ -207,17 +228,21 @@ impl Writer {
         displacement: i64,
         scratch: Register,
     ) -> MemoryOperand {
-        if self.is_far {
+        if self.reach == Reach::All {
             self.find_distance(base, scratch);
-            on_host(base, scratch, displacement)
-        } else {
-            let address = Address::of(if base == Register::R8 { Register::RSP } else { base });
-            if !self.facts.knows(address) {
-                self.check(base, scratch);
-                self.facts.note_check(address, 0);
-            }
-            in_window(base, displacement)
+            return on_host(base, scratch, displacement);
         }
+        let place =
+            self.place(Address::of(if base == Register::R8 { Register::RSP } else { base }));
+        if !self.facts.knows(place) {
+            self.check(base, scratch, self.reach);
+            self.facts.note_check(place, 0);
+        }
+        if self.reach == Reach::Near {
+            return in_window(base, displacement);
+        }
+        self.load_second_distance(scratch);
+        on_host(base, scratch, displacement)
     }
 
     /// Checks the linear address in R11, which is so many bytes away from the address `of`, unless that is known.
@@ -227,30 +252,38 @@ impl Writer {
         displacement: i64,
         of: Option<(Address, i64)>,
     ) -> MemoryOperand {
-        if self.is_far {
+        if self.reach == Reach::All {
             self.find_distance(Register::R11, Register::R10);
             self.add_registers(Register::R11, Register::R11, Register::R10);
-            on_host(Register::R11, Register::None, displacement)
-        } else {
-            if of.is_none_or(|(address, _)| !self.facts.knows(address)) {
-                self.check(Register::R11, Register::R10);
-                if let Some((address, distance)) = of {
-                    self.facts.note_check(address, distance);
-                }
+            return on_host(Register::R11, Register::None, displacement);
+        }
+        let of = of.map(|(address, distance)| (self.place(address), distance));
+        if of.is_none_or(|(place, _)| !self.facts.knows(place)) {
+            self.check(Register::R11, Register::R10, self.reach);
+            if let Some((place, distance)) = of {
+                self.facts.note_check(place, distance);
             }
-            in_window(Register::R11, displacement)
+        }
+        if self.reach == Reach::Near {
+            return in_window(Register::R11, displacement);
+        }
+        self.load_second_distance(Register::R10);
+        self.add_registers(Register::R11, Register::R11, Register::R10);
+        on_host(Register::R11, Register::None, displacement)
+    }
+
+    /// Checks the canonical address `linear`, unless its unit is known. The present site is not far. Uses R11.
+    pub(crate) fn check_number(&mut self, linear: u64) {
+        let place = self.place(Address::Unit(unit_of(linear)));
+        if !self.facts.knows(place) {
+            self.facts.note_check(place, 0);
+            self.check_unit(unit_of(linear), self.reach);
         }
     }
 
-    /// Checks the canonical address `linear`, unless its unit is known. Uses R11.
-    pub(crate) fn check_number(&mut self, linear: u64) {
-        let unit = Address::Unit(unit_of(linear));
-        if self.facts.knows(unit) {
-            return;
-        }
-        self.facts.note_check(unit, 0);
-        let table = i64::from(self.addresses.tables[usize::from(self.is_user)]);
-        let byte = table + (linear as i64 >> CHECK_SHIFT);
+    /// Checks that `unit` is one of those of `reach`. Uses R11.
+    fn check_unit(&mut self, unit: i64, reach: Reach) {
+        let byte = self.table(reach) + (first_of(unit) as i64 >> CHECK_SHIFT);
         let byte =
             MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, byte));

@@ -10,6 +10,7 @@ use crate::code::parts::Onward;
 use crate::long::context::at;
 use crate::long::copy::{self, Needs};
 use crate::long::facts::Facts;
+use crate::long::far_sites::Reach;
 use crate::long::strings::Walk;
 use crate::long::system;
 
@@ -182,20 +183,21 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// Calls the code at the host address in R11, to return to `next`.
     fn call_r11(&mut self, next: u64) {
         let writer = &mut self.writer;
-        let is_far = writer.is_far;
+        // Of other stacks, the operand below contains R10.
+        let is_near = writer.reach == Reach::Near;
         writer.check_room(Register::R10);
-        if is_far {
+        if !is_near {
             writer.store(writer.field(at::CALLEE), Register::R11);
         }
         let below = writer.checked(Register::R8, -8, Register::R10);
-        let number = if is_far { Register::R11 } else { Register::R10 };
+        let number = if is_near { Register::R10 } else { Register::R11 };
         writer.store_number(below, next, number);
         writer.move_stack(-8);
         writer.push_return(next, number);
-        let call = if is_far {
-            Instruction::with1(Code::Call_rm64, writer.field(at::CALLEE))
-        } else {
+        let call = if is_near {
             Instruction::with1(Code::Call_rm64, Register::R11)
+        } else {
+            Instruction::with1(Code::Call_rm64, writer.field(at::CALLEE))
         };
         writer.emitter.instruction(call);
     }

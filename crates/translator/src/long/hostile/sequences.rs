@@ -105,13 +105,13 @@ fn modelled(
     (Some(registers), written)
 }
 
-/// Translates `steps` as a loop if `loops`, and puts the code at the end of `cache`.
+/// Translates `steps` as a loop if `loops`, with accesses to the units `reach`, and puts the code at the end of `cache`.
 fn translated(
     steps: &[Step],
     loops: bool,
     low: &LowMemory,
     cache: &mut CodeCache,
-    is_user: bool,
+    (is_user, reach): (bool, Reach),
 ) -> u32 {
     let mut bytes: Vec<u8> = steps.iter().flat_map(|step| step.code()).collect();
     if loops {
@@ -122,7 +122,13 @@ fn translated(
     } else {
         bytes.extend([0x0f, 0x0b]);
     }
-    let (block, code, host) = put(&bytes, &FarSites::default(), low, cache, is_user);
+    let mut far = FarSites::default();
+    for instruction in &mut decode::decoder(&bytes, CodeSize::Bits64, 0x1000, Model::Qemu64) {
+        if reach == Reach::Second && far.reach(&instruction, is_user) == Reach::Near {
+            far.add(&instruction, is_user, reach);
+        }
+    }
+    let (block, code, host) = put(&bytes, &far, low, cache, is_user);
     assert!(usize::from(block.instructions) >= steps.len(), "it is translated");
     let mut checker = Checker::new(low.addresses(), is_user);
     assert!(checker.proves(&code, host, &[host]), "{steps:x?} is without proof");
@@ -146,11 +152,21 @@ fn no_sequence_reaches_more_than_the_pages_of_its_guest() {
     let (mut reached, mut faulted) = (0_u64, 0_u64);
     let mut others: Vec<Space> = Vec::new();
     for _ in 0..LAYOUTS {
-        let kernel = Space::new(&file, KERNEL, 0);
-        let user = Space::new(&file, PROGRAM, KERNEL.len());
-        low.show(kernel.units.near(), false).unwrap();
-        low.show(user.units.near(), true).unwrap();
-        for (space, is_user) in [(&kernel, false), (&user, true)] {
+        let kernel = Space::new(&file, KERNEL, 0, false);
+        let user = Space::new(&file, PROGRAM, KERNEL.len(), true);
+        let fixed = Space::new(&file, FIXED_PROGRAM, KERNEL.len(), true);
+        low.show(kernel.units.near(), Table::Supervisor).unwrap();
+        for (space, is_user, reach) in [
+            (&kernel, false, Reach::Near),
+            (&user, true, Reach::Near),
+            (&fixed, true, Reach::Near),
+            (&fixed, true, Reach::Second),
+        ] {
+            if is_user {
+                low.show(space.units.near(), Table::User).unwrap();
+                low.show(space.units.second(), Table::Second).unwrap();
+                low.number_distances(&kernel.units, Some(&space.units), true);
+            }
             let here = 0_u64;
             let mut own = vec![
                 (&raw const here).addr() as u64,
@@ -158,16 +174,17 @@ fn no_sequence_reaches_more_than_the_pages_of_its_guest() {
                 cache.start().into(),
                 low.addresses().context.into(),
             ];
-            for other in others.iter().chain([&kernel, &user]) {
-                let distance = other.units.near().distance();
-                own.extend(other.pages.iter().map(|page| page.wrapping_add(distance)));
+            for other in others.iter().chain([&kernel, &user, &fixed]) {
+                for distance in other.units.all() {
+                    own.extend(other.pages.iter().map(|page| page.wrapping_add(distance)));
+                }
             }
             for _ in 0..SEQUENCES {
                 let steps: Vec<_> =
                     (0..2 + random.below(8)).map(|_| Step::new(&mut random)).collect();
                 let loops = random.below(2) == 0;
                 cache.truncate(0);
-                let target = translated(&steps, loops, &low, &mut cache, is_user);
+                let target = translated(&steps, loops, &low, &mut cache, (is_user, reach));
                 for _ in 0..EXECUTIONS {
                     let rounds = if loops { 1 + random.next() % 3 } else { 1 };
                     let index = match random.below(4) {

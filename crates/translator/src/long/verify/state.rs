@@ -16,6 +16,10 @@ pub(super) const IN_LOOP: u64 = 1 << 31;
 /// The largest number of 32 bits, with a sign or without.
 pub(super) const SMALL: u64 = 1 << 32;
 
+/// The numbers of the groups of units: those that are near, and those of the second group.
+pub(super) const NEAR: usize = 0;
+pub(super) const SECOND: usize = 1;
+
 /// The sum of names and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sum {
@@ -23,6 +27,9 @@ pub(super) struct Sum {
     pub(super) index: Option<(Name, u32)>,
     pub(super) displacement: i64,
 }
+
+/// The sum of nothing.
+pub(super) const NOTHING: Sum = Sum { base: None, index: None, displacement: 0 };
 
 impl Sum {
     pub(super) fn share(&self, name: Name) -> u64 {
@@ -53,8 +60,11 @@ pub(super) enum Kind {
     /// The number of its distance, and that distance.
     DistanceNumber(Subject),
     Distance(Subject),
-    /// The host's address of memory of the guest, at a distance of its own.
-    Placed,
+    /// The distance of the second group of units.
+    SecondDistance,
+    /// The host's address of memory of the guest: at a distance of its own, or that of this sum at the distance of the
+    /// second group of units.
+    Placed(Option<Sum>),
     /// An address of ours, and an index of 16 bits for it.
     Own,
     Index,
@@ -62,21 +72,22 @@ pub(super) enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
-    pub(super) near: Option<u64>,
+    /// How far it is from a unit of each group that is owned, at most.
+    pub(super) near: [Option<u64>; 2],
     pub(super) is_small: bool,
     pub(super) kind: Kind,
 }
 
-pub(super) const UNKNOWN: Value = Value { near: None, is_small: false, kind: Kind::Any };
+pub(super) const UNKNOWN: Value = Value { near: [None; 2], is_small: false, kind: Kind::Any };
 
 /// What is known before an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) values: [Value; NAMES],
-    /// Sums, whose displacements are distances from units.
-    pub(super) sums: Vec<(Sum, u64)>,
-    /// The units that were checked.
-    pub(super) units: Vec<i64>,
+    /// Sums, with their distances from units of a group. Their own displacements mean nothing.
+    pub(super) sums: Vec<(Sum, usize, u64)>,
+    /// The units that were checked, with their groups.
+    pub(super) units: Vec<(i64, usize)>,
 }
 
 impl State {
@@ -92,27 +103,31 @@ impl State {
             _ => Some(other),
         };
         for (value, other) in self.values.iter_mut().zip(&other.values) {
-            value.near = value.near.zip(other.near).and_then(|(mine, other)| farther(mine, other));
+            for (near, other) in value.near.iter_mut().zip(other.near) {
+                *near = near.zip(other).and_then(|(mine, other)| farther(mine, other));
+            }
             value.is_small &= other.is_small;
             if value.kind != other.kind {
                 value.kind = Kind::Any;
             }
         }
-        self.sums.retain_mut(|(sum, distance)| {
-            let now = other.distance_of(sum).and_then(|other| farther(*distance, other));
+        self.sums.retain_mut(|(sum, group, distance)| {
+            let now = other.distance_of(sum, *group).and_then(|other| farther(*distance, other));
             *distance = now.unwrap_or(0);
             now.is_some()
         });
         self.units.retain(|unit| other.units.contains(unit));
     }
 
-    pub(super) fn distance_of(&self, sum: &Sum) -> Option<u64> {
-        self.sums.iter().find(|(known, _)| known.has_same_names(sum)).map(|(_, distance)| *distance)
+    pub(super) fn distance_of(&self, sum: &Sum, group: usize) -> Option<u64> {
+        let mut known = self.sums.iter();
+        let found = known.find(|(known, of, _)| *of == group && known.has_same_names(sum));
+        found.map(|(_, _, distance)| *distance)
     }
 
     /// Forgets what depends on the value of `name`.
     pub(super) fn forget_sums(&mut self, name: Name) {
-        self.sums.retain(|(sum, _)| sum.share(name) == 0);
+        self.sums.retain(|(sum, ..)| sum.share(name) == 0);
         self.forget_kinds(name);
     }
 
@@ -121,6 +136,7 @@ impl State {
         for value in &mut self.values {
             match &mut value.kind {
                 Kind::Sum(sum) if sum.share(name) != 0 => value.kind = Kind::Any,
+                Kind::Placed(of) => *of = of.filter(|sum| sum.share(name) == 0),
                 Kind::Rotated(of) | Kind::DistanceNumber(of) | Kind::Distance(of) => {
                     of.name = of.name.filter(|of| *of != name);
                     of.sum = of.sum.filter(|sum| sum.share(name) == 0);
@@ -142,13 +158,13 @@ impl State {
         let moved = bytes.unsigned_abs();
         let bounded =
             |distance: u64| Some(distance.saturating_add(moved)).filter(|d| *d <= MOST_DISTANT);
-        for (sum, distance) in &mut self.sums {
+        for (sum, _, distance) in &mut self.sums {
             *distance = distance.saturating_add(sum.share(name).saturating_mul(moved));
         }
-        self.sums.retain(|(_, distance)| *distance <= MOST_DISTANT);
+        self.sums.retain(|(.., distance)| *distance <= MOST_DISTANT);
         let mut value = self.values[name];
         self.forget_kinds(name);
-        value.near = value.near.and_then(bounded);
+        value.near = value.near.map(|near| near.and_then(bounded));
         value.is_small = false;
         value.kind = match value.kind {
             Kind::Sum(sum) => {
@@ -159,25 +175,28 @@ impl State {
         self.values[name] = value;
     }
 
-    /// Notes that a sum is at most so distant from a unit that is owned.
-    pub(super) fn note(&mut self, sum: Sum, distance: u64) {
+    /// Notes that a sum is at most so distant from a unit of `group` that is owned.
+    pub(super) fn note(&mut self, sum: Sum, group: usize, distance: u64) {
         let nearer = |known: Option<u64>| Some(known.map_or(distance, |known| known.min(distance)));
-        match (sum.base, sum.index) {
-            (Some(base), None) => self.values[base].near = nearer(self.values[base].near),
-            _ => match self.sums.iter_mut().find(|(known, _)| known.has_same_names(&sum)) {
-                Some((_, known)) => *known = (*known).min(distance),
-                None => self.sums.push((sum, distance)),
-            },
+        if let (Some(base), None) = (sum.base, sum.index) {
+            let near = &mut self.values[base].near[group];
+            *near = nearer(*near);
+            return;
+        }
+        let mut known = self.sums.iter_mut();
+        match known.find(|(known, of, _)| *of == group && known.has_same_names(&sum)) {
+            Some((.., known)) => *known = (*known).min(distance),
+            None => self.sums.push((sum, group, distance)),
         }
     }
 
-    /// Notes that `of` was checked.
-    pub(super) fn prove(&mut self, of: Subject) {
+    /// Notes that `of` was checked for units of `group`.
+    pub(super) fn prove(&mut self, of: Subject, group: usize) {
         if let Some(name) = of.name {
-            self.values[name].near = Some(0);
+            self.values[name].near[group] = Some(0);
         }
         if let Some(sum) = of.sum {
-            self.note(sum, sum.displacement.unsigned_abs());
+            self.note(sum, group, sum.displacement.unsigned_abs());
         }
     }
 
@@ -189,24 +208,23 @@ impl State {
         }
     }
 
-    /// Returns the distance of the operand `sum` from a unit that is owned near, at most.
-    pub(super) fn reach(&self, sum: &Sum) -> Option<u64> {
+    /// Returns the distance of the operand `sum` from a unit of `group` that is owned, at most.
+    pub(super) fn reach(&self, sum: &Sum, group: usize) -> Option<u64> {
         let displacement = sum.displacement.unsigned_abs();
-        let near = |name: Name| self.values[name].near;
+        let is_owned = |address: u64| self.units.contains(&(unit_of(address), group));
+        let near = |name: Name| self.values[name].near[group];
         let small = |name: Name| self.values[name].is_small;
         let known = match (sum.base, sum.index) {
             (None, None) => {
-                return self.units.contains(&unit_of(sum.displacement as u64)).then_some(0);
+                return is_owned(sum.displacement as u64).then_some(0);
             }
-            (Some(base), None)
-                if small(base) && self.units.contains(&unit_of(sum.displacement as u64)) =>
-            {
+            (Some(base), None) if small(base) && is_owned(sum.displacement as u64) => {
                 return Some(SMALL);
             }
             (Some(base), None) => match self.values[base].kind {
                 Kind::Number(number) if near(base).is_none() => {
                     let address = number.wrapping_add(sum.displacement as u64);
-                    return self.units.contains(&unit_of(address)).then_some(0);
+                    return is_owned(address).then_some(0);
                 }
                 _ => near(base),
             },
@@ -216,12 +234,10 @@ impl State {
             (Some(base), Some((index, 1))) if small(base) && near(index).is_some() => {
                 near(index).map(|near| near + SMALL)
             }
-            (None, Some((index, scale)))
-                if small(index) && self.units.contains(&unit_of(sum.displacement as u64)) =>
-            {
+            (None, Some((index, scale))) if small(index) && is_owned(sum.displacement as u64) => {
                 return Some(SMALL * u64::from(scale));
             }
-            _ => self.distance_of(sum),
+            _ => self.distance_of(sum, group),
         };
         known.map(|distance| distance + displacement)
     }

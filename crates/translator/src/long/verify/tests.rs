@@ -7,14 +7,14 @@ use super::*;
 use crate::code::block::ChangingSource;
 use crate::long::block::{Block, Source, translate};
 use crate::long::block_store::Slots;
-use crate::long::far_sites::FarSites;
+use crate::long::far_sites::{FarSites, Reach};
 use crate::map::Set;
 
 const HOST: u32 = 0x2800_0000;
 const ADDRESSES: Addresses = Addresses {
     context: 0x2000_0000,
-    tables: [0x2100_0000, 0x2300_0000],
-    far_tables: [0x2500_0000, 0x2700_0000],
+    tables: [0x2100_0000, 0x2300_0000, 0x2500_0000],
+    far_tables: [0x2700_0000, 0x2a00_0000],
 };
 /// Where guest code is.
 const LINEAR: u64 = 0x1000;
@@ -35,16 +35,21 @@ fn translated(code: &[u8]) -> (Block, Vec<u8>) {
 }
 
 fn translated_with(code: &[u8], far: &FarSites) -> (Block, Vec<u8>) {
-    made(code, far, None)
+    made(code, far, false, None)
 }
 
-fn made(code: &[u8], far: &FarSites, changing: Option<ChangingSource>) -> (Block, Vec<u8>) {
+fn made(
+    code: &[u8],
+    far: &FarSites,
+    is_user: bool,
+    changing: Option<ChangingSource>,
+) -> (Block, Vec<u8>) {
     let source = Source {
         bytes: code,
         linear: LINEAR,
         place: LINEAR as usize,
         crosses_to: None,
-        is_user: false,
+        is_user,
         model: Model::Qemu64,
         barred: &Set::default(),
         breakpoints: &[],
@@ -175,12 +180,67 @@ fn a_far_site_may_access_what_was_loaded_from_a_scratch_register() {
     let guest = [0xc9, 0x4c, 0x0f, 0xb1, 0x4d, 0x10, HLT];
     let mut far = FarSites::default();
     let access = Decoder::with_ip(64, &guest[1..], LINEAR + 1, DecoderOptions::NONE).decode();
-    assert!(far.add(&access, false));
+    assert!(far.add(&access, false, Reach::All));
     let (_, code) = translated_with(&guest, &far);
     assert!(is_proven(&code));
     // LOCK CMPXCHG [RBP + R11 + 16], R10 becomes one of [RBX + R11 + 16].
     let [right, wrong] = [[0xb1, 0x54, 0x1d, 0x10], [0xb1, 0x54, 0x1b, 0x10]];
     assert!(!is_proven(&replaced(&code, &right, &wrong)));
+}
+
+/// Returns the host code of `guest`, code of users all of whose accesses but those to the stack go to the second group.
+fn translated_in_second_group(guest: &[u8]) -> Vec<u8> {
+    let mut far = FarSites::default();
+    for instruction in Decoder::with_ip(64, guest, LINEAR, DecoderOptions::NONE) {
+        let has_operand = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+        if has_operand && far.reach(&instruction, true) != Reach::Second {
+            assert!(far.add(&instruction, true, Reach::Second));
+        }
+    }
+    made(guest, &far, true, None).1
+}
+
+#[test]
+fn accesses_to_the_second_group_need_checks_in_its_table() {
+    let of = |parts: &[&[u8]]| [&parts.concat()[..], &[HLT]].concat();
+    let mut proven = 0;
+    for guest in [
+        of(&[&LOAD, &LOAD_BEHIND, &STEP, &LOAD_BEHIND]),
+        of(&[&INDEXED, &INDEXED]),
+        of(&[&LOAD_BEHIND, &SHORT_INDEX, &INDEXED]),
+        // MOV EAX, [RIP + 256]; MOV RCX, [ECX * 8 + 6000h], with ECX of 32 bits
+        of(&[&[0x8b, 0x05, 0, 1, 0, 0], &SHORT_INDEX, &[0x48, 0x8b, 0x0c, 0xcd, 0, 0x60, 0, 0]]),
+        // PUSH RAX; MOV RAX, [R9]; ADD [R9], R10; POP RAX
+        of(&[&[0x50, 0x49, 0x8b, 0x01], &[0x4d, 0x01, 0x11], &[0x58]]),
+        // MOV RAX, [2AAAAAAAB000h]
+        of(&[&[0x48, 0xa1, 0, 0xb0, 0xaa, 0xaa, 0xaa, 0x2a, 0, 0]]),
+        words(),
+    ] {
+        let code = translated_in_second_group(&guest);
+        let is_proven = |code: &[u8]| Checker::new(ADDRESSES, true).proves(code, HOST, &[HOST]);
+        assert!(is_proven(&code), "{guest:02x?}");
+        let all: Vec<_> = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE).iter().collect();
+        for check in all {
+            let table = check.memory_displacement64();
+            if check.mnemonic() == Mnemonic::Movzx
+                && table.abs_diff(ADDRESSES.tables[2].into()) < 1 << CHECK_SHIFT
+            {
+                proven += 1;
+                let (start, end) = (check.ip() as usize, check.next_ip() as usize);
+                let mut without = code.clone();
+                without[start..end].fill(NOP);
+                assert!(!is_proven(&without), "{guest:02x?} without the check at {start}");
+                // That of the near units is none.
+                let near = (table as u32).wrapping_sub(ADDRESSES.tables[2] - ADDRESSES.tables[1]);
+                let mut other = code.clone();
+                other[end - 4..end].copy_from_slice(&near.to_le_bytes());
+                assert!(!is_proven(&other), "{guest:02x?} with another check at {start}");
+            }
+        }
+        // No code of the supervisor accesses them so.
+        assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST]));
+    }
+    assert_eq!(proven, 7);
 }
 
 #[test]
@@ -273,7 +333,7 @@ fn changing_code_reads_only_what_it_was_made_from() {
     let guest = [0xb8, 1, 2, 3, 4, 0x48, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3];
     let immediates = Set::from_iter([LINEAR as usize]);
     let changing = ChangingSource { host: BYTES, immediates: &immediates };
-    let (block, code) = made(&guest, &FarSites::default(), Some(changing));
+    let (block, code) = made(&guest, &FarSites::default(), false, Some(changing));
     let is_proven = |range: Range<u64>| {
         Checker::new(ADDRESSES, false).reading(range).proves(&code, HOST, &[HOST, block.link])
     };

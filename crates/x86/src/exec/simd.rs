@@ -120,7 +120,8 @@ trait Vector: Copy + 'static {
     fn wide(self) -> u128;
     /// Makes a vector of the low bits of `bits`.
     fn of(bits: u128) -> Self;
-    /// Checks for the exceptions of an instruction on such registers that come before any memory access.
+    /// Checks for the exceptions of an instruction on such registers that come before any memory access, and makes its
+    /// changes besides its destination.
     fn begin(cpu: &mut Cpu) -> Done;
     /// Makes the changes of such an instruction besides its destination, once it cannot fail any more.
     fn enter(cpu: &mut Cpu);
@@ -161,7 +162,10 @@ impl Vector for u64 {
         if cpu.cr0().contains(Cr0::TS) {
             return Err(cpu.fault(Fault::new(vector::NM)));
         }
-        require_no_exception(cpu)
+        require_no_exception(cpu)?;
+        // Some processors make the changes before they access memory, and so they stay if that faults.
+        Self::enter(cpu);
+        Ok(())
     }
 
     #[inline(always)]

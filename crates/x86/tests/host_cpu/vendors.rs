@@ -1,7 +1,7 @@
 //! The cases in which processors differ, or that cannot be run, although [`ring3_x86::undefined`] lists
 //! nothing undefined in them.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
 use ring3_hostcpu::{LongStop, PAGE_SIZE, Vendor, eflags, gpr};
 use ring3_x86::access::is_canonical;
 use ring3_x86::undefined::undefined;
@@ -76,7 +76,9 @@ impl Scene for IntegerScene {
                 // AMD's processors raise #UD without fetching the rest of the instruction.
                 let undefined =
                     matches!(case.instruction.mnemonic(), Mnemonic::Ud0 | Mnemonic::Ud1);
-                supervisor || wraps || undefined
+                // The translator keeps memory of its own there, which the host's processor can access.
+                let own = case.bits == 64 && (0x1100_0000..0x8000_0000).contains(&cr2);
+                supervisor || wraps || undefined || own
             }
             // Where VERW clears buffers, by microcode, some of AMD's processors accept LOCK before it.
             LongStop::Exception { vector: 6, .. } => vendor == Vendor::Amd && is_verw(case),
@@ -85,7 +87,7 @@ impl Scene for IntegerScene {
     }
 
     fn forgive(&self, host: &mut Outcome, ours: &Outcome) {
-        self.forgive_extended_count(host, ours);
+        self.forgive_extended_registers(host, ours);
         if ours.stop == LongStop::Reached {
             self.forgive_undefined(host, ours);
             self.forgive_nans(host, ours);
@@ -116,19 +118,18 @@ fn is_extended_pause(case: &Case) -> bool {
 }
 
 impl IntegerScene {
-    /// Accepts that Intel's processors clear the upper half of RCX where ECX is the count of iterations, even if none
-    /// completes.
-    fn forgive_extended_count(&self, host: &mut Outcome, ours: &Outcome) {
-        let instruction = &self.0.instruction;
-        let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
-        let [count, host_count] = [ours, host].map(|outcome| outcome.state.gpr[gpr::ECX]);
-        if self.0.bits == 64
-            && instruction.is_string_instruction()
-            && is_repeated
-            && self.string_mask() == u64::from(u32::MAX)
-            && host_count == u64::from(count as u32)
-        {
-            host.state.gpr[gpr::ECX] = count;
+    /// Accepts that Intel's processors clear the upper halves of RCX, RSI and RDI where a string instruction uses the
+    /// lower ones, even if no iteration completes.
+    fn forgive_extended_registers(&self, host: &mut Outcome, ours: &Outcome) {
+        let is_short = self.0.bits == 64 && self.string_mask() == u64::from(u32::MAX);
+        if !is_short || !self.0.instruction.is_string_instruction() {
+            return;
+        }
+        for register in [gpr::ECX, gpr::ESI, gpr::EDI] {
+            let value = ours.state.gpr[register];
+            if host.state.gpr[register] == u64::from(value as u32) {
+                host.state.gpr[register] = value;
+            }
         }
     }
 
@@ -183,11 +184,11 @@ impl IntegerScene {
                 host.state.gpr[gpr::ESP] = stack_pointer;
             }
             // TOP and the tags may have been set as for MMX: by AMD's processors for MASKMOVQ, and by Intel's
-            // for all stores of an MMX register.
-            (Mnemonic::Maskmovq | Mnemonic::Movd | Mnemonic::Movq | Mnemonic::Movntq, _)
-                if instruction.op_count() > 1
-                    && (instruction.op1_register().is_mm()
-                        || instruction.op2_register().is_mm()) =>
+            // for all stores of an MMX register. Ours always set them before they access memory.
+            _ if (0..instruction.op_count()).any(|operand| {
+                instruction.op_kind(operand) == OpKind::Register
+                    && instruction.op_register(operand).is_mm()
+            }) =>
             {
                 host.state.fx = ours.state.fx.clone();
             }
@@ -202,7 +203,8 @@ impl IntegerScene {
             // A byte that is not written may not be canonical.
             (Mnemonic::Maskmovdqu | Mnemonic::Maskmovq, (Some(address), None)) => {
                 let first = self.0.start.gpr[gpr::EDI] & self.string_mask();
-                if address.wrapping_sub(first) < 16 && !is_canonical(first + 15) {
+                let is_inside = is_canonical(first) && is_canonical(first.wrapping_add(15));
+                if address.wrapping_sub(first) < 16 && !is_inside {
                     host.stop = ours.stop;
                 }
             }

@@ -6,8 +6,9 @@
 //! space, unless [facts] say so. A [checker](verify) proves that of all code before it is executed. And the
 //! guest has as many registers as the host, so four of them are in the [context].
 //!
-//! Accesses to units at another distance than most, and those of the supervisor to memory of users, take the
-//! distance from a table ([`far_sites`]). Near calls and returns are the host's ([`landings`]). A page fault
+//! Accesses of users to low units, which most programs at fixed addresses have beside their stacks, load another
+//! distance ([`distances`]); those of the supervisor to memory of users, and some others, take theirs from a table
+//! ([`far_sites`]). Near calls and returns are the host's ([`landings`]). A page fault
 //! that the guest handles costs one signal, and none if another one came soon before ([`page_faults`]).
 //!
 //! CLI, STI, CLAC, STAC, PUSHF, POPF, SWAPGS, RDTSC, reads of selectors and control registers, and SYSCALL and

@@ -37,8 +37,7 @@
 //!   below 4 GiB; a position-independent executable has nothing there.
 //! - Start flags limited to [`eflags::SETTABLE`]. TF is not among them. AC is: an unaligned access
 //!   then raises #AC, as CR0.AM is set on Linux.
-//! - x87, MMX and SSE state from the FXSAVE image. The upper halves of the YMM registers are
-//!   neither set nor reported.
+//! - x87, MMX and SSE state from the FXSAVE image, and the upper halves of the YMM registers.
 //!
 //! # What not to run
 //! [`Runner::run`] refuses instructions that would leave the box (see [`Refused`]). It checks only the first

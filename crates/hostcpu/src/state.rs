@@ -76,13 +76,15 @@ pub struct State {
     pub eflags: u32,
     /// x87, MMX and SSE state.
     pub fx: FxImage,
+    /// The upper halves of the YMM registers. They are 0 on a processor without AVX.
+    pub upper: [u128; 16],
 }
 
 impl State {
     /// Makes a state at address `eip` with all registers zero, all flags clear, and floating point as after
     /// FNINIT.
     pub fn at(eip: u32) -> Self {
-        Self { gpr: [0; 8], eip, eflags: eflags::ALWAYS, fx: FxImage::INIT }
+        Self { gpr: [0; 8], eip, eflags: eflags::ALWAYS, fx: FxImage::INIT, upper: [0; 16] }
     }
 }
 
@@ -121,12 +123,14 @@ pub struct LongState {
     pub rflags: u32,
     /// x87, MMX and SSE state.
     pub fx: FxImage,
+    /// The upper halves of the YMM registers, as in [`State`].
+    pub upper: [u128; 16],
 }
 
 impl LongState {
     /// Makes a state at address `rip`, like [`State::at`].
     pub fn at(rip: u64) -> Self {
-        Self { gpr: [0; 16], rip, rflags: eflags::ALWAYS, fx: FxImage::INIT }
+        Self { gpr: [0; 16], rip, rflags: eflags::ALWAYS, fx: FxImage::INIT, upper: [0; 16] }
     }
 }
 
@@ -136,7 +140,13 @@ impl From<&State> for LongState {
         for (long, register) in gpr.iter_mut().zip(state.gpr) {
             *long = register.into();
         }
-        Self { gpr, rip: state.eip.into(), rflags: state.eflags, fx: state.fx.clone() }
+        Self {
+            gpr,
+            rip: state.eip.into(),
+            rflags: state.eflags,
+            fx: state.fx.clone(),
+            upper: state.upper,
+        }
     }
 }
 
@@ -144,7 +154,7 @@ impl From<LongState> for State {
     /// Takes what 32-bit code can see.
     fn from(state: LongState) -> Self {
         let gpr = std::array::from_fn(|number| state.gpr[number] as u32);
-        Self { gpr, eip: state.rip as u32, eflags: state.rflags, fx: state.fx }
+        Self { gpr, eip: state.rip as u32, eflags: state.rflags, fx: state.fx, upper: state.upper }
     }
 }
 

@@ -301,7 +301,7 @@ pub(crate) fn survives_fnclex(is_flat: bool) -> bool {
     vendor_of_host() == Vendor::Amd || is_flat && keeps_operands_of_exceptions()
 }
 
-/// Returns whether `instruction` uses x87, MMX or SSE registers.
+/// Returns whether `instruction` uses x87, MMX, SSE or AVX registers.
 pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
     use CpuidFeature as F;
     instruction.cpuid_features().iter().any(|feature| {
@@ -320,7 +320,15 @@ pub(crate) fn is_numeric(instruction: &Instruction) -> bool {
                 | F::FXSR
                 | F::XSAVE
         )
-    }) || instruction.mnemonic() == Mnemonic::Wait
+    }) || uses_avx(instruction)
+        || instruction.mnemonic() == Mnemonic::Wait
+}
+
+/// Returns whether `instruction` has a VEX prefix and uses vectors.
+pub(crate) fn uses_avx(instruction: &Instruction) -> bool {
+    use CpuidFeature as F;
+    let of_avx = |feature: &F| matches!(feature, F::AVX | F::AVX2 | F::F16C | F::FMA);
+    instruction.cpuid_features().iter().any(of_avx)
 }
 
 /// Returns whether `instruction` only reads its first operand if that is in memory.
@@ -373,7 +381,20 @@ pub(crate) fn differs_between_processors(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(
         mnemonic,
-        M::Rcpps | M::Rcpss | M::Rsqrtps | M::Rsqrtss | M::Dpps | M::Dppd | M::Fprem | M::Fprem1
+        M::Rcpps
+            | M::Rcpss
+            | M::Rsqrtps
+            | M::Rsqrtss
+            | M::Dpps
+            | M::Dppd
+            | M::Vrcpps
+            | M::Vrcpss
+            | M::Vrsqrtps
+            | M::Vrsqrtss
+            | M::Vdpps
+            | M::Vdppd
+            | M::Fprem
+            | M::Fprem1
     )
 }
 
@@ -436,6 +457,7 @@ pub(crate) fn translate(
         return false;
     }
     if accesses_pointers(instruction.mnemonic())
+        || uses_avx(instruction)
         || instruction.mnemonic() == M::Fnclex && !survives_fnclex(is_flat)
     {
         return false;

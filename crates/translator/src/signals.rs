@@ -153,7 +153,9 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
                 // it exists.
                 let context = unsafe { &mut *(context as *mut LongContext) };
                 context.fault = fault;
-                context.take_registers(registers, numeric);
+                // SAFETY: the kernel has saved them in this frame.
+                let upper = || unsafe { upper_halves(frame.uc_mcontext.fpregs.cast()) };
+                context.take_registers(registers, numeric, upper);
                 (context.host_stack, &raw const context.fault.mask)
             }
         };
@@ -165,6 +167,34 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
     }
     // SAFETY: these are the arguments that the kernel passed.
     unsafe { do_as_before(signal, info, context) };
+}
+
+/// Returns the upper halves of the YMM registers in a signal frame.
+///
+/// # Safety
+/// `start` must be where the kernel has saved the numeric registers in a signal frame, or null.
+unsafe fn upper_halves(start: *const u8) -> [u128; 16] {
+    /// The description of the frame (`struct _fpx_sw_bytes`): its place in the image, and its first bytes if the frame
+    /// is an area of XSAVE, which holds more components than the image.
+    const DESCRIPTION: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    /// The component with these halves, and its offset, the same on all processors.
+    const COMPONENT: u64 = 1 << 2;
+    const OFFSET: usize = 576;
+    if start.is_null() {
+        return [0; 16];
+    }
+    // SAFETY: an image has the description. The header of an area follows it, and this component follows the header if
+    // it is in use.
+    unsafe {
+        if start.add(DESCRIPTION).cast::<u32>().read_unaligned() != MAGIC {
+            return [0; 16];
+        }
+        if start.add(IMAGE).cast::<u64>().read_unaligned() & COMPONENT == 0 {
+            return [0; 16];
+        }
+        start.add(OFFSET).cast::<[u128; 16]>().read_unaligned()
+    }
 }
 
 /// Does what would have been done if this handler were not installed.

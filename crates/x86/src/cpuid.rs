@@ -192,8 +192,7 @@ pub enum Model {
     Max,
     /// `qemu64`: the same with long mode.
     Qemu64,
-    /// `x86-64-v2`: everything that is implemented, which is more than the level of this name that compilers know.
-    /// It has XSAVE too.
+    /// `x86-64-v2`: the same with XSAVE, which is more than the level of this name that compilers know.
     #[allow(non_camel_case_types, reason = "it is the name of a level")]
     X86_64_V2,
     /// `x86-64-v3`: the same with AVX and AVX2, the instructions for bits of BMI1 and BMI2, and what else compilers
@@ -224,8 +223,12 @@ impl fmt::Display for Model {
     }
 }
 
-/// The leaf about XSAVE.
-const EXTENDED_STATES: u32 = 13;
+/// The leaf about XSAVE, and its sub-leaf about the upper halves of the vectors of AVX: component 2.
+pub(crate) const EXTENDED_STATES: u32 = 13;
+const UPPER_HALVES: u32 = 2;
+/// The offset of these in the area of XSAVE, behind the image of FXSAVE and the header, and their size.
+pub(crate) const STATE_OFFSET: u32 = 512 + 64;
+pub(crate) const STATE_SIZE: u32 = 16 * 16;
 
 /// The first extended leaf.
 const EXTENDED: u32 = 0x8000_0000;
@@ -400,8 +403,27 @@ impl Model {
         self.features().intersects(Features::VME | Features::TSC)
     }
 
-    /// Returns whether the result of CPUID for `leaf` depends on ECX. Such a leaf has one sub-leaf, and all
-    /// others are zeros.
+    /// Returns the state components that XCR0 may have: the x87, SSE and AVX.
+    pub(crate) const fn state_components(self) -> u64 {
+        if self.features().contains(Features::AVX) { 7 } else { 3 }
+    }
+
+    /// Returns the result of CPUID for sub-leaf `sub_leaf`, which is not 0, of a leaf that [has
+    /// some](Model::has_sub_leaf).
+    pub(crate) fn sub_leaf(self, leaf: u32, sub_leaf: u32) -> Leaf {
+        let has_upper_halves = self.features().contains(Features::AVX);
+        match (leaf, sub_leaf) {
+            (EXTENDED_STATES, UPPER_HALVES) if has_upper_halves => [STATE_SIZE, STATE_OFFSET, 0, 0],
+            _ => [0; 4],
+        }
+    }
+
+    /// Returns the size of the area of XSAVE for these state components.
+    pub(crate) const fn state_size(components: u64) -> u32 {
+        STATE_OFFSET + if components >> UPPER_HALVES & 1 != 0 { STATE_SIZE } else { 0 }
+    }
+
+    /// Returns whether the result of CPUID for `leaf` depends on ECX.
     pub fn has_sub_leaf(self, leaf: u32) -> bool {
         matches!(leaf, 7 | EXTENDED_STATES) && leaf <= self.last_leaf()
     }
@@ -423,9 +445,11 @@ impl Model {
             // There are no leaves of cache parameters (4), MONITOR (5), power management (6), direct cache access
             // (9), performance counters (10) and topology (11), and leaves 3, 8 and 12 are empty.
             3..=6 | 8..=12 => [0; 4],
-            // The components in XCR0, and the size of the area of XSAVE, now and with all components: the x87 and
-            // SSE need no more than the image of FXSAVE and the header.
-            EXTENDED_STATES => [3, 512 + 64, 512 + 64, 0],
+            // The components in XCR0, and the size of the area of XSAVE, with those that XCR0 has now and with all.
+            EXTENDED_STATES => {
+                let all = self.state_components();
+                [all as u32, STATE_OFFSET, Model::state_size(all), 0]
+            }
             // The x87 notes only the operands of unmasked exceptions.
             7 => {
                 let word = word(self.features(), 96);
@@ -546,6 +570,10 @@ mod tests {
     fn features_that_cpuid_does_not_offer_do_not_exist() {
         use CpuidFeature as F;
         let flags = [
+            (F::FMA, 2, 12),
+            (F::MOVBE, 2, 22),
+            (F::AVX, 2, 28),
+            (F::F16C, 2, 29),
             (F::TSC, 3, 4),
             (F::MSR, 3, 5),
             (F::CX8, 3, 8),

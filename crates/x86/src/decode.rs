@@ -501,6 +501,7 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::r64_reg
                     | OpCodeOperandKind::mm_reg
                     | OpCodeOperandKind::xmm_reg
+                    | OpCodeOperandKind::ymm_reg
                     | OpCodeOperandKind::seg_reg
                     | OpCodeOperandKind::cr_reg
                     | OpCodeOperandKind::dr_reg => op.reg = number,
@@ -512,6 +513,8 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::mm_rm
                     | OpCodeOperandKind::xmm_or_mem
                     | OpCodeOperandKind::xmm_rm
+                    | OpCodeOperandKind::ymm_or_mem
+                    | OpCodeOperandKind::ymm_rm
                     | OpCodeOperandKind::r8_opcode
                     | OpCodeOperandKind::r16_opcode
                     | OpCodeOperandKind::r32_opcode
@@ -520,8 +523,12 @@ pub fn to_op(instruction: &Instruction, mode: CodeMode, model: Model) -> Op {
                     | OpCodeOperandKind::r32_rm
                     | OpCodeOperandKind::r64_rm
                     | OpCodeOperandKind::sti_opcode => op.rm = number,
-                    OpCodeOperandKind::r32_vvvv | OpCodeOperandKind::r64_vvvv => {
-                        vvvv = u32::from(number) << VVVV_SHIFT;
+                    OpCodeOperandKind::r32_vvvv
+                    | OpCodeOperandKind::r64_vvvv
+                    | OpCodeOperandKind::xmm_vvvv
+                    | OpCodeOperandKind::ymm_vvvv => vvvv = u32::from(number) << VVVV_SHIFT,
+                    OpCodeOperandKind::xmm_is4 | OpCodeOperandKind::ymm_is4 => {
+                        op.imm = number.into();
                     }
                     // The handler knows fixed registers.
                     _ => {}

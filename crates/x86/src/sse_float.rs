@@ -36,13 +36,15 @@ mod compare;
 mod convert;
 mod dot;
 mod format;
+mod fused;
 mod rounding;
 #[cfg(test)]
 mod tests;
 
 pub use approximate::{reciprocal, reciprocal_square_root};
 pub use compare::Predicate;
-pub use format::{F32, F64, Float};
+pub use format::{F16, F32, F64, Float, Format};
+pub use fused::Signs;
 
 use crate::softfloat::{Flags, Rounding};
 
@@ -86,12 +88,7 @@ pub struct Context {
 impl Context {
     /// The context that MXCSR selects, with nothing raised yet.
     pub const fn new(mxcsr: u32) -> Self {
-        let rounding = match mxcsr >> ROUNDING_SHIFT & 3 {
-            0 => Rounding::Nearest,
-            1 => Rounding::Down,
-            2 => Rounding::Up,
-            _ => Rounding::Zero,
-        };
+        let rounding = Rounding::of_control(mxcsr >> ROUNDING_SHIFT);
         let masks = Flags::from_word((mxcsr >> MASKS_SHIFT) as u16);
         let has_precision = Flags::from_word(mxcsr as u16).contains(Flags::PRECISION);
         Self {
@@ -130,7 +127,7 @@ impl Context {
     }
 
     /// Raises the invalid-operation exception and returns the masked response to it.
-    fn invalid<F: Float>(&mut self) -> F {
+    fn invalid<F: Format>(&mut self) -> F {
         self.raise(Flags::INVALID);
         F::INDEFINITE
     }

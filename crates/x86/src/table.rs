@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use iced_x86::{Code, FlowControl};
+use iced_x86::{Code, CpuidFeature, EncodingKind, FlowControl, MandatoryPrefix};
 use ring3_core::memory::{Memory, PAGE_SIZE};
 
 use crate::cpu::Cpu;
@@ -341,7 +341,8 @@ fn table() -> &'static Table {
 }
 
 fn make() -> Table {
-    let mut rows = Rows { forms: Vec::new(), group: Group::Moves };
+    let vex = Code::values().filter(|code| is_of_avx(*code)).collect();
+    let mut rows = Rows { forms: Vec::new(), group: Group::Moves, vex };
     crate::exec::forms(&mut rows);
     let mut by_code = vec![FormId::NONE; Code::values().len()];
     for (index, form) in rows.forms.iter().enumerate() {
@@ -361,12 +362,23 @@ pub fn find(code: Code) -> Option<(FormId, &'static Form)> {
     id.form().map(|form| (id, form))
 }
 
+/// Returns whether `code` has a VEX prefix and belongs to AVX or AVX2.
+fn is_of_avx(code: Code) -> bool {
+    let is_of = |feature: &CpuidFeature| matches!(feature, CpuidFeature::AVX | CpuidFeature::AVX2);
+    code.op_code().encoding() == EncodingKind::VEX && code.cpuid_features().iter().all(is_of)
+}
+
 /// The table while it is made.
 pub(crate) struct Rows {
     forms: Vec<Form>,
     /// The group of the forms that are added next.
     group: Group,
+    /// The codes of AVX and AVX2.
+    vex: Vec<Code>,
 }
+
+/// The handlers of a form for an operand in memory, and for one in a register.
+pub(crate) type Handlers = (Exec, Exec);
 
 impl Rows {
     /// Begins a group of forms.
@@ -378,6 +390,28 @@ impl Rows {
     /// Adds a form whose ModRM operand, if any, may be in memory or a register.
     pub(crate) fn add(&mut self, code: Code, memory: Exec, register: Exec) {
         self.add_with_flat(code, memory, memory, register);
+    }
+
+    /// Adds the forms with a VEX prefix that correspond to `code`, one of SSE: those with the same opcode and the
+    /// prefix that stands for that of `code` (SDM vol. 2, 2.3.6). That for vectors of 128 bits, or for a part of a
+    /// vector, has the handlers `narrow`, and that for vectors of 256 bits, if there are any, has `wide`.
+    pub(crate) fn add_vex(&mut self, code: Code, narrow: Handlers, wide: Option<Handlers>) {
+        let key = |code: Code| {
+            let form = code.op_code();
+            let prefix = match form.mandatory_prefix() {
+                MandatoryPrefix::None => MandatoryPrefix::PNP,
+                prefix => prefix,
+            };
+            (form.table(), prefix, form.op_code(), form.group_index())
+        };
+        let same: Vec<Code> =
+            self.vex.iter().copied().filter(|vex| key(*vex) == key(code)).collect();
+        for vex in same {
+            let handlers = if vex.op_code().l() == 0 { Some(narrow) } else { wide };
+            if let Some((memory, register)) = handlers {
+                self.add(vex, memory, register);
+            }
+        }
     }
 
     /// Adds such a form with a handler of its own for flat operands.

@@ -232,11 +232,41 @@ unsafe fn end(switch: *mut Switch, frame: &ucontext_t, trap: Option<Trap>) -> ! 
         state.rip = register(frame, libc::REG_RIP);
         state.rflags = register(frame, libc::REG_EFL) as u32;
         state.fx = frame.uc_mcontext.fpregs.cast::<FxImage>().read_unaligned();
+        state.upper = upper_halves(frame.uc_mcontext.fpregs.cast(), &state.fx);
         (*switch).trap = trap;
         std::mem::take(&mut (*switch).host_rsp)
     };
     // SAFETY: this is a handler that interrupted the run, and there is nothing to drop here.
     unsafe { switch::leave(host_rsp) }
+}
+
+/// Returns the upper halves of the YMM registers in a signal frame.
+///
+/// # Safety
+/// `start` must be the address of the image in a signal frame whose copy is `fx`.
+unsafe fn upper_halves(start: *const u8, fx: &FxImage) -> [u128; 16] {
+    /// The description of the frame (`struct _fpx_sw_bytes`): its place, and its first word if the frame is an area of
+    /// XSAVE, which holds components behind the image.
+    const DESCRIPTION: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    /// The component with these halves, and its offset. All processors with AVX have it there.
+    const COMPONENT: u64 = 1 << 2;
+    const OFFSET: usize = 576;
+    let mut words = fx.0[DESCRIPTION..].chunks_exact(4);
+    let is_area = words.next().is_some_and(|word| word == MAGIC.to_le_bytes());
+    if !is_area {
+        return [0; 16];
+    }
+    // SAFETY: the header of an area of XSAVE follows the image, and this component follows the header where it is in
+    // use. The frame may not be aligned for a vector.
+    unsafe {
+        let in_use = start.add(size_of::<FxImage>()).cast::<u64>().read_unaligned();
+        if in_use & COMPONENT == 0 {
+            [0; 16]
+        } else {
+            start.add(OFFSET).cast::<[u128; 16]>().read_unaligned()
+        }
+    }
 }
 
 /// A register.

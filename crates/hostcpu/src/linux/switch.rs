@@ -24,6 +24,8 @@ pub(super) struct Switch {
     pub(super) state: LongState,
     /// The guest's code segment, which decides whether its code has 32 or 64 bits.
     pub(super) code_selector: u16,
+    /// Whether the processor has YMM registers.
+    has_avx: bool,
     /// The exception that ended the run, or None if the timer ended it.
     pub(super) trap: Option<Trap>,
     /// Ticks of the timer since the run began.
@@ -44,7 +46,8 @@ pub(super) struct Trap {
 impl Switch {
     /// Makes the switch for a run from `state`, whose flags and MXCSR must be loadable, in this code segment.
     pub(super) fn new(state: LongState, code_selector: u16) -> Self {
-        Self { state, code_selector, trap: None, ticks: 0, host_rsp: 0 }
+        let has_avx = is_x86_feature_detected!("avx");
+        Self { state, code_selector, has_avx, trap: None, ticks: 0, host_rsp: 0 }
     }
 
     /// Runs from the start state until a signal handler ends it.
@@ -87,6 +90,25 @@ unsafe extern "sysv64" fn enter(switch: *mut Switch) {
         "fnstcw [rsp + 4]",
         "mov [rdi + {host_rsp}], rsp",
         "fxrstor64 [rdi + {fx}]",
+        "cmp byte ptr [rdi + {has_avx}], 0",
+        "je 2f",
+        "vinsertf128 ymm0, ymm0, [rdi + {upper} + 16 * 0], 1",
+        "vinsertf128 ymm1, ymm1, [rdi + {upper} + 16 * 1], 1",
+        "vinsertf128 ymm2, ymm2, [rdi + {upper} + 16 * 2], 1",
+        "vinsertf128 ymm3, ymm3, [rdi + {upper} + 16 * 3], 1",
+        "vinsertf128 ymm4, ymm4, [rdi + {upper} + 16 * 4], 1",
+        "vinsertf128 ymm5, ymm5, [rdi + {upper} + 16 * 5], 1",
+        "vinsertf128 ymm6, ymm6, [rdi + {upper} + 16 * 6], 1",
+        "vinsertf128 ymm7, ymm7, [rdi + {upper} + 16 * 7], 1",
+        "vinsertf128 ymm8, ymm8, [rdi + {upper} + 16 * 8], 1",
+        "vinsertf128 ymm9, ymm9, [rdi + {upper} + 16 * 9], 1",
+        "vinsertf128 ymm10, ymm10, [rdi + {upper} + 16 * 10], 1",
+        "vinsertf128 ymm11, ymm11, [rdi + {upper} + 16 * 11], 1",
+        "vinsertf128 ymm12, ymm12, [rdi + {upper} + 16 * 12], 1",
+        "vinsertf128 ymm13, ymm13, [rdi + {upper} + 16 * 13], 1",
+        "vinsertf128 ymm14, ymm14, [rdi + {upper} + 16 * 14], 1",
+        "vinsertf128 ymm15, ymm15, [rdi + {upper} + 16 * 15], 1",
+        "2:",
         "mov eax, {data_selector}",
         "mov ds, eax",
         "mov es, eax",
@@ -118,6 +140,8 @@ unsafe extern "sysv64" fn enter(switch: *mut Switch) {
         "iretq",
         host_rsp = const offset_of!(Switch, host_rsp),
         fx = const offset_of!(Switch, state.fx),
+        has_avx = const offset_of!(Switch, has_avx),
+        upper = const offset_of!(Switch, state.upper),
         gpr = const GPR,
         rip = const offset_of!(Switch, state.rip),
         rflags = const offset_of!(Switch, state.rflags),

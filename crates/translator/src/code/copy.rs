@@ -344,6 +344,10 @@ pub(crate) fn is_of_host(instruction: &Instruction) -> bool {
         F::BMI1 => is_x86_feature_detected!("bmi1"),
         F::LZCNT => is_x86_feature_detected!("lzcnt"),
         F::MOVBE => is_x86_feature_detected!("movbe"),
+        F::AVX => is_x86_feature_detected!("avx"),
+        F::AVX2 => is_x86_feature_detected!("avx2"),
+        F::F16C => is_x86_feature_detected!("f16c"),
+        F::FMA => is_x86_feature_detected!("fma"),
         _ => true,
     })
 }

@@ -439,6 +439,10 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             self.writer.call(at::X87_CHECK);
             self.has.x87 = true;
         }
+        if needs.avx && !self.has.avx {
+            self.writer.call(at::AVX_CHECK);
+            (self.has.avx, self.has.vectors) = (true, true);
+        }
         if needs.vectors && !self.has.vectors {
             self.writer.call(at::VECTOR_CHECK);
             self.has.vectors = true;

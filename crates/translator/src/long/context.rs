@@ -6,7 +6,7 @@
 //! | host | use |
 //! | --- | --- |
 //! | RAX, RCX, RDX, RBX, RBP, RSI, RDI, R12 to R15 | the guest's registers of the same name |
-//! | XMM0 to XMM15, MXCSR | the guest's, from a block's first SSE instruction on |
+//! | XMM0 to XMM15, MXCSR | the guest's, from a block's first SSE instruction on; with AVX YMM0 to YMM15 |
 //! | the x87's registers | the guest's, from a block's first x87 or MMX instruction on |
 //! | R8 | the guest's RSP |
 //! | R9 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
@@ -121,10 +121,16 @@ pub(crate) struct LongContext {
     leave: u64,
     /// The address of the routine that a block calls before its first SSE instruction.
     vector_check: u64,
+    /// The address of the routine that a block calls before its first AVX instruction.
+    avx_check: u64,
     /// The address of the routine that a block calls before its first x87 or MMX instruction.
     x87_check: u64,
     /// The value of `vector_check` when all registers have been loaded.
     vectors_then: u64,
+    /// The value of `avx_check` when those of SSE have been loaded.
+    avx_then: u64,
+    /// Whether the upper halves of the YMM registers are loaded and saved with the lower ones: AVX is enabled.
+    has_upper: u32,
     /// The host address at which translated code is entered.
     pub(crate) target: u64,
     /// RSP outside of translated code.
@@ -139,6 +145,8 @@ pub(crate) struct LongContext {
     pub(crate) after_repeating: u64,
     /// The guest's numeric registers while they are not in the host's. See [`crate::long::numeric`].
     pub(crate) image: Image,
+    /// The upper halves of the YMM registers while they are not in the host's.
+    pub(crate) upper: [u128; 16],
     /// The x87's status word after the last FLDCW, or 0 if there was none since the registers came into the
     /// image, or FNCLEX came after it.
     pub(crate) loaded_status: u32,
@@ -255,6 +263,7 @@ pub(crate) mod at {
     pub(crate) const SECOND_DISTANCE: u32 = distance(numbers::USER + SECOND);
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
     pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
+    pub(crate) const AVX_CHECK: u32 = offset_of!(LongContext, avx_check) as u32;
     pub(crate) const X87_CHECK: u32 = offset_of!(LongContext, x87_check) as u32;
     pub(crate) const LOADED_STATUS: u32 = offset_of!(LongContext, loaded_status) as u32;
     pub(crate) const X87_OPERAND: u32 = offset_of!(LongContext, x87_operand) as u32;
@@ -282,14 +291,18 @@ impl LongContext {
             saved_rcx: 0,
             leave: leave as *const () as u64,
             vector_check: vectors_ask as *const () as u64,
+            avx_check: vectors_ask as *const () as u64,
             x87_check: x87_ask as *const () as u64,
             vectors_then: vectors_ask as *const () as u64,
+            avx_then: vectors_ask as *const () as u64,
+            has_upper: 0,
             target: 0,
             host_stack: 0,
             fault: HostFault::default(),
             scratch: [0; 2],
             after_repeating: 0,
             image: Image([0; IMAGE]),
+            upper: [0; 16],
             loaded_status: 0,
             x87_operand: 0,
             host_mxcsr: MXCSR,
@@ -343,9 +356,15 @@ impl LongContext {
     }
 
     /// Prepares for translated code to be entered: SSE instructions, and x87 and MMX instructions, may be executed
-    /// with the registers in the image. If it is entered in the middle of a block (`goes_on`) that has loaded
-    /// these registers, they are loaded again.
-    pub(crate) fn set_numeric(&mut self, has_sse: bool, has_x87: bool, goes_on: bool) {
+    /// with the registers in the image. `has_avx` says whether AVX instructions may be executed where those of SSE may.
+    /// If it is entered in the middle of a block (`goes_on`) that has loaded these registers, they are loaded again.
+    pub(crate) fn set_numeric(
+        &mut self,
+        has_sse: bool,
+        has_x87: bool,
+        has_avx: bool,
+        goes_on: bool,
+    ) {
         if !goes_on {
             self.is_live = live::NOTHING;
         }
@@ -359,6 +378,11 @@ impl LongContext {
         } else {
             vectors_ask as *const () as u64
         };
+        let left_out = routines::ask_interpreter as *const () as u64;
+        self.avx_check = if has_avx { self.vector_check } else { left_out };
+        self.avx_then = if has_avx { self.vectors_then } else { left_out };
+        // Hosts without AVX do not execute its instructions, so that the upper halves stay where they are.
+        self.has_upper = u32::from(has_avx && is_x86_feature_detected!("avx"));
         self.x87_check = match (has_x87, self.is_live) {
             (false, _) => x87_ask as *const () as u64,
             (true, live::ALL) => numeric_ready as *const () as u64,
@@ -367,8 +391,13 @@ impl LongContext {
     }
 
     /// Saves the guest's registers after a signal in translated code: the general ones, as the kernel orders
-    /// them, and those of SSE.
-    pub(crate) fn take_registers(&mut self, general: &[greg_t; 23], numeric: Option<&[u8; IMAGE]>) {
+    /// them, and those of SSE and AVX. `upper` returns the upper halves of the latter.
+    pub(crate) fn take_registers(
+        &mut self,
+        general: &[greg_t; 23],
+        numeric: Option<&[u8; IMAGE]>,
+        upper: impl FnOnce() -> [u128; 16],
+    ) {
         const GUEST: [(usize, c_int); 12] = [
             (0, libc::REG_RAX),
             (1, libc::REG_RCX),
@@ -394,6 +423,9 @@ impl LongContext {
         self.exit = reason::SIGNAL;
         let Some(numeric) = numeric else { return };
         let of_sse = [IMAGE_MXCSR..IMAGE_MXCSR + 4, IMAGE_VECTORS..IMAGE_VECTORS + VECTORS];
+        if self.has_upper != 0 && self.is_live != live::NOTHING {
+            self.upper = upper();
+        }
         match self.is_live {
             live::NOTHING => {}
             live::VECTORS => of_sse
@@ -407,6 +439,37 @@ impl LongContext {
 /// The offsets in the context of XMM0 to XMM15 in the image, and of MXCSR.
 const IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_VECTORS;
 const MXCSR_IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_MXCSR;
+
+/// Writes one instruction for each YMM register: between its upper half and its place behind `[r11 + {upper}]`.
+macro_rules! upper_halves {
+    (load) => {
+        upper_halves!(load; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (store) => {
+        upper_halves!(store; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (load; $($n:literal)*) => {
+        concat!($("vinsertf128 ymm", $n, ", ymm", $n, ", [r11 + {upper} + 16 * ", $n, "], 1\n"),*)
+    };
+    (store; $($n:literal)*) => {
+        concat!($("vextractf128 [r11 + {upper} + 16 * ", $n, "], ymm", $n, ", 1\n"),*)
+    };
+    // Loads them if AVX is enabled, without a change of flags. Uses R10.
+    (load if enabled) => {
+        concat!(
+            "mov r10d, [r11 + {has_upper}]\n",
+            "xchg rcx, r10\n",
+            "jrcxz 5f\n",
+            "jmp 6f\n",
+            "5:\n",
+            "jmp 7f\n",
+            "6:\n",
+            upper_halves!(load),
+            "7:\n",
+            "mov rcx, r10\n",
+        )
+    };
+}
 
 /// Writes one instruction for each XMM register: between the register and its place behind `[r11 +
 /// {vectors}]`.
@@ -442,9 +505,14 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         "mov r11, r10",
         vectors!(load),
         "ldmxcsr [r11 + {mxcsr}]",
-        "jmp 2f",
+        "jmp 5f",
         "4:",
+        "mov r11, r10",
         "fxrstor64 [r10 + {image}]",
+        "5:",
+        "cmp dword ptr [r11 + {has_upper}], 0",
+        "je 2f",
+        upper_halves!(load),
         "2:",
         "mov [r10 + {host_stack}], rsp",
         "mov rax, [r10 + {distance}]",
@@ -473,6 +541,8 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         is_live = const offset_of!(LongContext, is_live),
         live_vectors = const live::VECTORS,
         image = const offset_of!(LongContext, image),
+        has_upper = const offset_of!(LongContext, has_upper),
+        upper = const offset_of!(LongContext, upper),
         vectors = const IN_IMAGE,
         mxcsr = const MXCSR_IN_IMAGE,
         host_stack = const offset_of!(LongContext, host_stack),
@@ -518,11 +588,17 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         vectors!(store),
         "stmxcsr [r11 + {mxcsr}]",
         "ldmxcsr [r11 + {host_mxcsr}]",
-        "jmp 2f",
+        "jmp 4f",
         "3:",
         "fxsave64 [r11 + {image}]",
         "fninit",
         "ldmxcsr [r11 + {host_mxcsr}]",
+        "4:",
+        "cmp dword ptr [r11 + {has_upper}], 0",
+        "je 2f",
+        upper_halves!(store),
+        // With anything in them, the host's SSE instructions may take longer.
+        "vzeroupper",
         "2:",
         "jmp {return_to_engine}",
         exit = const offset_of!(LongContext, exit),
@@ -533,6 +609,8 @@ pub(crate) unsafe extern "sysv64" fn leave() {
         is_live = const offset_of!(LongContext, is_live),
         live_vectors = const live::VECTORS,
         image = const offset_of!(LongContext, image),
+        has_upper = const offset_of!(LongContext, has_upper),
+        upper = const offset_of!(LongContext, upper),
         vectors = const IN_IMAGE,
         mxcsr = const MXCSR_IN_IMAGE,
         host_mxcsr = const offset_of!(LongContext, host_mxcsr),
@@ -551,11 +629,18 @@ unsafe extern "sysv64" fn numeric_ready() {
 unsafe extern "sysv64" fn vectors_load() {
     naked_asm!(
         vectors!(load),
+        upper_halves!(load if enabled),
         "ldmxcsr [r11 + {mxcsr}]",
         "mov dword ptr [r11 + {is_live}], {live_vectors}",
         "lea r10, [rip + {ready}]",
         "mov [r11 + {vector_check}], r10",
+        "mov r10, [r11 + {avx_then}]",
+        "mov [r11 + {avx_check}], r10",
         "ret",
+        has_upper = const offset_of!(LongContext, has_upper),
+        upper = const offset_of!(LongContext, upper),
+        avx_then = const offset_of!(LongContext, avx_then),
+        avx_check = const offset_of!(LongContext, avx_check),
         vectors = const IN_IMAGE,
         mxcsr = const MXCSR_IN_IMAGE,
         is_live = const offset_of!(LongContext, is_live),
@@ -580,15 +665,26 @@ unsafe extern "sysv64" fn x87_load() {
         "3:",
         vectors!(store),
         "stmxcsr [r11 + {mxcsr}]",
+        "mov rcx, r10",
+        // The upper halves are in the host's registers already, which FXRSTOR leaves alone.
+        "jmp 8f",
         "4:",
         "mov rcx, r10",
+        upper_halves!(load if enabled),
+        "8:",
         "fxrstor64 [r11 + {image}]",
         "mov dword ptr [r11 + {is_live}], {live_all}",
         "lea r10, [rip + {ready}]",
         "mov [r11 + {x87_check}], r10",
         "mov r10, [r11 + {vectors_then}]",
         "mov [r11 + {vector_check}], r10",
+        "mov r10, [r11 + {avx_then}]",
+        "mov [r11 + {avx_check}], r10",
         "ret",
+        has_upper = const offset_of!(LongContext, has_upper),
+        upper = const offset_of!(LongContext, upper),
+        avx_then = const offset_of!(LongContext, avx_then),
+        avx_check = const offset_of!(LongContext, avx_check),
         vectors = const IN_IMAGE,
         mxcsr = const MXCSR_IN_IMAGE,
         image = const offset_of!(LongContext, image),

@@ -30,6 +30,8 @@ const PAUSE: usize = 2;
 pub(crate) struct Needs {
     /// Those of SSE, which must be enabled.
     pub(crate) vectors: bool,
+    /// Those of AVX, which must be enabled.
+    pub(crate) avx: bool,
     /// Those of the x87.
     pub(crate) x87: bool,
 }
@@ -37,7 +39,11 @@ pub(crate) struct Needs {
 impl Needs {
     /// Returns what both contain.
     pub(crate) fn and(self, other: Needs) -> Needs {
-        Needs { vectors: self.vectors && other.vectors, x87: self.x87 && other.x87 }
+        Needs {
+            vectors: self.vectors && other.vectors,
+            avx: self.avx && other.avx,
+            x87: self.x87 && other.x87,
+        }
     }
 }
 

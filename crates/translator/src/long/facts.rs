@@ -307,6 +307,14 @@ impl Facts {
                 | Mnemonic::Movss
                 | Mnemonic::Movq
                 | Mnemonic::Movd
+                | Mnemonic::Vmovups
+                | Mnemonic::Vmovaps
+                | Mnemonic::Vmovdqu
+                | Mnemonic::Vmovdqa
+                | Mnemonic::Vmovsd
+                | Mnemonic::Vmovss
+                | Mnemonic::Vmovq
+                | Mnemonic::Vmovd
         );
         let has_operand = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
         let has_base = matches!(instruction.memory_segment(), Register::FS | Register::GS);

@@ -340,7 +340,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     context.returns = returns.top();
                     context.budget = budget.of(BUDGET);
                     context.after_repeating = budget.end(true);
-                    context.set_numeric(false, false, false);
+                    context.set_numeric(false, false, false, false);
                     // SAFETY: the target is a translated block, the tables show only units of the space at
                     // this distance, and the cache has a handler.
                     unsafe { context::enter(low.context_pointer()) };

@@ -11,10 +11,11 @@
 use std::ops::Range;
 
 use iced_x86::{Code, CpuidFeature, Instruction, Mnemonic, OpKind, Register};
-use ring3_x86::cpu::Cpu;
+use ring3_x86::cpu::{Cpu, Cr4};
 use ring3_x86::segment::sreg;
 
 use super::Long;
+use crate::code::copy::is_of_host;
 use crate::long::block_store::BlockStore;
 use crate::long::context::{IMAGE_MXCSR, IMAGE_VECTORS, LongContext, VECTORS, at};
 use crate::long::copy::{self, Needs};
@@ -82,19 +83,25 @@ pub(crate) fn numeric_needs(instruction: &Instruction) -> Option<Needs> {
     use CpuidFeature as F;
     use Mnemonic as M;
     let mnemonic = instruction.mnemonic();
-    if numeric::differs_between_processors(mnemonic) || numeric::accesses_pointers(mnemonic) {
+    if numeric::differs_between_processors(mnemonic)
+        || numeric::accesses_pointers(mnemonic)
+        || gathers(instruction)
+        || !is_of_host(instruction)
+    {
         return None;
     }
     let loses_operand = mnemonic == M::Fnclex && !numeric::survives_fnclex(false);
+    let avx = numeric::uses_avx(instruction);
     let (mut has_vector, mut has_x87) = (false, false);
     for operand in 0..instruction.op_count() {
         if instruction.op_kind(operand) == OpKind::Register {
             let register = instruction.op_register(operand);
             let is_x87 = register.is_mm() || register.is_st();
-            if !(register.is_xmm() || register.is_gpr() || is_x87) {
+            let is_vector = register.is_xmm() || register.is_ymm();
+            if !(is_vector || register.is_gpr() || is_x87) {
                 return None;
             }
-            has_vector |= register.is_xmm();
+            has_vector |= is_vector;
             has_x87 |= is_x87;
         }
     }
@@ -103,10 +110,24 @@ pub(crate) fn numeric_needs(instruction: &Instruction) -> Option<Needs> {
         || instruction.cpuid_features().iter().all(|feature| *feature == F::MMX);
     // Those from memory, too, leave the x87 as MMX instructions do on some processors.
     has_x87 |= is_old || matches!(mnemonic, M::Cvtpi2ps | M::Cvtpi2pd);
-    let needs = Needs { vectors: !is_old, x87: has_x87 };
+    has_vector |= matches!(mnemonic, M::Vzeroupper | M::Vzeroall);
+    let needs = Needs { vectors: !is_old, avx, x87: has_x87 };
     let is_translated =
         !loses_operand && (has_vector || has_x87 || matches!(mnemonic, M::Movnti | M::Crc32));
     is_translated.then_some(needs)
+}
+
+/// Returns whether `instruction` loads elements from addresses that a vector of indices gives, which cannot be checked
+/// together.
+fn gathers(instruction: &Instruction) -> bool {
+    let index = instruction.memory_index();
+    index.is_xmm() || index.is_ymm()
+}
+
+/// Returns whether a guest's AVX instructions can be executed: its system has enabled them.
+pub(crate) fn is_avx_enabled(cpu: &Cpu) -> bool {
+    const SSE_AND_AVX: u64 = 6;
+    cpu.cr4().contains(Cr4::OSXSAVE) && cpu.msrs.xcr0 & SSE_AND_AVX == SSE_AND_AVX
 }
 
 /// Completes the site of `instruction`, which was copied: stores the offset of its memory operand where the host
@@ -149,7 +170,7 @@ impl Numeric {
         self.has_x87
     }
 
-    /// Copies the SSE registers to the image.
+    /// Copies the SSE and AVX registers to the image and what is beside it.
     fn give_vectors(&mut self, cpu: &Cpu, context: &mut LongContext) {
         let image = &mut context.image.0;
         image[IMAGE_MXCSR..IMAGE_MXCSR + 4].copy_from_slice(&cpu.sse.mxcsr().to_le_bytes());
@@ -157,6 +178,7 @@ impl Numeric {
         for (number, place) in (0..).zip(places) {
             place.copy_from_slice(&cpu.sse.xmm(number).to_le_bytes());
         }
+        context.upper = std::array::from_fn(|number| cpu.sse.upper(number as u8));
         self.has_vectors = true;
     }
 
@@ -258,6 +280,7 @@ impl Long {
         for (number, place) in (0..).zip(places) {
             let vector = place.try_into().expect("a chunk has 16 bytes");
             cpu.sse.set_xmm(number, u128::from_le_bytes(vector));
+            cpu.sse.set_upper(number, context.upper[usize::from(number)]);
         }
         let mxcsr = [0, 1, 2, 3].map(|byte| image[IMAGE_MXCSR + byte]);
         cpu.sse.set_mxcsr(u32::from_le_bytes(mxcsr));

@@ -97,7 +97,7 @@ impl Checker {
             has_operand && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
         let is_implicit = matches!(
             instruction.mnemonic(),
-            Mnemonic::Xlatb | Mnemonic::Maskmovq | Mnemonic::Maskmovdqu
+            Mnemonic::Xlatb | Mnemonic::Maskmovq | Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu
         );
         if is_implicit
             || instruction.is_string_instruction() && !Checker::walks_on(state, instruction)
@@ -150,7 +150,11 @@ impl Checker {
                     && state.values[Register::R11.number()].kind == context
                     && matches!(
                         offset,
-                        at::VECTOR_CHECK | at::X87_CHECK | at::POPF | at::ASK_INTERPRETER
+                        at::VECTOR_CHECK
+                            | at::AVX_CHECK
+                            | at::X87_CHECK
+                            | at::POPF
+                            | at::ASK_INTERPRETER
                     )
                 {
                     for register in [Register::R10, Register::R11] {

@@ -1,7 +1,7 @@
 //! The instructions of segmented code: those that are copied, and those that use the stack, flags and segment
 //! registers.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, EncodingKind, Instruction, Mnemonic, OpKind, Register};
 
 use super::{
     Access, access, address, copy, field, frames, load_from_stack, load_offset, peek, push,
@@ -254,8 +254,12 @@ fn load_segment(emitter: &mut Emitter, register: Register, mode: &Mode, segmente
     emitter.store(field(view(register) + at::BASE), Register::R9D);
 }
 
-/// Translates LEA, and the instructions that are copied.
+/// Translates LEA, and the instructions that are copied. Those with a VEX prefix are not: in real mode and virtual-8086
+/// mode there are none.
 fn general(emitter: &mut Emitter, instruction: &Instruction) -> bool {
+    if instruction.op_code().encoding() == EncodingKind::VEX {
+        return false;
+    }
     if instruction.mnemonic() == Mnemonic::Lea {
         let register = rename(instruction.op0_register());
         load_offset(emitter, instruction, 0);

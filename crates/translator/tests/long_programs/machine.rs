@@ -188,7 +188,10 @@ pub(crate) fn machine(
     cpu.msrs.long.flag_mask = 0x0025_7fd5;
     cpu.msrs.long.kernel_gs_base = SYSTEM_LINEAR + 2 * PAGE;
     let keeps_from_users = if random.percent(50) { Cr4::SMAP } else { Cr4::empty() };
-    cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | Cr4::OSXMMEXCPT | Cr4::PGE | keeps_from_users);
+    let has_avx = if random.percent(90) { Cr4::OSXSAVE } else { Cr4::empty() };
+    let other = Cr4::OSXMMEXCPT | Cr4::PGE | keeps_from_users | has_avx;
+    cpu.set_cr4(Cr4::PAE | Cr4::OSFXSR | other);
+    cpu.msrs.xcr0 = random.pick(&[7, 7, 7, 7, 7, 7, 7, 3]);
     cpu.set_cr3(PML4);
     let task_switched = if random.percent(20) { Cr0::TS } else { Cr0::empty() };
     cpu.set_cr0(Cr0::PE | Cr0::PG | Cr0::WP | Cr0::NE | Cr0::MP | task_switched);
@@ -206,7 +209,8 @@ pub(crate) fn machine(
     cpu.set_segment(sreg::GS, gs);
     for number in 0..16 {
         cpu.set_gpr(number, random.next() >> random.below(64));
-        cpu.sse.set_xmm(number, u128::from(random.next()) << 64 | u128::from(random.next()));
+        let mut half = || u128::from(random.next()) << 64 | u128::from(random.next());
+        cpu.sse.set_ymm(number, [half(), half()]);
     }
     for register in POINTERS {
         cpu.set_gpr(register.number() as u8, layout.data + u64::from(random.below(0x3000)));

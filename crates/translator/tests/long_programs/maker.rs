@@ -189,7 +189,8 @@ impl Maker<'_> {
                 };
                 Instruction::with1(code, self.register(bytes))
             }
-            62..66 => {
+            62 | 63 => Ok(self.avx_instruction()),
+            64 | 65 => {
                 let (code, register) = (self.random.pick(&VECTORS), vector(self.random));
                 Instruction::with2(code, register, self.memory())
             }
@@ -295,6 +296,70 @@ impl Maker<'_> {
                 Instruction::with3(code, self.register(bytes), self.source(bytes), last)
             }
         }
+    }
+
+    /// Returns an instruction of AVX or one that came with AVX2.
+    fn avx_instruction(&mut self) -> Instruction {
+        use Code as C;
+        const CODES: [C; 24] = [
+            C::VEX_Vmovdqu_ymm_ymmm256,
+            C::VEX_Vmovdqu_ymmm256_ymm,
+            C::VEX_Vmovups_xmm_xmmm128,
+            C::VEX_Vmovaps_ymmm256_ymm,
+            C::VEX_Vpaddd_ymm_ymm_ymmm256,
+            C::VEX_Vaddpd_ymm_ymm_ymmm256,
+            C::VEX_Vmulss_xmm_xmm_xmmm32,
+            C::VEX_Vpxor_xmm_xmm_xmmm128,
+            C::VEX_Vpermd_ymm_ymm_ymmm256,
+            C::VEX_Vpsllw_ymm_ymm_xmmm128,
+            C::VEX_Vfmadd231pd_ymm_ymm_ymmm256,
+            C::VEX_Vpmovzxbw_ymm_xmmm128,
+            C::VEX_Vcvtph2ps_ymm_xmmm128,
+            C::VEX_Vpbroadcastb_ymm_xmmm8,
+            C::VEX_Vptest_ymm_ymmm256,
+            C::VEX_Vpmovmskb_r32_ymm,
+            C::VEX_Vmovq_rm64_xmm,
+            C::VEX_Vmovd_xmm_rm32,
+            C::VEX_Vcvtsi2sd_xmm_xmm_rm64,
+            C::VEX_Vpmaskmovd_ymm_ymm_m256,
+            C::VEX_Vpmaskmovq_m256_ymm_ymm,
+            C::VEX_Vpblendvb_ymm_ymm_ymmm256_ymm,
+            C::VEX_Vzeroupper,
+            C::VEX_Vzeroall,
+        ];
+        let code = self.random.pick(&CODES);
+        let in_memory = self.random.percent(60);
+        let mut instruction = Instruction::new();
+        instruction.set_code(code);
+        for operand in 0..code.op_code().op_count() {
+            use OpCodeOperandKind as K;
+            let kind = code.op_code().op_kind(operand);
+            let may_be_in_memory = matches!(
+                kind,
+                K::xmm_or_mem | K::ymm_or_mem | K::r32_or_mem | K::r64_or_mem | K::mem
+            );
+            if kind == K::mem || may_be_in_memory && in_memory {
+                let memory = self.memory();
+                instruction.set_op_kind(operand, OpKind::Memory);
+                instruction.set_memory_base(memory.base);
+                instruction.set_memory_index(memory.index);
+                instruction.set_memory_index_scale(memory.scale);
+                instruction.set_memory_displacement64(memory.displacement as u64);
+                instruction.set_memory_displ_size(memory.displ_size);
+                instruction.set_segment_prefix(memory.segment_prefix);
+                continue;
+            }
+            let number = self.random.below(16);
+            let register = match kind {
+                K::xmm_reg | K::xmm_or_mem | K::xmm_vvvv => Register::XMM0 + number,
+                K::r32_reg | K::r32_or_mem => self.register(4),
+                K::r64_or_mem => self.register(8),
+                _ => Register::YMM0 + number,
+            };
+            instruction.set_op_kind(operand, OpKind::Register);
+            instruction.set_op_register(operand, register);
+        }
+        instruction
     }
 
     /// Returns an x87 or MMX instruction.

@@ -179,6 +179,8 @@ fn is_plain(code: Code) -> bool {
             | Mnemonic::Rdpmc
             | Mnemonic::Cpuid
             | Mnemonic::Xgetbv
+            | Mnemonic::Vzeroupper
+            | Mnemonic::Vzeroall
             | Mnemonic::Cli
             | Mnemonic::Sti
             | Mnemonic::Std

@@ -13,7 +13,7 @@ use crate::segment::Segment;
 use crate::sse::Sse;
 
 const STATE_NAME: &str = "cpu";
-const STATE_VERSION: u32 = 3;
+const STATE_VERSION: u32 = 4;
 
 /// The saved form of [`Cpu`].
 #[derive(PartialEq, Serialize, Deserialize)]

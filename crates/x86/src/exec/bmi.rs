@@ -41,7 +41,7 @@ pub(super) fn forms(rows: &mut Rows) {
 }
 
 /// Raises #UD in real mode and virtual-8086 mode, where no instruction has a VEX prefix (SDM vol. 2, 2.3.1).
-pub(super) fn require_vex(cpu: &mut Cpu) -> Done {
+pub(crate) fn require_vex(cpu: &mut Cpu) -> Done {
     if cpu.in_protected_mode() { Ok(()) } else { Err(cpu.undefined_opcode()) }
 }
 

@@ -9,7 +9,7 @@
 mod arithmetic;
 mod bcd;
 mod bits;
-mod bmi;
+pub(crate) mod bmi;
 mod branch;
 mod data;
 mod flag_control;

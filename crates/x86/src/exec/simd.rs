@@ -17,6 +17,7 @@ mod shuffle;
 mod state;
 mod text;
 mod transfer;
+mod vex;
 mod xsave;
 
 use ring3_core::memory::Memory;
@@ -40,6 +41,7 @@ pub(super) fn forms(rows: &mut Rows) {
     shuffle::forms(rows);
     text::forms(rows);
     general::forms(rows);
+    vex::forms(rows);
 }
 
 /// Rows for an MMX and an XMM form: `change` computes the new destination from destination and source.
@@ -64,8 +66,30 @@ macro_rules! lanes {
     };
 }
 
-/// Rows for forms on vectors of the given type, executed by `handler` with `parameter`.
+/// Rows for forms on vectors of the given type, executed by `handler` with `parameter`. Those on XMM registers with
+/// the handlers `combine` and `combine_by` are followed by the corresponding ones of AVX, on each 128 bits of their
+/// vectors. A number behind `combine_by` says by how many bits the immediate operand is shifted for the upper ones.
 macro_rules! row {
+    ($rows:ident, u128, [$($code:ident)+], combine, $change:expr) => {$(
+        $crate::exec::simd::row!($rows, {u128}, [$code], combine, $change);
+        {
+            use $crate::exec::simd::vex;
+            vex::row!($rows, $code, combine, $change);
+        }
+    )+};
+    ($rows:ident, u128, [$($code:ident)+], combine_by, $change:expr) => {
+        $crate::exec::simd::row!($rows, u128, [$($code)+], combine_by 0, $change);
+    };
+    ($rows:ident, u128, [$($code:ident)+], combine_by $shift:literal, $change:expr) => {$(
+        $crate::exec::simd::row!($rows, {u128}, [$code], combine_by, $change);
+        {
+            use $crate::exec::simd::vex;
+            vex::row!($rows, $code, combine_by::<{ $shift }>, $change);
+        }
+    )+};
+    ($rows:ident, {$vector:ty}, [$code:ident], $handler:ident, $parameter:expr) => {
+        $crate::exec::simd::row!($rows, $vector, [$code], $handler, $parameter);
+    };
     ($rows:ident, $vector:ty, [$($code:ident)+], $handler:ident, $parameter:expr) => {$(
         $rows.add(iced_x86::Code::$code, $crate::table::exec!(|cpu, memory, op| {
                 $crate::exec::simd::$handler::<$crate::exec::Mem, $vector>(
@@ -125,6 +149,11 @@ trait Vector: Copy + 'static {
     fn begin(cpu: &mut Cpu) -> Done;
     /// Makes the changes of such an instruction besides its destination, once it cannot fail any more.
     fn enter(cpu: &mut Cpu);
+    /// Returns the number of the register that is the first source: the destination, or another one with VEX.
+    #[inline(always)]
+    fn first(op: &Op) -> u8 {
+        op.reg
+    }
     /// Reads register `number`.
     fn get(cpu: &Cpu, number: u8) -> Self;
     /// Writes register `number`.

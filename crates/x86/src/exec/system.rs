@@ -7,7 +7,7 @@ use ring3_core::memory::Memory;
 
 use crate::access::is_canonical;
 use crate::cpu::{Cpu, Cr0, Cr4, reg};
-use crate::cpuid::{ABOUT_LONG_MODE, Features, Model};
+use crate::cpuid::{ABOUT_LONG_MODE, EXTENDED_STATES, Features, Model};
 use crate::decode::Op;
 use crate::engine::Exit;
 use crate::exception::{Fault, Stop, Stopped, vector};
@@ -98,8 +98,11 @@ fn cpuid(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     if cpu.get::<u32>(reg::AX) == 1 && cpu.cr4.contains(Cr4::OSXSAVE) {
         leaf[2] |= OSXSAVE_BIT;
     }
+    if cpu.get::<u32>(reg::AX) == EXTENDED_STATES && cpu.model.has_sub_leaf(EXTENDED_STATES) {
+        leaf[1] = Model::state_size(cpu.msrs.xcr0);
+    }
     if cpu.model.has_sub_leaf(cpu.get(reg::AX)) && cpu.get::<u32>(reg::CX) != 0 {
-        leaf = [0; 4];
+        leaf = cpu.model.sub_leaf(cpu.get(reg::AX), cpu.get(reg::CX));
     }
     for (register, value) in [reg::AX, reg::BX, reg::CX, reg::DX].into_iter().zip(leaf) {
         cpu.set(register, value);

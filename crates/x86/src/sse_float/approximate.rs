@@ -4,7 +4,7 @@
 //! bits, so programs cannot rely on them. Here they are the true values rounded to 12 significant bits, which
 //! is within 2^-12, so that the error after Newton's iteration is as large as on processors.
 
-use super::format::{Class, F32, Float, Number};
+use super::format::{Class, F32, Format, Number};
 
 /// The number of significant bits of the approximations.
 const BITS: u32 = 12;

@@ -1,7 +1,7 @@
 //! Addition, subtraction, multiplication, division and square root, and the treatment of NaNs and denormals
 //! before an operation starts.
 
-use super::format::{Class, Float, Number};
+use super::format::{Class, Float, Format, Number};
 use super::rounding::{high_sticky, shift_right_sticky};
 use super::{Context, Flags, Rounding};
 
@@ -39,7 +39,7 @@ impl Context {
     }
 
     /// The zero that is the sum of numbers of opposite sign.
-    fn exact_zero_sum<F: Float>(self) -> F {
+    pub(super) fn exact_zero_sum<F: Format>(self) -> F {
         F::zero(self.rounding == Rounding::Down)
     }
 
@@ -162,13 +162,13 @@ impl Context {
     }
 
     /// The result of an operation with one operand, if that is a NaN.
-    pub(super) fn propagate_nan<F: Float>(&mut self, a: F) -> Option<F> {
+    pub(super) fn propagate_nan<F: Format>(&mut self, a: F) -> Option<F> {
         self.propagate_nans(a, a)
     }
 
     /// The result of an operation on `a` and `b` if one is a NaN: the first NaN (SDM vol. 1, table 4-7, the
     /// rules for SSE).
-    pub(super) fn propagate_nans<F: Float>(&mut self, a: F, b: F) -> Option<F> {
+    pub(super) fn propagate_nans<F: Format>(&mut self, a: F, b: F) -> Option<F> {
         let (class_a, class_b) = (a.class(), b.class());
         if class_a == Class::SignalingNan || class_b == Class::SignalingNan {
             self.raise(Flags::INVALID);
@@ -183,7 +183,7 @@ impl Context {
     }
 
     /// The effective operand: a zero for a denormal if MXCSR.DAZ is set.
-    pub(super) fn denormal_as_asked<F: Float>(self, a: F) -> F {
+    pub(super) fn denormal_as_asked<F: Format>(self, a: F) -> F {
         if self.denormals_are_zeros && a.class() == Class::Denormal {
             F::zero(a.is_negative())
         } else {
@@ -192,14 +192,14 @@ impl Context {
     }
 
     /// Raises the denormal-operand exception if `a` is a denormal.
-    pub(super) fn check_denormal<F: Float>(&mut self, a: F) {
+    pub(super) fn check_denormal<F: Format>(&mut self, a: F) {
         if a.class() == Class::Denormal {
             self.raise(Flags::DENORMAL);
         }
     }
 
     /// Raises the denormal-operand exception if an operand is a denormal.
-    pub(super) fn check_denormals<F: Float>(&mut self, a: F, b: F) {
+    pub(super) fn check_denormals<F: Format>(&mut self, a: F, b: F) {
         self.check_denormal(a);
         self.check_denormal(b);
     }

@@ -1,12 +1,12 @@
 //! Conversions among the formats and integers (CVTxx2xx), and ROUNDxx.
 
-use super::format::{Class, Float, Number};
+use super::format::{Class, F16, F32, Format, Number};
 use super::rounding::shift_right_sticky;
 use super::{Context, Flags, Rounding};
 
 impl Context {
     /// `a` in another format (CVTSS2SD, CVTSD2SS and their packed forms).
-    pub fn convert<F: Float, G: Float>(&mut self, a: F) -> G {
+    pub fn convert<F: Format, G: Format>(&mut self, a: F) -> G {
         if let Some(nan) = self.propagate_nan(a) {
             // A NaN keeps the high bits of its fraction.
             let fraction = nan.fraction() << (64 - F::FRACTION_BITS) >> (64 - G::FRACTION_BITS);
@@ -23,8 +23,29 @@ impl Context {
         }
     }
 
+    /// A half-precision value in single precision (VCVTPH2PS). It is exact, and neither DAZ nor the denormal-operand
+    /// exception have to do with it.
+    pub fn convert_from_f16(&mut self, a: F16) -> F32 {
+        match a.class() {
+            Class::Denormal => self.round(a.number()),
+            _ => self.convert(a),
+        }
+    }
+
+    /// `a` in half precision (VCVTPS2PH), to which FTZ does not apply. A denormal, which is far too small, raises the
+    /// precision exception even if underflow is unmasked.
+    pub fn convert_to_f16(&mut self, a: F32, rounding: Rounding) -> F16 {
+        let mut context = Context { rounding, flush_to_zero: false, ..*self };
+        let result = context.convert(a);
+        if self.denormal_as_asked(a).class() == Class::Denormal {
+            context.raise(Flags::PRECISION);
+        }
+        self.raised = context.raised;
+        result
+    }
+
     /// A signed integer as a number (CVTSI2SS, CVTDQ2PD and similar instructions).
-    pub fn convert_integer<F: Float>(&mut self, integer: i64) -> F {
+    pub fn convert_integer<F: Format>(&mut self, integer: i64) -> F {
         if integer == 0 {
             return F::zero(false);
         }
@@ -39,16 +60,16 @@ impl Context {
 
     /// `a` as a signed integer of 32 bits (CVTSS2SI and similar instructions; with [`Rounding::Zero`],
     /// CVTTSS2SI and similar ones). A value that does not fit is an invalid operation and becomes `i32::MIN`.
-    pub fn convert_to_i32<F: Float>(&mut self, a: F, rounding: Rounding) -> i32 {
+    pub fn convert_to_i32<F: Format>(&mut self, a: F, rounding: Rounding) -> i32 {
         self.convert_to_integer(a, rounding, i32::MIN.into(), i32::MAX.into()) as i32
     }
 
     /// `a` as a signed integer of 64 bits, as [`Context::convert_to_i32`].
-    pub fn convert_to_i64<F: Float>(&mut self, a: F, rounding: Rounding) -> i64 {
+    pub fn convert_to_i64<F: Format>(&mut self, a: F, rounding: Rounding) -> i64 {
         self.convert_to_integer(a, rounding, i64::MIN, i64::MAX)
     }
 
-    fn convert_to_integer<F: Float>(
+    fn convert_to_integer<F: Format>(
         &mut self,
         a: F,
         rounding: Rounding,
@@ -79,7 +100,7 @@ impl Context {
 
     /// `a` rounded to an integer in its own format (ROUNDxx). Bit 3 of the immediate operand can suppress the
     /// precision exception, and a denormal operand raises no exception.
-    pub fn round_to_integral<F: Float>(
+    pub fn round_to_integral<F: Format>(
         &mut self,
         a: F,
         rounding: Rounding,

@@ -4,15 +4,18 @@ use super::Context;
 use super::format::{F32, F64, Float};
 
 impl Context {
-    /// The dot product of the elements that bits 4 to 7 of `immediate` select, in the elements
-    /// that bits 0 to 3 select (DPPS). The others are zero.
-    pub fn dot_f32(&mut self, a: [F32; 4], b: [F32; 4], immediate: u8) -> [F32; 4] {
-        let [p0, p1, p2, p3] = self.products(a, b, immediate);
+    /// For each pair of vectors, the dot product of the elements that bits 4 to 7 of `immediate` select, in the elements
+    /// that bits 0 to 3 select (DPPS). The others are zero. Each step is made for all vectors.
+    pub fn dot_f32<const N: usize>(
+        &mut self,
+        vectors: [([F32; 4], [F32; 4]); N],
+        immediate: u8,
+    ) -> [[F32; 4]; N] {
+        let products = vectors.map(|(a, b)| self.products(a, b, immediate));
         self.next_step();
-        let (low, high) = (self.add(p0, p1), self.add(p2, p3));
+        let sums = products.map(|[p0, p1, p2, p3]| (self.add(p0, p1), self.add(p2, p3)));
         self.next_step();
-        let sum = self.add(low, high);
-        spread(sum, immediate)
+        sums.map(|(low, high)| spread(self.add(low, high), immediate))
     }
 
     /// The dot product of the elements that bits 4 and 5 of `immediate` select, in the elements

@@ -10,22 +10,15 @@ pub struct F32(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct F64(pub u64);
 
-/// A floating-point format: the properties and operations of [`F32`] and [`F64`] that the arithmetic needs.
-///
-/// The `host_` methods are the host's arithmetic. Rust defines it as that of IEEE 754, rounding to
-/// nearest, so finite results are the same everywhere; it says nothing about exceptions and NaNs.
-pub trait Float: Copy + PartialEq + Default {
-    /// The number of bits of the fraction.
-    const FRACTION_BITS: u32;
-    /// The number of bits of the exponent field.
-    const EXPONENT_BITS: u32;
-    /// The quiet NaN that is the masked response to an invalid operation (SDM vol. 1, 4.8.3.7).
-    const INDEFINITE: Self;
+/// The bits of a half-precision value, which exists only to be converted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct F16(pub u16);
 
-    /// The value with these bits; bits above the format's size are ignored.
-    fn from_bits(bits: u64) -> Self;
-    /// The bits of the value.
-    fn bits(self) -> u64;
+/// A floating-point format that has arithmetic.
+///
+/// The methods are the host's. Rust defines them as those of IEEE 754, rounding to nearest, so finite results are the
+/// same everywhere; it says nothing about exceptions and NaNs.
+pub trait Float: Format {
     /// The host's sum.
     #[must_use]
     fn host_add(self, other: Self) -> Self;
@@ -41,6 +34,21 @@ pub trait Float: Copy + PartialEq + Default {
     /// The host's square root.
     #[must_use]
     fn host_sqrt(self) -> Self;
+}
+
+/// A floating-point format: its properties.
+pub trait Format: Copy + PartialEq + Default {
+    /// The number of bits of the fraction.
+    const FRACTION_BITS: u32;
+    /// The number of bits of the exponent field.
+    const EXPONENT_BITS: u32;
+    /// The quiet NaN that is the masked response to an invalid operation (SDM vol. 1, 4.8.3.7).
+    const INDEFINITE: Self;
+
+    /// The value with these bits; bits above the format's size are ignored.
+    fn from_bits(bits: u64) -> Self;
+    /// The bits of the value.
+    fn bits(self) -> u64;
 
     /// The number of significant bits, the implied leading one included.
     const PRECISION: u32 = Self::FRACTION_BITS + 1;
@@ -122,7 +130,7 @@ pub trait Float: Copy + PartialEq + Default {
     }
 }
 
-impl Float for F32 {
+impl Format for F32 {
     const FRACTION_BITS: u32 = 23;
     const EXPONENT_BITS: u32 = 8;
     const INDEFINITE: Self = Self(0xffc0_0000);
@@ -134,7 +142,9 @@ impl Float for F32 {
     fn bits(self) -> u64 {
         u64::from(self.0)
     }
+}
 
+impl Float for F32 {
     fn host_add(self, other: Self) -> Self {
         Self((f32::from_bits(self.0) + f32::from_bits(other.0)).to_bits())
     }
@@ -156,7 +166,7 @@ impl Float for F32 {
     }
 }
 
-impl Float for F64 {
+impl Format for F64 {
     const FRACTION_BITS: u32 = 52;
     const EXPONENT_BITS: u32 = 11;
     const INDEFINITE: Self = Self(0xfff8_0000_0000_0000);
@@ -168,7 +178,9 @@ impl Float for F64 {
     fn bits(self) -> u64 {
         self.0
     }
+}
 
+impl Float for F64 {
     fn host_add(self, other: Self) -> Self {
         Self((f64::from_bits(self.0) + f64::from_bits(other.0)).to_bits())
     }
@@ -187,6 +199,20 @@ impl Float for F64 {
 
     fn host_sqrt(self) -> Self {
         Self(f64::from_bits(self.0).sqrt().to_bits())
+    }
+}
+
+impl Format for F16 {
+    const FRACTION_BITS: u32 = 10;
+    const EXPONENT_BITS: u32 = 5;
+    const INDEFINITE: Self = Self(0xfe00);
+
+    fn from_bits(bits: u64) -> Self {
+        Self(bits as u16)
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.0)
     }
 }
 

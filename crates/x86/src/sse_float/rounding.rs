@@ -1,7 +1,7 @@
 //! Rounds an exact result to one that fits, with overflow and underflow (SDM vol. 1, 4.8.4, 4.9.1.4 to
 //! 4.9.1.6, and 11.5.2.4 to 11.5.2.6).
 
-use super::format::{Float, Number};
+use super::format::{Format, Number};
 use super::{Context, Flags, Rounding};
 
 /// Shifts right, merging all bits shifted out into bit 0.
@@ -19,6 +19,16 @@ pub(super) const fn high_sticky(value: u128) -> u64 {
 }
 
 impl Rounding {
+    /// The direction that the two low bits of a control word or an immediate operand select.
+    pub const fn of_control(control: u32) -> Rounding {
+        match control & 3 {
+            0 => Self::Nearest,
+            1 => Self::Down,
+            2 => Self::Up,
+            _ => Self::Zero,
+        }
+    }
+
     /// Whether a significand must be rounded away from zero. The bits of `tail` do not fit: they are a part
     /// of a `unit` (below it). `odd` says whether the number in the remaining bits is odd.
     pub(super) const fn is_away(self, negative: bool, tail: u64, unit: u64, odd: bool) -> bool {
@@ -48,7 +58,7 @@ fn round_to_bits(number: Number, bits: u32, rounding: Rounding) -> (Number, bool
 }
 
 /// The value of a number that fits. Without the top bit of its significand it is a denormal.
-fn encode<F: Float>(number: Number) -> F {
+fn encode<F: Format>(number: Number) -> F {
     let fraction = number.significand << 1 >> (64 - F::FRACTION_BITS);
     let exponent_field = match number.significand >> 63 {
         0 => 0,
@@ -59,7 +69,7 @@ fn encode<F: Float>(number: Number) -> F {
 
 impl Context {
     /// Rounds an exact result, and raises exceptions.
-    pub(super) fn round<F: Float>(&mut self, exact: Number) -> F {
+    pub(super) fn round<F: Format>(&mut self, exact: Number) -> F {
         let (rounded, inexact) = round_to_bits(exact, F::PRECISION, self.rounding);
         if inexact {
             self.raise(Flags::PRECISION);
@@ -76,7 +86,7 @@ impl Context {
 
     /// Handles a result that is too large. If overflow is unmasked, the precision exception is raised as well
     /// only if rounding was inexact.
-    fn overflow<F: Float>(&mut self, negative: bool) -> F {
+    fn overflow<F: Format>(&mut self, negative: bool) -> F {
         self.raise(Flags::OVERFLOW);
         if self.masks.contains(Flags::OVERFLOW) {
             self.raise(Flags::PRECISION);
@@ -96,7 +106,7 @@ impl Context {
 
     /// Handles a result that is too small to be normalised. If underflow is unmasked, it is raised for exact
     /// results too, and FTZ is ignored.
-    fn underflow<F: Float>(&mut self, exact: Number) -> F {
+    fn underflow<F: Format>(&mut self, exact: Number) -> F {
         let masked = self.masks.contains(Flags::UNDERFLOW);
         if masked && self.flush_to_zero {
             self.raise(Flags::UNDERFLOW.union(Flags::PRECISION));

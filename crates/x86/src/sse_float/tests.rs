@@ -109,7 +109,7 @@ fn execute(c: &mut Context, name: &str, parameter: &str, a: u128, b: u128) -> u1
         ("hsubpd", _) => horizontal::<F64, 2>(a, b, |a, b| c.sub(a, b)),
         ("addsubps", _) => add_and_subtract::<F32, 4>(c, a, b),
         ("addsubpd", _) => add_and_subtract::<F64, 2>(c, a, b),
-        ("dpps", _) => register(c.dot_f32(elements(a), elements(b), immediate), 0),
+        ("dpps", _) => register(c.dot_f32([(elements(a), elements(b))], immediate)[0], 0),
         ("dppd", _) => register(c.dot_f64(elements(a), elements(b), immediate), 0),
         ("comiss" | "ucomiss", _) => {
             flags(c.order::<F32>(element(a, 0), element(b, 0), name == "comiss"))

@@ -304,6 +304,12 @@ fn describe_state(state: &LongState, from: Option<&LongState>) -> String {
     if from.map_or(state.fx != FxImage::INIT, |from| from.fx != state.fx) {
         text += &describe_vectors(&state.fx);
     }
+    if from.map_or(state.upper != [0; 16], |from| from.upper != state.upper) {
+        text += "\n        upper";
+        for half in state.upper {
+            let _ = write!(text, " {half:032x}");
+        }
+    }
     text
 }
 

@@ -121,6 +121,7 @@ impl Guest {
         cpu.sse.set_mxcsr(start.fx.mxcsr());
         for number in 0..16 {
             cpu.sse.set_xmm(number, start.fx.xmm(number.into()));
+            cpu.sse.set_upper(number, start.upper[usize::from(number)]);
         }
     }
 
@@ -159,6 +160,7 @@ impl Guest {
             rip: self.cpu.ip,
             rflags: self.cpu.eflags().bits() | ALWAYS_ONE,
             fx: all_registers(&self.cpu),
+            upper: std::array::from_fn(|number| self.cpu.sse.upper(number as u8)),
         };
         if self.cpu.cpl() == 0 {
             let (_, frame) = self.kernel.frame(&self.cpu, &self.memory);

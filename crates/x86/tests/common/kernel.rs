@@ -35,7 +35,7 @@ const HANDLER_SIZE: u64 = 16;
 const HANDLER: u8 = 0xec;
 
 /// The components that XSAVE and XRSTOR know here; the host's know more.
-const XCR0: u64 = 3;
+const XCR0: u64 = 7;
 
 /// Rights in page-table entries.
 const SUPERVISOR_ONLY: u64 = 3;

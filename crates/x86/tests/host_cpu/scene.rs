@@ -10,7 +10,7 @@ use crate::common::comparison::{Case, Poke, mask};
 use crate::common::guest::Pace;
 use crate::common::random::Random;
 use crate::encode::encode;
-use crate::vectors::{is_extended, uses_vectors};
+use crate::vectors::{is_extended, is_gather, uses_vectors};
 
 const LAYOUT: Layout = Layout::FIXED;
 /// The number of attempts to find random bytes of the form that is wanted.
@@ -231,7 +231,8 @@ impl IntegerScene {
             let wants_alignment = uses_vectors(self.0.instruction.code())
                 || self.0.instruction.mnemonic() == Mnemonic::Cmpxchg16b;
             if wants_alignment && random.percent(80) {
-                target &= !15;
+                let size = self.0.instruction.memory_size().size() as u64;
+                target &= if size == 32 { !31 } else { !15 };
             }
             if is_extended(self.0.instruction.mnemonic()) && random.percent(90) {
                 target &= !63;
@@ -249,7 +250,11 @@ impl IntegerScene {
     /// Makes `target` the effective address, or nearly so, if a register can achieve that.
     fn solve_address(&mut self, target: u64) {
         let instruction = &self.0.instruction;
-        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        let (base, mut index) = (instruction.memory_base(), instruction.memory_index());
+        if is_gather(instruction) {
+            // Its elements are added to the address later.
+            index = Register::None;
+        }
         let scale = u64::from(instruction.memory_index_scale());
         let mask = self.0.mask();
         let distance = target.wrapping_sub(instruction.memory_displacement64()) & mask;
@@ -362,7 +367,8 @@ fn register_value(state: &LongState, register: Register) -> u64 {
 /// Returns the offset of the memory operand of `case` in its segment.
 fn effective_address(case: &Case) -> u64 {
     let Case { instruction, start, .. } = case;
-    let index = register_value(start, instruction.memory_index());
+    let has_index = !is_gather(instruction);
+    let index = if has_index { register_value(start, instruction.memory_index()) } else { 0 };
     let sum = register_value(start, instruction.memory_base())
         .wrapping_add(index.wrapping_mul(instruction.memory_index_scale().into()))
         .wrapping_add(instruction.memory_displacement64());

@@ -1,6 +1,6 @@
 //! Sets the state for instructions on MMX and XMM registers.
 
-use iced_x86::{Code, CpuidFeature, Mnemonic};
+use iced_x86::{Code, CpuidFeature, Instruction, Mnemonic, OpCodeOperandKind as Kind};
 use ring3_hostcpu::gpr;
 
 use crate::common::random::Random;
@@ -13,10 +13,12 @@ const SUMMARY: u16 = 0x8080;
 /// The bits of MXCSR that all processors with SSE2 have, and one that none has.
 const MXCSR: u32 = 0xffff;
 const MXCSR_RESERVED: u32 = 1 << 16;
+/// The masks in MXCSR.
+const MXCSR_MASKS: u32 = 0x1f80;
 
 /// Returns whether the instruction belongs to MMX or SSE, or concerns their state.
 pub(crate) fn uses_vectors(code: Code) -> bool {
-    const FEATURES: [CpuidFeature; 9] = [
+    const FEATURES: [CpuidFeature; 13] = [
         CpuidFeature::MMX,
         CpuidFeature::FXSR,
         CpuidFeature::SSE,
@@ -26,6 +28,10 @@ pub(crate) fn uses_vectors(code: Code) -> bool {
         CpuidFeature::SSE4_1,
         CpuidFeature::SSE4_2,
         CpuidFeature::XSAVE,
+        CpuidFeature::AVX,
+        CpuidFeature::AVX2,
+        CpuidFeature::F16C,
+        CpuidFeature::FMA,
     ];
     code.cpuid_features().iter().any(|feature| FEATURES.contains(feature))
 }
@@ -34,6 +40,12 @@ pub(crate) fn uses_vectors(code: Code) -> bool {
 pub(crate) fn is_extended(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(mnemonic, M::Xsave | M::Xsave64 | M::Xrstor | M::Xrstor64)
+}
+
+/// Returns whether this is an instruction that loads elements from places that a vector of indices gives.
+pub(crate) fn is_gather(instruction: &Instruction) -> bool {
+    let index = instruction.memory_index();
+    index.is_xmm() || index.is_ymm()
 }
 
 /// Returns a text of few letters, which sometimes ends.
@@ -55,6 +67,10 @@ impl IntegerScene {
         fx.set_fsw(status);
         fx.set_ftw(random.bits() as u8);
         fx.set_mxcsr(random.bits() & MXCSR);
+        if random.percent(30) {
+            // Nothing is unmasked, so that there is a result.
+            fx.set_mxcsr(fx.mxcsr() | MXCSR_MASKS);
+        }
         let is_text = random.percent(20);
         for i in 0..vectors {
             let mut bytes = [0; 16];
@@ -66,6 +82,8 @@ impl IntegerScene {
                 });
             }
             fx.set_xmm(i, u128::from_le_bytes(bytes));
+            self.0.start.upper[i] =
+                u128::from_le_bytes(bytes).rotate_left(32 * random.below(4) + 8);
             if i < 8 {
                 bytes.rotate_left(4);
                 fx.set_st(i, std::array::from_fn(|byte| bytes[byte]));
@@ -78,12 +96,35 @@ impl IntegerScene {
         }
         if is_extended(self.0.instruction.mnemonic()) {
             // These are the components that our processor has.
-            self.0.start.gpr[gpr::EAX] = random.pick(&[0, 1, 2, 3, 3, 3, 3, 3]);
+            self.0.start.gpr[gpr::EAX] = random.pick(&[0, 1, 2, 3, 4, 5, 6, 7, 7, 7]);
             self.0.start.gpr[gpr::EDX] = 0;
         }
-        if matches!(self.0.instruction.mnemonic(), Mnemonic::Maskmovq | Mnemonic::Maskmovdqu) {
+        if is_gather(&self.0.instruction) {
+            self.set_indices(random);
+        }
+        if matches!(
+            self.0.instruction.mnemonic(),
+            Mnemonic::Maskmovq | Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu
+        ) {
             self.0.start.gpr[gpr::EDI] = address(random, self.0.bits);
         }
+    }
+
+    /// Makes the indices of a gather numbers that mostly lead into the data region.
+    fn set_indices(&mut self, random: &mut Random) {
+        let number = self.0.instruction.memory_index().number();
+        let kinds = self.0.instruction.op_code().op_kind(1);
+        let is_short = matches!(kinds, Kind::mem_vsib32x | Kind::mem_vsib32y);
+        let bits = if is_short { 32 } else { 64 };
+        let mut indices = [0_u128; 2];
+        for at in (0..256).step_by(bits) {
+            let far = if random.percent(10) { random.bits() } else { random.below(64) };
+            let index = if random.percent(30) { -i64::from(far as i32) } else { far.into() };
+            let element = index as u64 & (u64::MAX >> (64 - bits));
+            indices[at / 128] |= u128::from(element) << (at % 128);
+        }
+        self.0.start.fx.set_xmm(number, indices[0]);
+        self.0.start.upper[number] = indices[1];
     }
 
     /// If the memory operand at `at` is an area of XSAVE, makes its header a valid one, or one that is invalid on all
@@ -93,7 +134,7 @@ impl IntegerScene {
             return;
         }
         let reserved = if random.percent(10) { 1 << 40 } else { 0 };
-        let components = u64::from(random.below(4)) | reserved;
+        let components = u64::from(random.below(8)) | reserved;
         let mask = self.0.mask();
         self.poke(at.wrapping_add(512) & mask, 8, components);
         let behind = if random.percent(10) { 1 << random.below(60) } else { 0 };
@@ -107,7 +148,7 @@ impl IntegerScene {
         let register = self.0.instruction.op2_register().number();
         let mask = match self.0.instruction.mnemonic() {
             Mnemonic::Maskmovq => fx.mm(register).into(),
-            Mnemonic::Maskmovdqu => fx.xmm(register),
+            Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu => fx.xmm(register),
             _ => return false,
         };
         mask.to_le_bytes().iter().all(|byte| byte & 0x80 == 0)
@@ -117,7 +158,7 @@ impl IntegerScene {
     /// processors.
     pub(crate) fn poke_mxcsr(&mut self, random: &mut Random, at: u64) {
         let offset = match self.0.instruction.mnemonic() {
-            Mnemonic::Ldmxcsr => 0,
+            Mnemonic::Ldmxcsr | Mnemonic::Vldmxcsr => 0,
             Mnemonic::Fxrstor | Mnemonic::Fxrstor64 | Mnemonic::Xrstor | Mnemonic::Xrstor64 => 24,
             _ => return,
         };

@@ -9,7 +9,7 @@ use ring3_x86::undefined::undefined;
 use crate::common::comparison::{Case, Outcome, Scene, data_offset};
 use crate::common::kernel::Kernel;
 use crate::scene::{IntegerScene, compares_strings};
-use crate::vectors::is_extended;
+use crate::vectors::{is_extended, is_gather};
 
 impl Scene for IntegerScene {
     fn case(&self) -> &Case {
@@ -24,7 +24,7 @@ impl Scene for IntegerScene {
         }
         // The host's processor has more state components than ours, which must stay as they are.
         let [low, high] = [gpr::EAX, gpr::EDX].map(|register| case.start.gpr[register] as u32);
-        if is_extended(case.instruction.mnemonic()) && (low & !3 != 0 || high != 0) {
+        if is_extended(case.instruction.mnemonic()) && (low & !7 != 0 || high != 0) {
             return true;
         }
         // If the mask selects no bytes, AMD's processors fault where others and ours do not.
@@ -193,7 +193,7 @@ impl IntegerScene {
                 host.state.fx = ours.state.fx.clone();
             }
             // Intel's processors report any one of the bytes that cannot be written.
-            (Mnemonic::Maskmovdqu, (Some(address), Some(_))) => {
+            (Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu, (Some(address), Some(_))) => {
                 let mask = self.string_mask();
                 let offset = address.wrapping_sub(self.0.start.gpr[gpr::EDI]) & mask;
                 if offset < 16 {
@@ -201,12 +201,26 @@ impl IntegerScene {
                 }
             }
             // A byte that is not written may not be canonical.
-            (Mnemonic::Maskmovdqu | Mnemonic::Maskmovq, (Some(address), None)) => {
+            (
+                Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu | Mnemonic::Maskmovq,
+                (Some(address), None),
+            ) => {
                 let first = self.0.start.gpr[gpr::EDI] & self.string_mask();
                 let is_inside = is_canonical(first) && is_canonical(first.wrapping_add(15));
                 if address.wrapping_sub(first) < 16 && !is_inside {
                     host.stop = ours.stop;
                 }
+            }
+            // The elements before the one that faults may have been loaded. Ours loads none of them.
+            _ if is_gather(instruction) && is_exception(host) => {
+                host.stop = ours.stop;
+                host.state.fx = ours.state.fx.clone();
+                host.state.upper = ours.state.upper;
+            }
+            // Intel's processors report any byte of the operand in the page that faults, and some other processors the
+            // first one that is accessed.
+            _ if is_masked_move(instruction.mnemonic()) && is_exception(host) => {
+                host.stop = ours.stop;
             }
             // Intel's processors compare with the lower bound before they read the upper one.
             (Mnemonic::Bound, (None, Some(_))) if is_bound_range(host) => host.stop = ours.stop,
@@ -268,21 +282,35 @@ impl IntegerScene {
     /// result (SDM vol. 2, DPPS).
     fn forgive_nans(&self, host: &mut Outcome, ours: &Outcome) {
         let (bits, infinity) = match self.0.instruction.mnemonic() {
-            Mnemonic::Dpps => (32, 0x7f80_0000),
-            Mnemonic::Dppd => (64, 0x7ff0_0000_0000_0000),
+            Mnemonic::Dpps | Mnemonic::Vdpps => (32, 0x7f80_0000),
+            Mnemonic::Dppd | Mnemonic::Vdppd => (64, 0x7ff0_0000_0000_0000),
             _ => return,
         };
-        let register = self.0.instruction.op0_register().number();
-        let (mut result, ours) = (host.state.fx.xmm(register), ours.state.fx.xmm(register));
-        for shift in (0..128).step_by(bits) {
-            let magnitude = (1_u128 << (bits - 1)) - 1;
-            let is_nan = |vector: u128| vector >> shift & magnitude > infinity;
-            if is_nan(result) && is_nan(ours) {
-                let element = (magnitude << 1 | 1) << shift;
-                result = result & !element | ours & element;
+        self.forgive_elements(host, ours, |mut result, ours| {
+            for shift in (0..128).step_by(bits) {
+                let magnitude = (1_u128 << (bits - 1)) - 1;
+                let is_nan = |vector: u128| vector >> shift & magnitude > infinity;
+                if is_nan(result) && is_nan(ours) {
+                    let element = (magnitude << 1 | 1) << shift;
+                    result = result & !element | ours & element;
+                }
             }
-        }
-        host.state.fx.set_xmm(register, result);
+            result
+        });
+    }
+
+    /// Changes both halves of the host's destination by `change`, which has ours as well.
+    fn forgive_elements(
+        &self,
+        host: &mut Outcome,
+        ours: &Outcome,
+        change: impl Fn(u128, u128) -> u128,
+    ) {
+        let register = self.0.instruction.op0_register().number();
+        let fx = &mut host.state.fx;
+        fx.set_xmm(register, change(fx.xmm(register), ours.state.fx.xmm(register)));
+        let upper = &mut host.state.upper[register];
+        *upper = change(*upper, ours.state.upper[register]);
     }
 
     /// Accepts differences in approximations: the processor chooses their bits, and whether a tiny result is
@@ -291,23 +319,30 @@ impl IntegerScene {
         const LIMIT: f32 = 1.5 / 4096.0;
         if !matches!(
             self.0.instruction.mnemonic(),
-            Mnemonic::Rcpps | Mnemonic::Rcpss | Mnemonic::Rsqrtps | Mnemonic::Rsqrtss
+            Mnemonic::Rcpps
+                | Mnemonic::Rcpss
+                | Mnemonic::Rsqrtps
+                | Mnemonic::Rsqrtss
+                | Mnemonic::Vrcpps
+                | Mnemonic::Vrcpss
+                | Mnemonic::Vrsqrtps
+                | Mnemonic::Vrsqrtss
         ) {
             return;
         }
-        let register = self.0.instruction.op0_register().number();
-        let (mut result, ours) = (host.state.fx.xmm(register), ours.state.fx.xmm(register));
-        for shift in (0..128).step_by(32) {
-            let [their, our] =
-                [result, ours].map(|vector| f32::from_bits((vector >> shift) as u32));
-            let is_near = their.is_normal() && (their - our).abs() <= 2.0 * LIMIT * their.abs();
-            let is_tiny = their.abs().max(our.abs()) <= f32::MIN_POSITIVE;
-            if is_near || is_tiny {
-                let element = u128::from(u32::MAX) << shift;
-                result = result & !element | ours & element;
+        self.forgive_elements(host, ours, |mut result, ours| {
+            for shift in (0..128).step_by(32) {
+                let [their, our] =
+                    [result, ours].map(|vector| f32::from_bits((vector >> shift) as u32));
+                let is_near = their.is_normal() && (their - our).abs() <= 2.0 * LIMIT * their.abs();
+                let is_tiny = their.abs().max(our.abs()) <= f32::MIN_POSITIVE;
+                if is_near || is_tiny {
+                    let element = u128::from(u32::MAX) << shift;
+                    result = result & !element | ours & element;
+                }
             }
-        }
-        host.state.fx.set_xmm(register, result);
+            result
+        });
     }
 
     /// Accepts differences in an image of FXSAVE: each processor stores the pointers and the opcode in its
@@ -320,7 +355,7 @@ impl IntegerScene {
             M::Xsave | M::Xsave64 => {
                 let address = self.memory_address().wrapping_add(512) & self.0.mask();
                 if let Some(place) = data_offset(address) {
-                    host.data[place] = host.data[place] & !3 | ours.data[place] & 3;
+                    host.data[place] = host.data[place] & !7 | ours.data[place] & 7;
                 }
             }
             _ => return,
@@ -345,6 +380,12 @@ impl IntegerScene {
         let mask = undefined.flags.bits();
         host.state.rflags = host.state.rflags & !mask | ours.state.rflags & mask;
     }
+}
+
+/// Returns whether this is VMASKMOVPx or VPMASKMOVx.
+fn is_masked_move(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(mnemonic, M::Vmaskmovps | M::Vmaskmovpd | M::Vpmaskmovd | M::Vpmaskmovq)
 }
 
 /// Undoes a change by the host's kernel, which reports all pages of its own as present.

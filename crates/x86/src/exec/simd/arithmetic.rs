@@ -89,7 +89,7 @@ pub(super) fn forms(rows: &mut Rows) {
         let distances = a.to_le_bytes().into_iter().zip(b.to_le_bytes()).map(distance);
         distances.sum()
     });
-    row!(rows, u128, [Mpsadbw_xmm_xmmm128_imm8], combine_by, sums_of_distances);
+    row!(rows, u128, [Mpsadbw_xmm_xmmm128_imm8], combine_by 3, sums_of_distances);
     row!(rows, u128, [Phminposuw_xmm_xmmm128], combine, |_, b| minimum_and_position(b));
 }
 

@@ -52,15 +52,15 @@ pub(super) fn forms(rows: &mut Rows) {
     row!(rows, u128, [Shufps_xmm_xmmm128_imm8], combine_by, |a, b, by| {
         vector(|index| (if index < 2 { a } else { b }).lane::<u32>(by >> (2 * index) & 3))
     });
-    row!(rows, u128, [Shufpd_xmm_xmmm128_imm8], combine_by, |a, b, by| {
+    row!(rows, u128, [Shufpd_xmm_xmmm128_imm8], combine_by 2, |a, b, by| {
         vector(|index| (if index < 1 { a } else { b }).lane::<u64>(by >> index & 1))
     });
     row!(rows, u64, [Palignr_mm_mmm64_imm8], combine_by, align);
     row!(rows, u128, [Palignr_xmm_xmmm128_imm8], combine_by, align);
 
     row!(rows, u128, [Pblendw_xmm_xmmm128_imm8], combine_by, blend::<u16>);
-    row!(rows, u128, [Blendps_xmm_xmmm128_imm8], combine_by, blend::<u32>);
-    row!(rows, u128, [Blendpd_xmm_xmmm128_imm8], combine_by, blend::<u64>);
+    row!(rows, u128, [Blendps_xmm_xmmm128_imm8], combine_by 4, blend::<u32>);
+    row!(rows, u128, [Blendpd_xmm_xmmm128_imm8], combine_by 2, blend::<u64>);
     rm!(rows, u8, [Pblendvb_xmm_xmmm128], blend_by_xmm0);
     rm!(rows, u32, [Blendvps_xmm_xmmm128], blend_by_xmm0);
     rm!(rows, u64, [Blendvpd_xmm_xmmm128], blend_by_xmm0);
@@ -146,7 +146,7 @@ fn align<V: Vector>(a: V, b: V, first: usize) -> V {
 }
 
 /// Returns the lanes of `b` where `choices` has a bit set, and otherwise those of `a`.
-fn blend<L: Lane>(a: u128, b: u128, choices: usize) -> u128 {
+pub(super) fn blend<L: Lane>(a: u128, b: u128, choices: usize) -> u128 {
     vector(|index| (if choices >> index & 1 != 0 { b } else { a }).lane::<L>(index))
 }
 
@@ -167,12 +167,15 @@ pub(super) fn sign_mask<V: Vector, L: Lane>(a: V) -> u32 {
 /// Performs INSERTPS, which reads only a doubleword of a source in memory.
 fn insert_float<S: Source + Choice>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     let by = immediate(op);
-    S::doubleword(cpu, memory, op, by >> 6, |a, value| {
-        vector(|index| match index {
-            _ if by >> index & 1 != 0 => 0,
-            _ if index == by >> 4 & 3 => value,
-            _ => a.lane::<u32>(index),
-        })
+    S::doubleword(cpu, memory, op, by >> 6, |a, value| inserted_float(a, value, by))
+}
+
+/// Returns `a` with `value` and zeros in the lanes that the immediate operand of INSERTPS selects.
+pub(super) fn inserted_float(a: u128, value: u32, by: usize) -> u128 {
+    vector(|index| match index {
+        _ if by >> index & 1 != 0 => 0,
+        _ if index == by >> 4 & 3 => value,
+        _ => a.lane::<u32>(index),
     })
 }
 

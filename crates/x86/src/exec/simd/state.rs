@@ -4,6 +4,7 @@
 use ring3_core::memory::Memory;
 
 use super::Vector;
+use super::vex::Xmm;
 use crate::cpu::{Cpu, Cr0, Cr4};
 use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
@@ -22,8 +23,10 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Fxsave64_m512byte], fxsave::<true>);
     plain!(rows, [Fxrstor_m512byte], fxrstor::<false>);
     plain!(rows, [Fxrstor64_m512byte], fxrstor::<true>);
-    plain!(rows, [Ldmxcsr_m32], ldmxcsr);
-    plain!(rows, [Stmxcsr_m32], stmxcsr);
+    plain!(rows, [Ldmxcsr_m32], ldmxcsr::<u128>);
+    plain!(rows, [VEX_Vldmxcsr_m32], ldmxcsr::<Xmm>);
+    plain!(rows, [Stmxcsr_m32], stmxcsr::<u128>);
+    plain!(rows, [VEX_Vstmxcsr_m32], stmxcsr::<Xmm>);
     plain!(rows, [Clflush_m8], clflush);
     plain!(rows, [Prefetchnta_m8 Prefetcht0_m8 Prefetcht1_m8 Prefetcht2_m8], nothing);
     plain!(rows, [Lfence Lfence_E9 Lfence_EA Lfence_EB Lfence_EC Lfence_ED Lfence_EE Lfence_EF],
@@ -45,16 +48,16 @@ fn emms(cpu: &mut Cpu, _: &mut Memory, _: &Op) -> Done {
     Ok(())
 }
 
-fn ldmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    u128::begin(cpu)?;
+fn ldmxcsr<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    V::begin(cpu)?;
     let value = Mem::read(cpu, memory, op)?;
     require_valid_mxcsr(cpu, value)?;
     cpu.sse.set_mxcsr(value);
     Ok(())
 }
 
-fn stmxcsr(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    u128::begin(cpu)?;
+fn stmxcsr<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+    V::begin(cpu)?;
     Mem::write(cpu, memory, op, cpu.sse.mxcsr())
 }
 

@@ -8,6 +8,7 @@ use std::array;
 use iced_x86::Code;
 use ring3_core::memory::Memory;
 
+use super::vex::Xmm;
 use super::{Lane, Vector, immediate, vector};
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
@@ -16,38 +17,30 @@ use crate::exec::{Done, Mem, Place, Reg};
 use crate::flags::{Eflags, Status};
 use crate::table::{Rows, exec};
 
+/// Rows for a form of SSE4.2 and that of AVX.
+macro_rules! compare {
+    ($rows:ident, [$sse:ident $avx:ident], $length:ty, $output:ty) => {
+        $rows.add(
+            Code::$sse,
+            exec!(compare::<Mem, $length, $output, u128>),
+            exec!(compare::<Reg, $length, $output, u128>),
+        );
+        $rows.add(
+            Code::$avx,
+            exec!(compare::<Mem, $length, $output, Xmm>),
+            exec!(compare::<Reg, $length, $output, Xmm>),
+        );
+    };
+}
+
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
-    rows.add(
-        Code::Pcmpestrm_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, Explicit, Mask>),
-        exec!(compare::<Reg, Explicit, Mask>),
-    );
-    rows.add(
-        Code::Pcmpestri_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, Explicit, Index>),
-        exec!(compare::<Reg, Explicit, Index>),
-    );
-    rows.add(
-        Code::Pcmpestrm64_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, ExplicitLong, Mask>),
-        exec!(compare::<Reg, ExplicitLong, Mask>),
-    );
-    rows.add(
-        Code::Pcmpestri64_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, ExplicitLong, Index>),
-        exec!(compare::<Reg, ExplicitLong, Index>),
-    );
-    rows.add(
-        Code::Pcmpistrm_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, Implicit, Mask>),
-        exec!(compare::<Reg, Implicit, Mask>),
-    );
-    rows.add(
-        Code::Pcmpistri_xmm_xmmm128_imm8,
-        exec!(compare::<Mem, Implicit, Index>),
-        exec!(compare::<Reg, Implicit, Index>),
-    );
+    compare!(rows, [Pcmpestrm_xmm_xmmm128_imm8 VEX_Vpcmpestrm_xmm_xmmm128_imm8], Explicit, Mask);
+    compare!(rows, [Pcmpestri_xmm_xmmm128_imm8 VEX_Vpcmpestri_xmm_xmmm128_imm8], Explicit, Index);
+    compare!(rows, [Pcmpestrm64_xmm_xmmm128_imm8 VEX_Vpcmpestrm64_xmm_xmmm128_imm8], ExplicitLong, Mask);
+    compare!(rows, [Pcmpestri64_xmm_xmmm128_imm8 VEX_Vpcmpestri64_xmm_xmmm128_imm8], ExplicitLong, Index);
+    compare!(rows, [Pcmpistrm_xmm_xmmm128_imm8 VEX_Vpcmpistrm_xmm_xmmm128_imm8], Implicit, Mask);
+    compare!(rows, [Pcmpistri_xmm_xmmm128_imm8 VEX_Vpcmpistri_xmm_xmmm128_imm8], Implicit, Index);
 }
 
 /// A string: its elements, extended for the comparison, and its length.
@@ -130,7 +123,7 @@ impl Length for Implicit {
 /// The output of the result bits.
 trait Output {
     /// Writes the result bits.
-    fn write(cpu: &mut Cpu, control: Control, bits: u32);
+    fn write<V: Vector>(cpu: &mut Cpu, control: Control, bits: u32);
 }
 
 /// They are written to XMM0, directly or expanded to its elements.
@@ -142,19 +135,19 @@ struct Index;
 const OUTPUT_SELECTION: usize = 0x40;
 
 impl Output for Mask {
-    fn write(cpu: &mut Cpu, control: Control, bits: u32) {
+    fn write<V: Vector>(cpu: &mut Cpu, control: Control, bits: u32) {
         let spread = |index: usize| if bits >> index & 1 != 0 { u64::MAX } else { 0 };
         let value = match (control.0 & OUTPUT_SELECTION != 0, control.has_words()) {
             (false, _) => u128::from(bits),
             (true, false) => vector(|index| u8::of(spread(index))),
             (true, true) => vector(|index| u16::of(spread(index))),
         };
-        cpu.sse.set_xmm(0, value);
+        V::set(cpu, 0, V::of(value));
     }
 }
 
 impl Output for Index {
-    fn write(cpu: &mut Cpu, control: Control, bits: u32) {
+    fn write<V: Vector>(cpu: &mut Cpu, control: Control, bits: u32) {
         let index = match bits {
             0 => control.count() as u32,
             _ if control.0 & OUTPUT_SELECTION != 0 => bits.ilog2(),
@@ -169,8 +162,12 @@ fn second_operand<P: Place>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Resu
     if P::IS_REGISTER { Ok(cpu.sse.xmm(op.rm)) } else { u128::load(cpu, memory, op, false) }
 }
 
-fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    u128::begin(cpu)?;
+fn compare<P: Place, L: Length, O: Output, V: Vector>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    V::begin(cpu)?;
     let control = Control(immediate(op));
     let b = second_operand::<P>(cpu, memory, op)?;
     let a = cpu.sse.xmm(op.reg);
@@ -185,7 +182,7 @@ fn compare<P: Place, L: Length, O: Output>(cpu: &mut Cpu, memory: &mut Memory, o
     flags.set(Eflags::ZF, b.length < control.count());
     flags.set(Eflags::SF, a.length < control.count());
     flags.set(Eflags::OF, bits & 1 != 0);
-    O::write(cpu, control, bits);
+    O::write::<V>(cpu, control, bits);
     cpu.status = Status::from_eflags(flags);
     Ok(())
 }

@@ -4,7 +4,7 @@ use iced_x86::Code;
 use ring3_core::memory::Memory;
 
 use super::shuffle::sign_mask;
-use super::{Lane, Source, Vector, both, combine, combine_low, immediate, row};
+use super::{Lane, Source, Vector, combine, combine_low, immediate, row};
 use crate::cpu::{Cpu, reg};
 use crate::decode::Op;
 use crate::exception::Stopped;
@@ -15,8 +15,10 @@ use crate::word::Word;
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
     // Whole vectors.
-    both!(rows, [Movq_mm_mmm64 Movdqa_xmm_xmmm128], |_, b| b);
-    row!(rows, u128, [Movaps_xmm_xmmm128 Movapd_xmm_xmmm128], combine, |_, b| b);
+    row!(rows, u64, [Movq_mm_mmm64], combine, |_, b| b);
+    row!(rows, { u128 }, [Movdqa_xmm_xmmm128], combine, |_, b| b);
+    row!(rows, { u128 }, [Movaps_xmm_xmmm128], combine, |_, b| b);
+    row!(rows, { u128 }, [Movapd_xmm_xmmm128], combine, |_, b| b);
     plain!(rows, [Movntdqa_xmm_m128], |cpu, memory, op| {
         combine::<Mem, u128>(cpu, memory, op, |_, b| b)
     });
@@ -41,18 +43,34 @@ pub(super) fn forms(rows: &mut Rows) {
     plain!(rows, [Maskmovdqu_rDI_xmm_xmm], store_masked::<u128>);
 
     // Low parts of vectors: loads clear the rest, and moves between registers keep it, except for MOVQ.
-    rows.add(Code::Movss_xmm_xmmm32, exec!(load_low::<Mem, u32>), exec!(merge_low::<u32, false>));
-    rows.add(Code::Movsd_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(merge_low::<u64, false>));
-    rows.add(Code::Movq_xmm_xmmm64, exec!(load_low::<Mem, u64>), exec!(load_low::<Reg, u64>));
+    rows.add(
+        Code::Movss_xmm_xmmm32,
+        exec!(load_low::<Mem, u32, u128>),
+        exec!(merge_low::<u32, false>),
+    );
+    rows.add(
+        Code::Movsd_xmm_xmmm64,
+        exec!(load_low::<Mem, u64, u128>),
+        exec!(merge_low::<u64, false>),
+    );
+    rows.add(
+        Code::Movq_xmm_xmmm64,
+        exec!(load_low::<Mem, u64, u128>),
+        exec!(load_low::<Reg, u64, u128>),
+    );
     rows.add(Code::Movss_xmmm32_xmm, exec!(store_low::<u128, u32>), exec!(merge_low::<u32, true>));
     rows.add(Code::Movsd_xmmm64_xmm, exec!(store_low::<u128, u64>), exec!(merge_low::<u64, true>));
-    rows.add(Code::Movq_xmmm64_xmm, exec!(store_low::<u128, u64>), exec!(copy_low_quadword));
+    rows.add(
+        Code::Movq_xmmm64_xmm,
+        exec!(store_low::<u128, u64>),
+        exec!(copy_low_quadword::<u128>),
+    );
 
     // Halves of XMM registers.
     plain!(rows, [Movlps_xmm_m64 Movlpd_xmm_m64], load_half::<0>);
     plain!(rows, [Movhps_xmm_m64 Movhpd_xmm_m64], load_half::<64>);
-    plain!(rows, [Movlps_m64_xmm Movlpd_m64_xmm], store_half::<0>);
-    plain!(rows, [Movhps_m64_xmm Movhpd_m64_xmm], store_half::<64>);
+    plain!(rows, [Movlps_m64_xmm Movlpd_m64_xmm], store_half::<u128, 0>);
+    plain!(rows, [Movhps_m64_xmm Movhpd_m64_xmm], store_half::<u128, 64>);
     plain!(rows, [Movhlps_xmm_xmm], |cpu, memory, op| {
         combine::<Reg, u128>(cpu, memory, op, |a, b| with_quadword(a, b.lane(1), 0))
     });
@@ -120,7 +138,7 @@ fn copy<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
 
 /// Stores at rDI those bytes whose byte in the mask has its highest bit set. A fault of any byte comes before
 /// all writes.
-fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     let value = V::get(cpu, op.reg);
     let mask = sign_mask::<V, u8>(V::get(cpu, op.rm));
@@ -135,11 +153,15 @@ fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done 
     Ok(())
 }
 
-fn load_low<S: Source, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    combine_low::<S, u128, W>(cpu, memory, op, |_, b| b.zero_extend().into())
+pub(super) fn load_low<S: Source, W: Word, V: Vector>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    combine_low::<S, V, W>(cpu, memory, op, |_, b| V::of(b.zero_extend().into()))
 }
 
-fn store_low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn store_low<V: Vector, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     Mem::write(cpu, memory, op, W::truncate(V::get(cpu, op.reg).lane(0)))
 }
@@ -154,14 +176,14 @@ fn merge_low<W: Word, const TO_RM: bool>(cpu: &mut Cpu, _: &mut Memory, op: &Op)
     Ok(())
 }
 
-fn copy_low_quadword(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
-    u128::begin(cpu)?;
-    cpu.sse.set_xmm(op.rm, u128::from(cpu.sse.xmm(op.reg) as u64));
+pub(super) fn copy_low_quadword<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+    V::begin(cpu)?;
+    V::set(cpu, op.rm, V::of(u128::from(cpu.sse.xmm(op.reg) as u64)));
     Ok(())
 }
 
 /// Returns `a` with the quadword from bit `shift` on replaced.
-fn with_quadword(a: u128, quadword: u64, shift: u32) -> u128 {
+pub(super) fn with_quadword(a: u128, quadword: u64, shift: u32) -> u128 {
     a & !(u128::from(u64::MAX) << shift) | u128::from(quadword) << shift
 }
 
@@ -169,12 +191,20 @@ fn load_half<const SHIFT: u32>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> D
     combine_low::<Mem, u128, u64>(cpu, memory, op, |a, b| with_quadword(a, b, SHIFT))
 }
 
-fn store_half<const SHIFT: u32>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
-    u128::begin(cpu)?;
+pub(super) fn store_half<V: Vector, const SHIFT: u32>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
+    V::begin(cpu)?;
     Mem::write(cpu, memory, op, (cpu.sse.xmm(op.reg) >> SHIFT) as u64)
 }
 
-fn load_general<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn load_general<P: Place, W: Word, V: Vector>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
     V::begin(cpu)?;
     let value: W = P::read(cpu, memory, op)?;
     V::enter(cpu);
@@ -187,12 +217,16 @@ fn chosen<W: Word, V: Vector>(op: &Op) -> usize {
     (immediate(op) * W::BITS as usize) % V::BITS
 }
 
-fn insert<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn insert<P: Place, W: Word, V: Vector>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
     V::begin(cpu)?;
     let value: W = P::read(cpu, memory, op)?;
     V::enter(cpu);
     let shift = chosen::<W, V>(op);
-    let others = V::get(cpu, op.reg).wide() & !(u128::from(W::MASK) << shift);
+    let others = V::get(cpu, V::first(op)).wide() & !(u128::from(W::MASK) << shift);
     V::set(cpu, op.reg, V::of(others | u128::from(value.zero_extend()) << shift));
     Ok(())
 }
@@ -203,7 +237,11 @@ fn extracted<W: Word, V: Vector>(cpu: &Cpu, op: &Op, register: u8) -> W {
 }
 
 /// Stores a word into memory of its size, or zero-extended into a register.
-fn extract<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
+pub(super) fn extract<P: Place, W: Word, V: Vector>(
+    cpu: &mut Cpu,
+    memory: &mut Memory,
+    op: &Op,
+) -> Done {
     V::begin(cpu)?;
     let value = extracted::<W, V>(cpu, op, op.reg);
     if P::IS_REGISTER {
@@ -215,7 +253,7 @@ fn extract<P: Place, W: Word, V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op:
     Ok(())
 }
 
-fn extract_word<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+pub(super) fn extract_word<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     V::enter(cpu);
     let value = extracted::<u16, V>(cpu, op, op.rm);
@@ -223,7 +261,7 @@ fn extract_word<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     Ok(())
 }
 
-fn move_mask<V: Vector, L: Lane>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
+pub(super) fn move_mask<V: Vector, L: Lane>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     V::enter(cpu);
     cpu.set(op.reg, sign_mask::<V, L>(V::get(cpu, op.rm)));

@@ -213,7 +213,7 @@ pub(crate) struct RunArguments {
     pub(crate) no_shutdown: bool,
 
     /// The processor: 486, pentium, pentium3, pentium4, max with every feature of 32-bit processors that ring3
-    /// has, qemu64 with long mode, or x86-64-v2 with XSAVE too
+    /// has, qemu64 with long mode, x86-64-v2 with XSAVE too, or x86-64-v3 with AVX2
     #[arg(long, value_name = "MODEL", default_value_t)]
     pub(crate) cpu: Model,
 

@@ -206,7 +206,7 @@ pub type Leaf = [u32; 4];
 
 /// The error for a name that no processor model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("give one of 486, pentium, pentium3, pentium4, max, qemu64 and x86-64-v2")]
+#[error("give one of 486, pentium, pentium3, pentium4, max, qemu64, x86-64-v2 and x86-64-v3")]
 pub struct UnknownModel;
 
 impl FromStr for Model {
@@ -239,7 +239,7 @@ pub(crate) const ABOUT_LONG_MODE: RangeInclusive<u32> = EXTENDED..=EXTENDED + 1;
 
 impl Model {
     /// All models, the oldest first.
-    pub const ALL: [Model; 7] = [
+    pub const ALL: [Model; 8] = [
         Model::I486,
         Model::Pentium,
         Model::Pentium3,
@@ -247,6 +247,7 @@ impl Model {
         Model::Max,
         Model::Qemu64,
         Model::X86_64_V2,
+        Model::X86_64_V3,
     ];
 
     /// Returns the name by which users choose it.

@@ -21,26 +21,34 @@ pub(super) const MODELS: &[(&str, Model)] = &[
     ("kvm64", Model::Qemu64),
     ("x86-64-v2", Model::X86_64_V2),
     ("Nehalem", Model::X86_64_V2),
+    ("x86-64-v3", Model::X86_64_V3),
     ("core2duo", Model::Max),
     ("host", Model::Max),
     ("max", Model::Max),
 ];
 
-/// Models of 64-bit processors that only QEMU's program for 64-bit systems shows as such.
-const WITH_LONG_MODE: [&str; 3] = ["core2duo", "host", "max"];
+/// Models of 64-bit processors that only QEMU's program for 64-bit systems shows as such, and what they are then.
+const WITH_LONG_MODE: [(&str, Model); 3] =
+    [("core2duo", Model::X86_64_V2), ("host", Model::X86_64_V3), ("max", Model::X86_64_V3)];
 
-/// The beginnings of the names of later models, all of them of 64-bit processors, which have more features than any
-/// here.
-const LATER: [&str; 27] = [
+/// The beginnings of the names of other models of 64-bit processors, without AVX2.
+const WITHOUT_AVX2: [&str; 11] = [
     "x86-64-v2-AES",
-    "x86-64-v3",
-    "x86-64-v4",
     "Conroe",
     "Penryn",
     "Nehalem",
     "Westmere",
     "SandyBridge",
     "IvyBridge",
+    "Snowridge",
+    "Denverton",
+    "Opteron",
+    "phenom",
+];
+
+/// Those of models with AVX2. They have more features than any here.
+const WITH_AVX2: [&str; 15] = [
+    "x86-64-v4",
     "Haswell",
     "Broadwell",
     "Skylake",
@@ -50,13 +58,9 @@ const LATER: [&str; 27] = [
     "SapphireRapids",
     "GraniteRapids",
     "SierraForest",
-    "Snowridge",
-    "Denverton",
     "KnightsMill",
     "Dhyana",
     "EPYC",
-    "Opteron",
-    "phenom",
     "YongFeng",
     "ClearwaterForest",
 ];
@@ -130,6 +134,7 @@ fn spelled(name: &str) -> &str {
         "PNI" => "SSE3",
         "CLFLUSH" => "CLFSH",
         "CX8" | "CMPXCHG8B" => "CX8",
+        "ABM" => "LZCNT",
         name => name,
     }
 }
@@ -144,23 +149,29 @@ pub(super) fn model(name: &str, program: Program) -> Result<(Model, bool), Reaso
     let base = base.trim_end_matches("-i386-cpu").trim_end_matches("-x86_64-cpu");
     let is_meant = |known: &str| known == base || known == name;
     if let Some((known, model)) = MODELS.iter().find(|(known, _)| is_meant(known)) {
-        let is_64_bit = program == Program::For64Bits && WITH_LONG_MODE.contains(known);
-        return Ok((if is_64_bit { Model::X86_64_V2 } else { *model }, false));
+        let long = WITH_LONG_MODE.iter().find(|(long, _)| long == known);
+        return Ok(match long.filter(|_| program == Program::For64Bits) {
+            Some((_, model)) => (*model, false),
+            None if *model == Model::X86_64_V3 => (later(program, *model), false),
+            None => (*model, false),
+        });
     }
-    if LATER.iter().any(|later| base.starts_with(later) || name.starts_with(later)) {
-        return Ok((later(program), true));
+    for (names, model) in [(&WITHOUT_AVX2[..], Model::X86_64_V2), (&WITH_AVX2, Model::X86_64_V3)] {
+        if names.iter().any(|later| base.starts_with(later) || name.starts_with(later)) {
+            return Ok((later(program, model), true));
+        }
     }
     let known: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
     Err(format!(
         "there is no such model; the models are {}, and QEMU's later ones as {}",
         known.join(", "),
-        later(program)
+        later(program, Model::X86_64_V3)
     ))
 }
 
-/// Returns the model that all later ones are. QEMU's program for 32-bit systems hides the 64-bit mode of its models.
-fn later(program: Program) -> Model {
-    if program == Program::For32Bits { Model::Max } else { Model::X86_64_V2 }
+/// Returns `model`, or the one without a 64-bit mode: QEMU's program for 32-bit systems hides that of its models.
+fn later(program: Program, model: Model) -> Model {
+    if program == Program::For32Bits { Model::Max } else { model }
 }
 
 /// Returns the text of `-cpu help`, in QEMU's form.
@@ -170,9 +181,10 @@ pub(super) fn help(program: Program) -> String {
         format!("x86 {name:<20}  here: {here}{rest}")
     };
     let own = MODELS.iter().map(|(name, _)| line(name, ""));
-    let later_ones = LATER.iter().map(|name| line(name, ", with fewer features"));
+    let later_ones =
+        WITHOUT_AVX2.iter().chain(&WITH_AVX2).map(|name| line(name, ", with fewer features"));
     let models: Vec<_> = own.chain(later_ones).collect();
-    let names = later(program).features();
+    let names = later(program, Model::X86_64_V3).features();
     let names: Vec<_> =
         names.iter_names().map(|(name, _)| name.to_ascii_lowercase().replace('_', ".")).collect();
     let (models, names) = (models.join("\n"), names.join(" "));

@@ -64,13 +64,21 @@ fn modules_have_arguments() {
 /// As in QEMU, the name of the program decides whether the host's processor, or all that there is, has a 64-bit mode.
 #[test]
 fn models_have_a_64_bit_mode_by_the_name_of_the_program() {
-    for model in ["host", "max", "core2duo", "Haswell-noTSX", "x86-64-v3", "EPYC-Rome-v2"] {
+    for (model, expected) in [
+        ("host", Model::X86_64_V3),
+        ("max", Model::X86_64_V3),
+        ("core2duo", Model::X86_64_V2),
+        ("IvyBridge", Model::X86_64_V2),
+        ("Haswell-noTSX", Model::X86_64_V3),
+        ("x86-64-v3", Model::X86_64_V3),
+        ("EPYC-Rome-v2", Model::X86_64_V3),
+    ] {
         let cpu = |program: &str| run(&format!("{program} -cpu {model} -hda d")).cpu;
-        assert_eq!(cpu("qemu-system-x86_64"), Model::X86_64_V2, "{model}");
+        assert_eq!(cpu("qemu-system-x86_64"), expected, "{model}");
         assert_eq!(cpu("qemu-system-i386"), Model::Max, "{model}");
     }
     assert_eq!(run("-cpu host -hda d").cpu, Model::Max);
-    assert_eq!(run("-cpu Haswell -hda d").cpu, Model::X86_64_V2);
+    assert_eq!(run("-cpu Haswell -hda d").cpu, Model::X86_64_V3);
 }
 
 #[test]
@@ -418,7 +426,7 @@ fn ignored_options_are_reported_once() {
         ("-M q35", "-M q35: the machine is a pc"),
         ("-cpu max,+avx2", "it lacks avx2"),
         ("-cpu pentium3,-sse", "has sse nevertheless"),
-        ("-cpu EPYC-Rome-v2", "the model here is x86-64-v2"),
+        ("-cpu EPYC-Rome-v2", "the model here is x86-64-v3"),
         ("qemu-system-i386 -cpu EPYC", "the model here is max"),
         ("-cpu x86-64-v2-AES", "the model here is x86-64-v2"),
         ("-no-acpi", "-no-acpi: ACPI"),

@@ -43,11 +43,11 @@ fn reserved_nops_are_of_the_models_that_had_them() {
     };
     for modrm in 0..=255 {
         let models = |opcode| Model::ALL.map(|model| has(model, opcode, modrm));
-        assert_eq!(models(0x0d), [false, false, false, true, true, true, true], "{modrm:#x}");
+        assert_eq!(models(0x0d), [false, false, false, true, true, true, true, true], "{modrm:#x}");
         for opcode in 0x18..=0x1f {
             assert_eq!(
                 models(opcode),
-                [false, false, true, true, true, true, true],
+                [false, false, true, true, true, true, true, true],
                 "{opcode:#x} {modrm:#x}"
             );
         }

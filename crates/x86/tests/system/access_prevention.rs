@@ -396,7 +396,7 @@ fn bits_of_cr4_that_do_not_exist_are_refused() {
             let exists = match bit {
                 11 | 20 | 21 => model >= Model::Max,
                 16 => model.has_long_mode(),
-                18 => model == Model::X86_64_V2,
+                18 => model >= Model::X86_64_V2,
                 // These bits came with the Pentium.
                 0..=4 | 6 | 8 => true,
                 5 | 7 | 9 | 10 => model >= Model::Pentium3,

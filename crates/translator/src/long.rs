@@ -43,6 +43,7 @@ mod landings;
 pub(crate) mod low;
 pub(crate) mod numeric;
 mod page_faults;
+mod registers;
 mod routines;
 mod space;
 mod spaces;

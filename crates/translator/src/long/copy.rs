@@ -18,6 +18,7 @@ use crate::long::context::at;
 use crate::long::facts::{Address as Known, FS_BASE};
 use crate::long::far_sites::Reach;
 use crate::long::numeric::{note_for_x87, numeric_needs};
+use crate::long::registers;
 use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, on_host, rename};
 use crate::memory::units::unit_of;
 use crate::numeric;
@@ -350,6 +351,8 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
         free = address.free;
     } else if instruction.op_kinds().any(is_implicit_memory) {
         return false;
+    } else if registers::translate(writer, &copy) {
+        return true;
     }
     let mut factory = InstructionInfoFactory::new();
     let access = |operand, factory: &mut InstructionInfoFactory| {
@@ -372,7 +375,10 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
             host
         } else {
             let Some(host) = free.take() else { return false };
-            writer.load(host, writer.register(whole));
+            let is_only_written = access(operand, &mut factory) == OpAccess::Write;
+            if !is_only_written || !registers::overwrites(instruction, operand) {
+                writer.load(host, writer.register(whole));
+            }
             kept.push((whole, host));
             host
         };

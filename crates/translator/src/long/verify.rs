@@ -406,7 +406,10 @@ impl Checker {
     ) -> bool {
         let Some(sum) = Checker::operand(instruction) else { return false };
         let only_reads = instruction.op0_kind() != OpKind::Memory
-            || matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Jmp | Mnemonic::Call);
+            || matches!(
+                instruction.mnemonic(),
+                Mnemonic::Push | Mnemonic::Jmp | Mnemonic::Call | Mnemonic::Cmp | Mnemonic::Test
+            );
         let mut address = (sum.base, sum.index) == (None, None);
         let mut place = sum.displacement as u64;
         if let (Some(base), None) = (sum.base, sum.index) {

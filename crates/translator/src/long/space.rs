@@ -260,9 +260,12 @@ impl LongSpace {
             size: mapping.size,
             address: mapping.address,
         };
+        // Pages that are compared all the time had better be accessed, too.
+        let were_in_vain = self.comparisons.were_in_vain(cpu.instructions);
+        let neighbours = if were_in_vain { 0 } else { NEIGHBOURS };
         let mut pages = vec![(page, new(place, &mapping))];
         for forward in [true, false] {
-            for _ in 0..NEIGHBOURS {
+            for _ in 0..neighbours {
                 let (next, at) = if forward {
                     (end, first + (end - start) as usize)
                 } else {
@@ -419,7 +422,7 @@ impl LongSpace {
     }
 
     /// Drops what differs from the page tables, after software has invalidated all that is not global, or
-    /// everything if `with_global`. If that was done often in vain, what is mapped is dropped without a look.
+    /// everything if `with_global`. If that was done often in vain, all that is dropped without a look.
     pub(crate) fn invalidate_all(
         &mut self,
         cpu: &Cpu,
@@ -433,7 +436,13 @@ impl LongSpace {
             mapped.into_iter().collect()
         };
         starts.sort_unstable();
-        let is_in_vain = self.comparisons.are_in_vain(starts.len(), cpu.instructions);
+        let pages: Vec<_> = if with_global {
+            self.fetched.keys().copied().collect()
+        } else {
+            fetched.into_iter().collect()
+        };
+        let count = starts.len() + pages.len();
+        let is_in_vain = self.comparisons.are_in_vain(count, cpu.instructions);
         let mut gone = Vec::new();
         for start in starts {
             let known = self.mapped.get(&start).copied();
@@ -447,12 +456,14 @@ impl LongSpace {
             }
         }
         self.unmap_all(&gone)?;
-        let pages = if with_global {
-            self.fetched.keys().copied().collect()
+        if is_in_vain {
+            for page in &pages {
+                self.fetched.remove(page);
+            }
+            self.forget_targets();
         } else {
-            Vec::from_iter(fetched)
-        };
-        self.check_fetched(cpu, memory, pages);
+            self.check_fetched(cpu, memory, pages);
+        }
         Ok(())
     }
 

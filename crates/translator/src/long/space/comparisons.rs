@@ -8,6 +8,8 @@
 const OF_A_SIGNAL: u64 = 64;
 /// Instructions among which the time for one comparison does not matter.
 const PER_COMPARISON: u64 = 1024;
+/// Instructions after which comparisons in vain are forgotten.
+const REMEMBERED: u64 = 1 << 28;
 /// As many pages are always compared.
 const FEW: u64 = 128;
 
@@ -18,6 +20,8 @@ pub(super) struct Comparisons {
     compared: u64,
     /// The count of instructions at the last comparisons.
     instructions: u64,
+    /// The count of instructions when all were dropped the last time.
+    dropped: Option<u64>,
 }
 
 impl Comparisons {
@@ -29,9 +33,14 @@ impl Comparisons {
         self.compared = (self.compared + pages).saturating_sub(executed / PER_COMPARISON);
         let is_enough = pages > FEW && self.compared > OF_A_SIGNAL * pages;
         if is_enough {
-            self.compared = 0;
+            (self.compared, self.dropped) = (0, Some(instructions));
         }
         is_enough
+    }
+
+    /// Returns whether pages were dropped a short time before so many `instructions`, since the start.
+    pub(super) fn were_in_vain(&self, instructions: u64) -> bool {
+        self.dropped.is_some_and(|dropped| instructions.wrapping_sub(dropped) < REMEMBERED)
     }
 }
 
@@ -52,5 +61,14 @@ mod tests {
         assert_eq!(compared(1000, 500 << 10), Some(127));
         assert_eq!(compared(1000, 1000 << 10), None);
         assert_eq!(compared(FEW as usize, 1000), None);
+    }
+
+    #[test]
+    fn comparisons_in_vain_are_remembered_for_a_time() {
+        let mut comparisons = Comparisons::default();
+        assert!(!comparisons.were_in_vain(0));
+        let dropped = (0..1000).find(|count| comparisons.are_in_vain(1000, *count)).unwrap();
+        assert!(comparisons.were_in_vain(dropped + REMEMBERED - 1));
+        assert!(!comparisons.were_in_vain(dropped + REMEMBERED));
     }
 }

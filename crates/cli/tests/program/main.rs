@@ -64,3 +64,4 @@ mod tern_network;
 mod uefi;
 mod vblock;
 mod virtio;
+mod xen;

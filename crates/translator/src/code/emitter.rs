@@ -7,6 +7,7 @@ use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
 use crate::returns::ROOM_CHECK;
+use alignment::MUST_ALIGN;
 use checks::HAS_FAST_LOOP;
 
 /// Bytes of a near jump or call.
@@ -28,6 +29,8 @@ pub(crate) struct Emitter {
     counts: Vec<(Count, i8)>,
     /// Whether LOOP may be used.
     has_fast_loop: bool,
+    /// Whether branches are aligned.
+    must_align: bool,
     /// Offset in the code of the way out for the check of the next return.
     way_out: u32,
     /// The addresses of the [counters](crate::code::counters) of the next repeated instruction, if
@@ -93,6 +96,7 @@ impl Emitter {
             branches: Vec::new(),
             counts: Vec::new(),
             has_fast_loop: *HAS_FAST_LOOP,
+            must_align: *MUST_ALIGN,
             way_out: 0,
             repeat_counters: None,
         }

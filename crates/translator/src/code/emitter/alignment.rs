@@ -1,9 +1,26 @@
 //! Where branches may lie. Many Intel processors, those after Skylake up to 2019, do not keep code in their
 //! cache of decoded instructions if a branch in it crosses a multiple of 32 bytes or ends there. A
 //! macro-fused pair counts as one branch (Intel, "Mitigations for Jump Conditional Code Erratum", section 2).
-//! Without alignment loops took up to twice as long, depending on where they happened to lie.
+//! Without alignment loops took up to twice as long, depending on where they happened to lie. On other processors the
+//! NOPs only take time, and may come between two instructions that would be fused.
+
+use std::arch::x86_64::__cpuid;
+use std::sync::LazyLock;
+
+use ring3_x86::undefined::Vendor;
 
 use super::{Emitter, Mark};
+
+/// Whether this processor is one of those, by its family and model. Tests of this crate expect the code for them.
+pub(super) static MUST_ALIGN: LazyLock<bool> = LazyLock::new(|| {
+    const FAMILY_6: u32 = 6;
+    const MODELS: [u32; 8] = [0x4e, 0x55, 0x5e, 0x8e, 0x9e, 0xa5, 0xa6, 0xae];
+    // SDM vol. 2, figure 3-6
+    let version = __cpuid(1).eax;
+    let model = version >> 4 & 0xf | version >> 12 & 0xf0;
+    let is_affected = version >> 8 & 0xf == FAMILY_6 && MODELS.contains(&model);
+    cfg!(test) || Vendor::of_host() == Vendor::Intel && is_affected
+});
 
 /// Bytes between two boundaries that no branch may cross or end at.
 const BOUNDARY: u32 = 32;
@@ -45,6 +62,6 @@ impl Emitter {
 
     /// Returns whether `size` bytes that begin after `len` bytes of code cross a boundary or end at it.
     fn would_cross(&self, len: u32, size: u32) -> bool {
-        (self.start + len) % BOUNDARY + size >= BOUNDARY
+        self.must_align && (self.start + len) % BOUNDARY + size >= BOUNDARY
     }
 }

@@ -429,10 +429,6 @@ impl Checker {
                 _ => return false,
             }
         }
-        if let (Some(base), Some((index, 8))) = (sum.base, sum.index) {
-            let [base, index] = [base, index].map(|name| state.values[name].kind);
-            return only_reads && (base, index) == (Kind::Own, Kind::Index);
-        }
         if address && only_reads && self.is_guest_code(instruction, place) {
             return true;
         }
@@ -540,6 +536,12 @@ impl Checker {
         }
         if (sum.base, sum.index) == (Some(to), None) {
             state.step(to, sum.displacement);
+            return true;
+        }
+        if let (Some(base), Some((index, 8)), 0) = (sum.base, sum.index, sum.displacement)
+            && [base, index].map(|name| state.values[name].kind) == [Kind::Own, Kind::Index]
+        {
+            state.set(to, Value { kind: Kind::Own, ..UNKNOWN });
             return true;
         }
         // Its parts may have been loaded from the context.

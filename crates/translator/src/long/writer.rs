@@ -335,8 +335,8 @@ impl Writer {
         MemoryOperand::with_base_displ_size(Register::R11, offset, 1)
     }
 
-    /// Loads R11 with the address of the code for the guest address in R10. Returns a branch that is taken if
-    /// the jump table has none; RCX is then saved in the context.
+    /// Loads R11 with the address of the entry of the jump table for the guest address in R10. Returns a branch that is
+    /// taken if the table has no code for it; RCX is then saved in the context.
     pub(crate) fn look_up(&mut self) -> Branch {
         self.store(self.field(at::SAVED_RCX), Register::RCX);
         self.emitter.instruction(Instruction::with3(
@@ -348,24 +348,20 @@ impl Writer {
         self.add_registers(Register::R11, Register::R11, Register::R10);
         let index = Instruction::with2(Code::Movzx_r32_rm16, Register::R11D, Register::R11W);
         self.emitter.instruction(index);
-        let entry = |offset: u32| {
-            MemoryOperand::with_base_index_scale_displ_size(
-                Register::RCX,
-                Register::R11,
-                8,
-                offset.into(),
-                1,
-            )
-        };
         self.load(Register::RCX, self.field(at::TABLE));
-        self.load(Register::RCX, entry(0));
+        let entry = MemoryOperand::with_base_index_scale(Register::RCX, Register::R11, 8);
+        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, entry));
+        self.load(Register::RCX, MemoryOperand::with_base(Register::R11));
         self.add_registers(Register::RCX, Register::RCX, Register::R10);
         self.emitter.bytes(&[JRCXZ, JUMP]);
         let missed = self.emitter.unaligned_jump();
-        self.load(Register::RCX, self.field(at::TABLE));
-        self.load(Register::R11, entry(CODE));
         self.restore_rcx();
         missed
+    }
+
+    /// Returns the address of the code in the entry of the jump table at R11.
+    pub(crate) fn found_code() -> MemoryOperand {
+        MemoryOperand::with_base_displ_size(Register::R11, CODE.into(), 1)
     }
 
     /// Restores RCX after a look into the jump table.
@@ -373,9 +369,9 @@ impl Writer {
         self.load(Register::RCX, self.field(at::SAVED_RCX));
     }
 
-    /// Jumps to the host address in R11.
-    pub(crate) fn jump_to_r11(&mut self) {
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, Register::R11));
+    /// Jumps to the code in the entry of the jump table at R11.
+    pub(crate) fn jump_to_found(&mut self) {
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, Writer::found_code()));
     }
 
     /// `mov [address], number`, of 64 bits. Uses `scratch`.

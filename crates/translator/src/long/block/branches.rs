@@ -13,6 +13,7 @@ use crate::long::facts::Facts;
 use crate::long::far_sites::Reach;
 use crate::long::strings::Walk;
 use crate::long::system;
+use crate::long::writer::Writer;
 
 /// Where a branch leads.
 #[derive(Clone, Copy)]
@@ -84,7 +85,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                     return false;
                 }
                 self.look_up(site);
-                self.writer.jump_to_r11();
+                self.writer.jump_to_found();
             }
             Code::Retnq | Code::Retnq_imm16 => {
                 let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
@@ -134,7 +135,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 return None;
             }
             self.look_up(site);
-            self.call_r11(next);
+            self.call_found(next);
             true
         };
         if !returns {
@@ -180,13 +181,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         true
     }
 
-    /// Calls the code at the host address in R11, to return to `next`.
-    fn call_r11(&mut self, next: u64) {
+    /// Calls the code in the entry of the jump table at R11, to return to `next`.
+    fn call_found(&mut self, next: u64) {
         let writer = &mut self.writer;
         // Of other stacks, the operand below contains R10.
         let is_near = writer.reach == Reach::Near;
         writer.check_room(Register::R10);
         if !is_near {
+            writer.load(Register::R11, Writer::found_code());
             writer.store(writer.field(at::CALLEE), Register::R11);
         }
         let below = writer.checked(Register::R8, -8, Register::R10);
@@ -194,15 +196,11 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         writer.store_number(below, next, number);
         writer.move_stack(-8);
         writer.push_return(next, number);
-        let call = if is_near {
-            Instruction::with1(Code::Call_rm64, Register::R11)
-        } else {
-            Instruction::with1(Code::Call_rm64, writer.field(at::CALLEE))
-        };
-        writer.emitter.instruction(call);
+        let code = if is_near { Writer::found_code() } else { writer.field(at::CALLEE) };
+        writer.emitter.instruction(Instruction::with1(Code::Call_rm64, code));
     }
 
-    /// Loads R11 with the code for the target in R10 of the branch at `site`.
+    /// Loads R11 with the entry of the jump table for the target in R10 of the branch at `site`.
     fn look_up(&mut self, site: u32) {
         let missed = self.writer.look_up();
         self.later.push((missed, Later::Missed(site)));
@@ -287,7 +285,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
                 self.writer.forget_call();
                 self.look_up(site);
                 self.writer.move_stack(bytes);
-                self.writer.jump_to_r11();
+                self.writer.jump_to_found();
             }
             Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
             Later::To(rip) => self.go_to_other_page(rip),

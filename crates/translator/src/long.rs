@@ -71,7 +71,7 @@ use crate::long::barred::Barred;
 use crate::long::block::{Exit, Site};
 use crate::long::block_store::{BlockStore, Slots};
 use crate::long::cold::{CodePage, Cold};
-use crate::long::context::reason;
+use crate::long::context::{LongContext, reason};
 use crate::long::counters::Counters;
 use crate::long::far_sites::FarSites;
 use crate::long::faults::Crowd;
@@ -141,6 +141,8 @@ struct Resumed {
     target: u32,
     /// Number of instructions that were subtracted from the budget already.
     counted: u16,
+    /// The guest's RSP less R8 there.
+    stack_offset: i16,
     /// Number of iterations of the repeated string instruction there that are executed, if not all are.
     part: Option<u64>,
 }
@@ -288,6 +290,7 @@ impl Long {
             (context.distance, context.table) = (distance, table);
             (context.returns, context.no_returns) = (returns, no_returns);
             context.target = at.target.into();
+            move_stack(context, -i64::from(at.stack_offset));
             context.set_time(TimeStamp::of(cpu, lent.budget, allowed));
             context.tsc_aux = cpu.msrs.tsc_aux.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
@@ -422,7 +425,7 @@ impl Long {
                 self.note_target(cpu, memory, rip, entry)?;
             }
         }
-        Ok(Outcome::Again(Resumed { target: entry, counted: 0, part: None }))
+        Ok(Outcome::Again(Resumed { target: entry, counted: 0, stack_offset: 0, part: None }))
     }
 
     /// Restores the guest's state to that before the instruction whose host code was left at `left_at`, when
@@ -440,18 +443,21 @@ impl Long {
         assert_eq!(block.is_user, cpu.is_user(), "no return leads to the other privilege");
         let ahead = block.sites.first().map_or(0, |first| first.ahead);
         let operand = Operand::None;
-        let first = Site { host: block.entry, offset: 0, before: 0, ahead, operand };
-        let Site { host, offset, before, ahead, .. } = site.unwrap_or(first);
+        let first =
+            Site { host: block.entry, offset: 0, before: 0, ahead, stack_offset: 0, operand };
+        let Site { host, offset, before, ahead, stack_offset, .. } = site.unwrap_or(first);
         let rest = block.instructions - before;
         let subtracted = if left_at < block.begin { 0 } else { ahead };
         cpu.instructions += executed.wrapping_sub(subtracted.into());
-        self.low.context().rip = block.linear.wrapping_add(offset.into());
+        let context = self.low.context();
+        context.rip = block.linear.wrapping_add(offset.into());
+        move_stack(context, stack_offset.into());
         let has_begun = site.is_some();
         let counted = if has_begun { ahead } else { 0 };
         if let Some(walk) = self.blocks.walk_at(left_at) {
             self.turn_back(cpu, &walk, left_at);
         }
-        ((Resumed { target: host, counted, part: None }, rest), has_begun)
+        ((Resumed { target: host, counted, stack_offset, part: None }, rest), has_begun)
     }
 
     /// Restores the guest's state to that before the instruction whose host code has called a routine that has
@@ -490,6 +496,12 @@ impl Long {
     pub(crate) fn clear_spaces(&mut self) {
         self.spaces.clear();
     }
+}
+
+/// Adds `bytes` to RSP in `context`.
+fn move_stack(context: &mut LongContext, bytes: i64) {
+    let rsp = &mut context.gpr[usize::from(reg::SP)];
+    *rsp = rsp.wrapping_add_signed(bytes);
 }
 
 /// Returns that translated code is left for `next`.

@@ -11,7 +11,9 @@
 mod branches;
 mod joins;
 
-use iced_x86::{Decoder, FlowControl, Instruction, InstructionInfoFactory};
+use iced_x86::{
+    Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, Register, UsedRegister,
+};
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
 
@@ -50,6 +52,8 @@ pub(crate) struct Site {
     /// Number of instructions that have been subtracted from the budget, but not executed yet, when it is executed. It
     /// is one of them.
     pub(crate) ahead: u16,
+    /// The guest's RSP less R8 at its beginning.
+    pub(crate) stack_offset: i16,
     pub(crate) operand: Operand,
 }
 
@@ -167,6 +171,7 @@ enum Step {
 /// The state of a block before an instruction, by which the instruction can be left to the interpreter after all.
 struct Start {
     mark: Mark,
+    stack_offset: i16,
     sites: usize,
     later: usize,
     forward: usize,
@@ -300,6 +305,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             }
             self.writer.reach = self.source.far.reach(&instruction, self.source.is_user);
             next = instruction.next_ip();
+            if self.needs_stack(&instruction) {
+                self.writer.settle_stack();
+            }
             let start = self.start();
             match self.step(&instruction) {
                 Some(Step::Next) => {}
@@ -337,6 +345,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     fn start(&self) -> Start {
         Start {
             mark: self.writer.emitter.mark(),
+            stack_offset: self.writer.stack_offset,
             sites: self.sites.len(),
             later: self.later.len(),
             forward: self.forward.len(),
@@ -347,9 +356,24 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// Throws away all that was translated since `start`, after which nothing more is translated but a way out.
     fn go_back(&mut self, start: &Start) {
         self.writer.emitter.go_back(start.mark);
+        self.writer.stack_offset = start.stack_offset;
         self.sites.truncate(start.sites);
         self.later.truncate(start.later);
         self.go_back_to_branches(start.forward, start.parts);
+    }
+
+    /// Returns whether R8 must be the guest's RSP before `instruction`: where ways join, and where it uses RSP in another
+    /// way than PUSH, POP, near CALL and RET do.
+    fn needs_stack(&mut self, instruction: &Instruction) -> bool {
+        if self.writer.stack_offset == 0 {
+            return false;
+        }
+        let uses_stack = |used: &UsedRegister| used.register().full_register() == Register::RSP;
+        let is_free = copy::moves_stack_later(instruction)
+            || matches!(instruction.code(), Code::Call_rel32_64 | Code::Retnq | Code::Retnq_imm16)
+            || instruction.flow_control() == FlowControl::Next
+                && !self.factory.info(instruction).used_registers().iter().any(uses_stack);
+        !is_free || self.leads_to(instruction.ip())
     }
 
     /// Notes what is known after `instruction`.
@@ -378,7 +402,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         let offset = instruction.ip().wrapping_sub(self.source.linear) as u16;
         let before = self.sites.len() as u16;
         let operand = Operand::of(instruction, self.writer.reach);
-        self.sites.push(Site { host, offset, before, ahead: 0, operand });
+        let stack_offset = self.writer.stack_offset;
+        self.sites.push(Site { host, offset, before, ahead: 0, stack_offset, operand });
         host
     }
 
@@ -482,6 +507,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Leaves translated code.
     fn leave(&mut self, exit: Exit) {
+        self.writer.settle_stack();
         let number = self.source.first_exit + self.exits.len();
         self.exits.push(exit);
         self.writer.leave(reason::EXITS + number as u32);

@@ -468,7 +468,7 @@ fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
             let register = instruction.op0_register();
-            let below = writer.checked(Register::R8, -8, Register::R11);
+            let below = writer.checked_stack(-8, Register::R11);
             let mut host = rename(register);
             if is_in_context(register) {
                 host = Register::R10;
@@ -479,16 +479,16 @@ fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
         Code::Push_rm64 => {
             let Some(from) = address(writer, instruction) else { return false };
             writer.load(Register::R10, from.operand);
-            let below = writer.checked(Register::R8, -8, Register::R11);
+            let below = writer.checked_stack(-8, Register::R11);
             writer.store(below, Register::R10);
         }
         Code::Pushq_imm8 | Code::Pushq_imm32 => {
-            let below = writer.checked(Register::R8, -8, Register::R11);
+            let below = writer.checked_stack(-8, Register::R11);
             writer.store_number(below, instruction.immediate(0), Register::R10);
         }
         _ => return false,
     }
-    writer.move_stack(-8);
+    writer.move_stack_later(-8);
     true
 }
 
@@ -499,7 +499,7 @@ fn pop(writer: &mut Writer, instruction: &Instruction) -> bool {
         return false;
     }
     let register = instruction.op0_register();
-    let top = writer.checked(Register::R8, 0, Register::R11);
+    let top = writer.checked_stack(0, Register::R11);
     if is_in_context(register) {
         writer.load(Register::R10, top);
         writer.store(writer.register(register), Register::R10);
@@ -507,9 +507,26 @@ fn pop(writer: &mut Writer, instruction: &Instruction) -> bool {
         writer.load(rename(register), top);
     }
     if register != Register::RSP {
-        writer.move_stack(8);
+        writer.move_stack_later(8);
     }
     true
+}
+
+/// Returns whether `instruction` is PUSH or POP that finds the guest's RSP while it is not settled.
+pub(crate) fn moves_stack_later(instruction: &Instruction) -> bool {
+    let is_one = matches!(
+        instruction.code(),
+        Code::Push_r64
+            | Code::Push_rm64
+            | Code::Pushq_imm8
+            | Code::Pushq_imm32
+            | Code::Pop_r64
+            | Code::Pop_rm64
+    );
+    is_one
+        && instruction.op0_kind() != OpKind::Memory
+        && (instruction.op0_kind() != OpKind::Register
+            || instruction.op0_register() != Register::RSP)
 }
 
 /// Translates LEAVE of 64 bits.

@@ -129,7 +129,7 @@ impl Long {
             cpu.use_resume_flag();
         }
         self.load(cpu);
-        let at = Resumed { target, counted: 0, part: None };
+        let at = Resumed { target, counted: 0, stack_offset: 0, part: None };
         let left = self.run(cpu, memory, lent, at, deadline);
         self.store(cpu);
         if self.resumption.take().is_some_and(|resumption| resumption.lasts(cpu)) {

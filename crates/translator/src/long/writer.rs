@@ -24,6 +24,8 @@ pub(crate) struct Writer {
     pub(crate) reach: Reach,
     /// What is known of addresses here.
     pub(crate) facts: Facts,
+    /// The guest's RSP less R8. Instructions that push and pop, which mostly come several in a row, change only this.
+    pub(crate) stack_offset: i16,
 }
 
 /// Returns whether the guest's `register`, of any size, is one that the context holds: R8 to R11.
@@ -80,6 +82,7 @@ impl Writer {
             is_user,
             reach: Reach::Near,
             facts: Facts::default(),
+            stack_offset: 0,
         }
     }
 
@@ -384,9 +387,28 @@ impl Writer {
         }
     }
 
-    /// Adds `bytes` to the guest's RSP.
+    /// Adds `bytes` to the guest's RSP, at once.
     pub(crate) fn move_stack(&mut self, bytes: i64) {
+        let bytes = bytes + i64::from(std::mem::take(&mut self.stack_offset));
         self.add(Register::R8, Register::R8, bytes);
+    }
+
+    /// Adds `bytes` to the guest's RSP, which is in R8 only once it is [settled](Writer::settle_stack).
+    pub(crate) fn move_stack_later(&mut self, bytes: i16) {
+        self.stack_offset += bytes;
+    }
+
+    /// Makes R8 equal to the guest's RSP.
+    pub(crate) fn settle_stack(&mut self) {
+        if self.stack_offset != 0 {
+            self.move_stack(0);
+        }
+    }
+
+    /// Checks the guest's RSP like [`Writer::checked`]. Returns the operand at `displacement` from it.
+    pub(crate) fn checked_stack(&mut self, displacement: i64, scratch: Register) -> MemoryOperand {
+        let displacement = displacement + i64::from(self.stack_offset);
+        self.checked(Register::R8, displacement, scratch)
     }
 
     /// LOOPNE, LOOPE, LOOP or JRCXZ, by its `opcode`, with a target that is set later.

@@ -362,6 +362,19 @@ impl Maker<'_> {
         instruction
     }
 
+    /// Returns several PUSH and POP of registers in a row.
+    fn pushes_and_pops(&mut self) -> Vec<u8> {
+        let mut code = Vec::new();
+        for _ in 0..2 + self.random.below(6) {
+            let register = self.random.pick(&OTHERS).number() as u8;
+            let opcode = if self.random.percent(60) { 0x50 } else { 0x58 };
+            // REX.B is for R8 to R15.
+            code.extend((register >= 8).then_some(0x41));
+            code.push(opcode | register & 7);
+        }
+        code
+    }
+
     /// Returns an x87 or MMX instruction.
     fn x87_instruction(&mut self) -> Result<Instruction, iced_x86::IcedError> {
         use Code as C;
@@ -529,7 +542,7 @@ impl Maker<'_> {
                     break encoder.take_buffer();
                 }
             };
-            code.extend(&bytes);
+            code.extend(if self.random.percent(8) { self.pushes_and_pops() } else { bytes });
             code.resize(((slot + 1) * SLOT) as usize, 0x90);
         }
         // One instruction crosses into the other page.

@@ -90,8 +90,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             Code::Retnq | Code::Retnq_imm16 => {
                 let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
                 let bytes = 8 + i64::from(more);
-                let top = self.writer.checked(Register::R8, 0, Register::R11);
+                let top = self.writer.checked_stack(0, Register::R11);
                 self.writer.load(Register::R10, top);
+                let bytes = bytes + i64::from(std::mem::take(&mut self.writer.stack_offset));
                 let differs = self.writer.return_to_landing(bytes);
                 self.later.push((differs, Later::Elsewhere(site, bytes)));
             }
@@ -164,7 +165,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         if is_call {
             self.writer.check_room(Register::R11);
         }
-        let below = self.writer.checked(Register::R8, -8, Register::R11);
+        let below = self.writer.checked_stack(-8, Register::R11);
         self.writer.store_number(below, next, Register::R10);
         self.writer.move_stack(-8);
         if !is_call {
@@ -249,6 +250,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     /// Continues at `target`.
     pub(super) fn go_to(&mut self, target: u64) {
+        self.writer.settle_stack();
         if self.is_in_page(target) {
             let branch = self.writer.emitter.jump();
             self.lead(branch, target);

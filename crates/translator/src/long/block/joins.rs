@@ -57,7 +57,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     }
 
     /// Returns whether branches of the block lead to `rip`, and may join where the block comes there.
-    fn leads_to(&self, rip: u64) -> bool {
+    pub(super) fn leads_to(&self, rip: u64) -> bool {
         self.forward.iter().any(|forward| forward.is_waiting_for(rip))
     }
 

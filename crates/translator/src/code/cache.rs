@@ -14,6 +14,9 @@ use crate::signals::Watch;
 /// Upper bound of the bytes of translated code; when it is reached, all of it is dropped.
 pub(crate) const SIZE: usize = 32 << 20;
 
+/// Bytes of a line of the processor's caches.
+const LINE: usize = 64;
+
 /// The addresses between which a free range below 4 GiB is looked for.
 const FIRST_PLACE: usize = 0x1000_0000;
 const LAST_PLACE: usize = 0xf000_0000;
@@ -83,6 +86,11 @@ impl CodeCache {
     /// Returns the address of the next code that is added.
     pub(crate) fn end(&self) -> u32 {
         self.start() + self.used as u32
+    }
+
+    /// Lets the next code begin where a line of the processor's caches does.
+    pub(crate) fn align(&mut self) {
+        self.used = self.used.next_multiple_of(LINE);
     }
 
     /// Adds `code`, which was made for the address [`CodeCache::end`]. Returns false if there is no room.

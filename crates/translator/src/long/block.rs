@@ -236,6 +236,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         for place in self.at_head {
             self.writer.check_before_loop(*place);
         }
+        if !self.at_head.is_empty() {
+            self.writer.emitter.align();
+        }
         self.begin = self.writer.emitter.here();
         self.writer.facts = Facts::at_head(self.at_head);
         self.begin_count();

@@ -99,6 +99,11 @@ impl Long {
             blocks.find(target, place, is_user).map(|block| block.link)
         };
         let addresses = self.low.addresses();
+        if is_user {
+            // Recursive functions took up to a fifth longer, depending on where they happened to lie. Most code of the
+            // supervisor is rarely executed, and had better be close together.
+            self.cache.align();
+        }
         let host = self.cache.end();
         let mut made = block::translate(&source, host, addresses, slots, entry_of);
         let both;

@@ -147,8 +147,6 @@ trait Vector: Copy + 'static {
     /// Checks for the exceptions of an instruction on such registers that come before any memory access, and makes its
     /// changes besides its destination.
     fn begin(cpu: &mut Cpu) -> Done;
-    /// Makes the changes of such an instruction besides its destination, once it cannot fail any more.
-    fn enter(cpu: &mut Cpu);
     /// Returns the number of the register that is the first source: the destination, or another one with VEX.
     #[inline(always)]
     fn first(op: &Op) -> u8 {
@@ -193,13 +191,8 @@ impl Vector for u64 {
         }
         require_no_exception(cpu)?;
         // Some processors make the changes before they access memory, and so they stay if that faults.
-        Self::enter(cpu);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn enter(cpu: &mut Cpu) {
         cpu.fpu.enter_mmx();
+        Ok(())
     }
 
     #[inline(always)]
@@ -246,9 +239,6 @@ impl Vector for u128 {
         }
         Ok(())
     }
-
-    #[inline(always)]
-    fn enter(_: &mut Cpu) {}
 
     #[inline(always)]
     fn get(cpu: &Cpu, number: u8) -> u128 {
@@ -347,7 +337,6 @@ fn combine<S: Source, V: Vector>(
 ) -> Done {
     V::begin(cpu)?;
     let source = S::vector::<V>(cpu, memory, op)?;
-    V::enter(cpu);
     V::set(cpu, op.reg, change(V::get(cpu, op.reg), source));
     Ok(())
 }
@@ -374,7 +363,6 @@ fn combine_low<S: Source, V: Vector, W: Word>(
 ) -> Done {
     V::begin(cpu)?;
     let source = S::low::<V, W>(cpu, memory, op)?;
-    V::enter(cpu);
     V::set(cpu, op.reg, change(V::get(cpu, op.reg), source));
     Ok(())
 }

@@ -287,9 +287,6 @@ fn from_mm<S: Source + Place>(
         u64::begin(cpu)?;
     }
     let source = S::vector::<u64>(cpu, memory, op)?;
-    if S::IS_REGISTER {
-        u64::enter(cpu);
-    }
     let destination = cpu.sse.xmm(op.reg);
     let result = compute(cpu, |c| operation(c, destination, source))?;
     cpu.sse.set_xmm(op.reg, result);
@@ -306,7 +303,6 @@ fn low_to_mm<S: Source>(
     u128::begin(cpu)?;
     u64::begin(cpu)?;
     let source = S::low::<u128, u64>(cpu, memory, op)?;
-    u64::enter(cpu);
     let result = compute(cpu, |c| operation(c, source))?;
     u64::set(cpu, op.reg, result as u64);
     Ok(())
@@ -322,7 +318,6 @@ fn whole_to_mm<S: Source>(
     u128::begin(cpu)?;
     u64::begin(cpu)?;
     let source = S::vector::<u128>(cpu, memory, op)?;
-    u64::enter(cpu);
     let result = compute(cpu, |c| operation(c, source))?;
     u64::set(cpu, op.reg, result as u64);
     Ok(())

@@ -80,7 +80,6 @@ fn right_by_bytes(a: u128, bytes: u64) -> u128 {
 /// Shifts the register that ModRM.rm specifies by the immediate operand.
 fn by_immediate<V: Vector>(cpu: &mut Cpu, op: &Op, shift: impl Fn(V, u64) -> V) -> Done {
     V::begin(cpu)?;
-    V::enter(cpu);
     V::set(cpu, op.rm, shift(V::get(cpu, op.rm), immediate(op) as u64));
     Ok(())
 }

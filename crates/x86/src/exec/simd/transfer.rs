@@ -124,14 +124,12 @@ fn load_unaligned(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
 fn store<V: Vector, const ALIGNED: bool>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
     V::get(cpu, op.reg).store(cpu, memory, op, ALIGNED)?;
-    V::enter(cpu);
     Ok(())
 }
 
 /// Performs the register form of a store.
 fn copy<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
-    V::enter(cpu);
     V::set(cpu, op.rm, V::get(cpu, op.reg));
     Ok(())
 }
@@ -149,7 +147,6 @@ pub(super) fn store_masked<V: Vector>(cpu: &mut Cpu, memory: &mut Memory, op: &O
     for index in (0..V::BITS / 8).filter(|index| mask >> index & 1 != 0) {
         cpu.write(memory, op.segment, offset + index as u64, value.lane::<u8>(index))?;
     }
-    V::enter(cpu);
     Ok(())
 }
 
@@ -207,7 +204,6 @@ pub(super) fn load_general<P: Place, W: Word, V: Vector>(
 ) -> Done {
     V::begin(cpu)?;
     let value: W = P::read(cpu, memory, op)?;
-    V::enter(cpu);
     V::set(cpu, op.reg, V::of(value.zero_extend().into()));
     Ok(())
 }
@@ -224,7 +220,6 @@ pub(super) fn insert<P: Place, W: Word, V: Vector>(
 ) -> Done {
     V::begin(cpu)?;
     let value: W = P::read(cpu, memory, op)?;
-    V::enter(cpu);
     let shift = chosen::<W, V>(op);
     let others = V::get(cpu, V::first(op)).wide() & !(u128::from(W::MASK) << shift);
     V::set(cpu, op.reg, V::of(others | u128::from(value.zero_extend()) << shift));
@@ -249,13 +244,11 @@ pub(super) fn extract<P: Place, W: Word, V: Vector>(
     } else {
         P::write(cpu, memory, op, value)?;
     }
-    V::enter(cpu);
     Ok(())
 }
 
 pub(super) fn extract_word<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
-    V::enter(cpu);
     let value = extracted::<u16, V>(cpu, op, op.rm);
     cpu.set(op.reg, u32::from(value));
     Ok(())
@@ -263,7 +256,6 @@ pub(super) fn extract_word<V: Vector>(cpu: &mut Cpu, _: &mut Memory, op: &Op) ->
 
 pub(super) fn move_mask<V: Vector, L: Lane>(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     V::begin(cpu)?;
-    V::enter(cpu);
     cpu.set(op.reg, sign_mask::<V, L>(V::get(cpu, op.rm)));
     Ok(())
 }
@@ -276,14 +268,12 @@ fn begin_both(cpu: &mut Cpu) -> Result<(), Stopped> {
 
 fn mm_to_xmm(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin_both(cpu)?;
-    cpu.fpu.enter_mmx();
     cpu.sse.set_xmm(op.reg, cpu.fpu.mm(op.rm).into());
     Ok(())
 }
 
 fn xmm_to_mm(cpu: &mut Cpu, _: &mut Memory, op: &Op) -> Done {
     begin_both(cpu)?;
-    cpu.fpu.enter_mmx();
     cpu.fpu.set_mm(op.reg, cpu.sse.xmm(op.rm) as u64);
     Ok(())
 }

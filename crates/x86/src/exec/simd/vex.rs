@@ -335,9 +335,6 @@ impl Vector for Xmm {
     }
 
     #[inline(always)]
-    fn enter(_: &mut Cpu) {}
-
-    #[inline(always)]
     fn first(op: &Op) -> u8 {
         op.vvvv()
     }

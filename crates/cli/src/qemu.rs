@@ -325,14 +325,8 @@ impl Translation {
                 );
             }
         }
-        let about_64_bits = match self.cpu {
-            None => Some("the processor is qemu64: 32-bit systems are faster with -cpu qemu32"),
-            Some(model) if !model.has_long_mode() => {
-                Some("the processor has no 64-bit mode: only 32-bit systems run; see -cpu qemu64")
-            }
-            Some(_) => None,
-        };
-        if let Some(text) = about_64_bits.filter(|_| self.program == Program::For64Bits) {
+        if self.program == Program::For64Bits && self.cpu.is_some_and(|cpu| !cpu.has_long_mode()) {
+            let text = "the processor has no 64-bit mode: only 32-bit systems run; see -cpu qemu64";
             self.warn_of("qemu-system-x86_64", text);
         }
         if let Some(option) = self.wants_host.take_if(|_| !self.has_engine) {

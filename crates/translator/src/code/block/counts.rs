@@ -1,5 +1,5 @@
-//! How a block counts its instructions: all of them by the [budget](crate::code::parts), and, if instructions are counted by their
-//! form, [counters] in the same places. Then there are no joins.
+//! How a block counts its instructions: all of them by the [budget](crate::code::parts), and, if instructions are counted
+//! by their form, [counters] in the same places. Then there are no joins.
 //!
 //! [parts]: crate::code::parts
 //! [counters]: crate::code::counters

@@ -294,7 +294,7 @@ impl Long {
             context.set_time(TimeStamp::of(cpu, lent.budget, allowed));
             context.tsc_aux = cpu.msrs.tsc_aux.into();
             context.budget = lent.budget.of(allowed) - u64::from(at.counted);
-            context.set_numeric(has_sse, has_x87, numeric::is_avx_enabled(cpu), at.counted > 0);
+            context.set_numeric(has_sse, has_x87, cpu.is_avx_enabled(), at.counted > 0);
             if let Some(part) = at.part {
                 let count = &mut context.gpr[usize::from(reg::CX)];
                 self.put_off = *count - part;

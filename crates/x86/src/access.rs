@@ -130,10 +130,16 @@ impl Cpu {
         self.read_slowly(memory, linear, Access::Write, By::code(user))
     }
 
-    /// Raises #GP(0) if 16 bytes must be aligned and are not (SDM vol. 1, 4.1.1).
+    /// Raises #GP(0) if so many bytes, 16 or 32, must be aligned and are not (SDM vol. 1, 4.1.1 and 14.9).
     #[inline(always)]
-    fn require_alignment(&mut self, linear: u64, aligned: bool) -> Result<(), Stopped> {
-        if aligned && linear & 15 != 0 { Err(self.general_protection(0)) } else { Ok(()) }
+    fn require_alignment(
+        &mut self,
+        linear: u64,
+        bytes: usize,
+        aligned: bool,
+    ) -> Result<(), Stopped> {
+        let is_aligned = linear.is_multiple_of(bytes as u64);
+        if is_aligned || !aligned { Ok(()) } else { Err(self.general_protection(0)) }
     }
 
     /// Reads 16 bytes at `offset` of segment `register`, which must be aligned if `aligned` is true.
@@ -145,12 +151,31 @@ impl Cpu {
         offset: u64,
         aligned: bool,
     ) -> Result<u128, Stopped> {
-        let linear = self.linear_for_read(register, offset, 16)?;
-        self.require_alignment(linear, aligned)?;
+        let mut lane = [0];
+        self.read_lanes(memory, register, offset, &mut lane, aligned)?;
+        Ok(lane[0])
+    }
+
+    /// Fills `lanes` with the bytes at `offset` of segment `register`, which must be aligned if `aligned` is true.
+    #[inline(always)]
+    pub(crate) fn read_lanes(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        lanes: &mut [u128],
+        aligned: bool,
+    ) -> Result<(), Stopped> {
+        let bytes = size_of_val(lanes);
+        let linear = self.linear_for_read(register, offset, bytes)?;
+        self.require_alignment(linear, bytes, aligned)?;
         let user = self.is_user();
-        let low: u64 = self.read_linear(memory, linear, user)?;
-        let high: u64 = self.read_linear(memory, self.linear_after(linear, 8), user)?;
-        Ok(u128::from(high) << 64 | u128::from(low))
+        for (lane, at) in lanes.iter_mut().zip((0..).step_by(16)) {
+            let low: u64 = self.read_linear(memory, self.linear_after(linear, at), user)?;
+            let high: u64 = self.read_linear(memory, self.linear_after(linear, at + 8), user)?;
+            *lane = u128::from(high) << 64 | u128::from(low);
+        }
+        Ok(())
     }
 
     /// Writes 16 bytes at `offset` of segment `register`, which must be aligned if `aligned` is true.
@@ -163,14 +188,33 @@ impl Cpu {
         value: u128,
         aligned: bool,
     ) -> Result<(), Stopped> {
-        let linear = self.linear_for_write(register, offset, 16)?;
-        self.require_alignment(linear, aligned)?;
-        if bytes_in_page(linear) < 16 {
-            self.check_writable(memory, register, offset, 16)?;
+        self.write_lanes(memory, register, offset, &[value], aligned)
+    }
+
+    /// Writes `lanes` at `offset` of segment `register`, which must be aligned if `aligned` is true. A fault comes before
+    /// all writes.
+    #[inline(always)]
+    pub(crate) fn write_lanes(
+        &mut self,
+        memory: &mut Memory,
+        register: u8,
+        offset: u64,
+        lanes: &[u128],
+        aligned: bool,
+    ) -> Result<(), Stopped> {
+        let bytes = size_of_val(lanes);
+        let linear = self.linear_for_write(register, offset, bytes)?;
+        self.require_alignment(linear, bytes, aligned)?;
+        if bytes_in_page(linear) < bytes {
+            self.check_writable(memory, register, offset, bytes)?;
         }
         let user = self.is_user();
-        self.write_linear(memory, linear, value as u64, user)?;
-        self.write_linear(memory, self.linear_after(linear, 8), (value >> 64) as u64, user)
+        for (lane, at) in lanes.iter().zip((0..).step_by(16)) {
+            let [low, high] = [*lane as u64, (*lane >> 64) as u64];
+            self.write_linear(memory, self.linear_after(linear, at), low, user)?;
+            self.write_linear(memory, self.linear_after(linear, at + 8), high, user)?;
+        }
+        Ok(())
     }
 
     /// Reads at linear address `linear`.

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use iced_x86::{Code, CpuidFeature, Instruction, Mnemonic, OpKind, Register};
-use ring3_x86::cpu::{Cpu, Cr4};
+use ring3_x86::cpu::Cpu;
 use ring3_x86::segment::sreg;
 
 use super::Long;
@@ -122,12 +122,6 @@ pub(crate) fn numeric_needs(instruction: &Instruction) -> Option<Needs> {
 fn gathers(instruction: &Instruction) -> bool {
     let index = instruction.memory_index();
     index.is_xmm() || index.is_ymm()
-}
-
-/// Returns whether a guest's AVX instructions can be executed: its system has enabled them.
-pub(crate) fn is_avx_enabled(cpu: &Cpu) -> bool {
-    const SSE_AND_AVX: u64 = 6;
-    cpu.cr4().contains(Cr4::OSXSAVE) && cpu.msrs.xcr0 & SSE_AND_AVX == SSE_AND_AVX
 }
 
 /// Completes the site of `instruction`, which was copied: stores the offset of its memory operand where the host

@@ -18,11 +18,10 @@ pub(super) use float::{low, whole};
 
 use super::shift::count;
 use super::{Vector, immediate};
-use crate::cpu::{Cpu, Cr0, Cr4};
+use crate::cpu::{Cpu, Cr0};
 use crate::decode::Op;
 use crate::exception::{Fault, Stopped, vector};
 use crate::exec::bmi::require_vex;
-use crate::exec::simd::xsave;
 use crate::exec::{Done, Mem, Place, Reg};
 use crate::table::Rows;
 use crate::word::Word;
@@ -95,59 +94,13 @@ pub(super) type Lanes = [u128; 2];
 /// Checks for the exceptions that come before any memory access (SDM vol. 2, 2.4).
 pub(super) fn begin(cpu: &mut Cpu) -> Done {
     require_vex(cpu)?;
-    let components = xsave::SSE | xsave::AVX;
-    if !cpu.cr4().contains(Cr4::OSXSAVE) || cpu.msrs.xcr0 & components != components {
+    if !cpu.is_avx_enabled() {
         return Err(cpu.undefined_opcode());
     }
     if cpu.cr0().contains(Cr0::TS) {
         return Err(cpu.fault(Fault::new(vector::NM)));
     }
     Ok(())
-}
-
-/// Reads `COUNT` times 128 bits from the memory operand, which must be aligned if `aligned` is true.
-pub(super) fn load<const COUNT: usize>(
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    op: &Op,
-    aligned: bool,
-) -> Result<Lanes, Stopped> {
-    let linear = cpu.linear_for_read(op.segment, op.effective_address(cpu), 16 * COUNT)?;
-    require_alignment::<COUNT>(cpu, linear, aligned)?;
-    let user = cpu.is_user();
-    let mut lanes = [0; 2];
-    for (number, lane) in (0..).zip(&mut lanes[..COUNT]) {
-        let low: u64 = cpu.read_linear(memory, cpu.linear_after(linear, 16 * number), user)?;
-        let high: u64 = cpu.read_linear(memory, cpu.linear_after(linear, 16 * number + 8), user)?;
-        *lane = u128::from(high) << 64 | u128::from(low);
-    }
-    Ok(lanes)
-}
-
-/// Writes `COUNT` times 128 bits to the memory operand, which must be aligned if `aligned` is true.
-pub(super) fn store<const COUNT: usize>(
-    cpu: &mut Cpu,
-    memory: &mut Memory,
-    op: &Op,
-    lanes: Lanes,
-    aligned: bool,
-) -> Done {
-    let offset = op.effective_address(cpu);
-    let linear = cpu.linear_for_write(op.segment, offset, 16 * COUNT)?;
-    require_alignment::<COUNT>(cpu, linear, aligned)?;
-    cpu.check_writable(memory, op.segment, offset, 16 * COUNT)?;
-    let user = cpu.is_user();
-    for (number, lane) in (0..).zip(&lanes[..COUNT]) {
-        let [low, high] = [*lane as u64, (*lane >> 64) as u64];
-        cpu.write_linear(memory, cpu.linear_after(linear, 16 * number), low, user)?;
-        cpu.write_linear(memory, cpu.linear_after(linear, 16 * number + 8), high, user)?;
-    }
-    Ok(())
-}
-
-fn require_alignment<const COUNT: usize>(cpu: &mut Cpu, linear: u64, aligned: bool) -> Done {
-    let is_aligned = linear.is_multiple_of(16 * COUNT as u64);
-    if is_aligned || !aligned { Ok(()) } else { Err(cpu.general_protection(0)) }
 }
 
 /// The vector operand that ModRM.rm specifies.
@@ -183,7 +136,10 @@ impl Source for Mem {
         op: &Op,
         aligned: bool,
     ) -> Result<Lanes, Stopped> {
-        load::<COUNT>(cpu, memory, op, aligned)
+        let offset = op.effective_address(cpu);
+        let mut lanes = [0; 2];
+        cpu.read_lanes(memory, op.segment, offset, &mut lanes[..COUNT], aligned)?;
+        Ok(lanes)
     }
 
     fn set_lanes<const COUNT: usize>(
@@ -193,7 +149,8 @@ impl Source for Mem {
         lanes: Lanes,
         aligned: bool,
     ) -> Done {
-        store::<COUNT>(cpu, memory, op, lanes, aligned)
+        let offset = op.effective_address(cpu);
+        cpu.write_lanes(memory, op.segment, offset, &lanes[..COUNT], aligned)
     }
 
     fn low<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Result<W, Stopped> {
@@ -350,10 +307,10 @@ impl Vector for Xmm {
     }
 
     fn load(cpu: &mut Cpu, memory: &mut Memory, op: &Op, aligned: bool) -> Result<Xmm, Stopped> {
-        load::<1>(cpu, memory, op, aligned).map(|[low, _]| Xmm(low))
+        u128::load(cpu, memory, op, aligned).map(Xmm)
     }
 
     fn store(self, cpu: &mut Cpu, memory: &mut Memory, op: &Op, aligned: bool) -> Done {
-        store::<1>(cpu, memory, op, [self.0, 0], aligned)
+        self.0.store(cpu, memory, op, aligned)
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn forms(rows: &mut Rows) {
 
 /// Bits of the state components in XCR0 and in XSTATE_BV.
 const X87: u64 = 1 << 0;
-pub(super) const SSE: u64 = 1 << 1;
-pub(super) const AVX: u64 = 1 << 2;
+const SSE: u64 = 1 << 1;
+const AVX: u64 = 1 << 2;
 
 /// The areas in memory: the image of FXSAVE, and a header (SDM vol. 1, 13.4).
 const HEADER: u64 = image::BYTES as u64;
@@ -41,6 +41,14 @@ const BYTES: usize = image::BYTES + HEADER_BYTES;
 const UPPER: u64 = STATE_OFFSET as u64;
 /// The bytes of the header behind XSTATE_BV that XRSTOR wants to be zero.
 const ZERO: Range<usize> = 8..24;
+
+impl Cpu {
+    /// Returns whether the operating system has enabled instructions of AVX (SDM vol. 1, 14.3).
+    pub fn is_avx_enabled(&self) -> bool {
+        let components = SSE | AVX;
+        self.cr4().contains(Cr4::OSXSAVE) && self.msrs.xcr0 & components == components
+    }
+}
 
 /// Raises #UD unless the operating system has enabled these instructions.
 fn require_enabled(cpu: &mut Cpu) -> Done {

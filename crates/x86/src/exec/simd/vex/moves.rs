@@ -4,7 +4,7 @@
 use iced_x86::Code;
 use ring3_core::memory::Memory;
 
-use super::{Lanes, Source, Xmm, begin, combine, combine_low, either, handlers, lanes, load, pair};
+use super::{Lanes, Source, Xmm, begin, combine, combine_low, either, handlers, lanes, pair};
 use crate::cpu::Cpu;
 use crate::decode::Op;
 use crate::exec::simd::shuffle::sign_mask;
@@ -199,7 +199,7 @@ fn broadcast<S: Source, W: Word + Lane, const COUNT: usize>(
 /// Performs VBROADCASTx128.
 fn repeat(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
-    let [lane, _] = load::<1>(cpu, memory, op, false)?;
+    let lane = u128::load(cpu, memory, op, false)?;
     cpu.sse.set_ymm(op.reg, [lane; 2]);
     Ok(())
 }

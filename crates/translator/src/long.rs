@@ -75,7 +75,7 @@ use crate::long::context::{LongContext, reason};
 use crate::long::counters::Counters;
 use crate::long::far_sites::FarSites;
 use crate::long::faults::Crowd;
-use crate::long::low::{LowMemory, Table};
+use crate::long::low::LowMemory;
 use crate::long::numeric::Operand;
 use crate::long::page_faults::{PageFault, Sweep};
 use crate::long::space::Stubs;
@@ -267,10 +267,7 @@ impl Long {
                 self.spaces.find_user(cpu, memory)?;
             }
             let space = self.spaces.find(cpu, memory)?;
-            self.low.show(space.units.near(), Table::near(is_user))?;
-            if is_user {
-                self.low.show(space.units.second(), Table::Second)?;
-            }
+            self.low.show(&space.units)?;
             let (distance, table) = (space.units.near().distance(), space.table.address());
             self.allow_calls(cpu)?;
             let (kernel, user) = self.spaces.known();

@@ -10,7 +10,6 @@ use ring3_x86::long_mode::FlatCode;
 use super::Long;
 use super::system::IN_PLACE;
 use crate::long::jump_table::slot_offset;
-use crate::long::low::Table;
 use crate::long::space::LongSpace;
 
 /// What differs between code of the supervisor and of users, for translated code that goes from one to the
@@ -65,9 +64,8 @@ impl Long {
             self.low.context().forbid_calls();
             return Ok(());
         };
-        self.low.show(kernel.units.near(), Table::Supervisor)?;
-        self.low.show(user.units.near(), Table::User)?;
-        self.low.show(user.units.second(), Table::Second)?;
+        self.low.show(&kernel.units)?;
+        self.low.show(&user.units)?;
         let (code, first) = ((long.star >> 32) as u16 & !3, (long.star >> 48) as u16);
         let sides = [
             Side::of(kernel, code, code.wrapping_add(8)),

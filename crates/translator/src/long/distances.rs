@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use crate::long::context::numbers;
 use crate::long::far_sites::Reach;
-use crate::long::low::LowMemory;
+use crate::long::low::{LowMemory, Table};
 use crate::map::Map;
 use crate::memory::host_memory::GuestFile;
 use crate::memory::units::{Owning, Units, unit_of};
@@ -60,11 +60,6 @@ impl Distances {
     /// Returns the units that are near.
     pub(crate) fn near(&self) -> &Units {
         &self.groups[NEAR]
-    }
-
-    /// Returns the units of the second group.
-    pub(crate) fn second(&self) -> &Units {
-        &self.groups[SECOND]
     }
 
     /// Returns the distances of all groups.
@@ -189,6 +184,20 @@ impl Distances {
 }
 
 impl LowMemory {
+    /// Makes the tables of checks of code that runs in `space` show the units that it owns, and no others.
+    ///
+    /// # Errors
+    /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
+    /// before.
+    #[inline]
+    pub(crate) fn show(&mut self, space: &Distances) -> io::Result<()> {
+        self.show_in(Table::near(space.is_user), &space.groups[NEAR])?;
+        if space.is_user {
+            self.show_in(Table::Second, &space.groups[SECOND])?;
+        }
+        Ok(())
+    }
+
     /// Makes the tables of far sites have the distances of all units that the spaces of the supervisor and of
     /// users own. The supervisor's accesses to those of users lead nowhere unless they are `open`. Without a
     /// space of users, no code of theirs may run.

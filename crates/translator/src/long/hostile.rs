@@ -12,7 +12,7 @@ use super::block_store::Slots;
 use super::context::{self, reason};
 use super::distances::{Distances, NOWHERE};
 use super::far_sites::{FarSites, Reach};
-use super::low::{LowMemory, Table};
+use super::low::LowMemory;
 use super::verify::Checker;
 use crate::budget::Budget;
 use crate::code::cache::CodeCache;
@@ -244,9 +244,8 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
         let kernel = Space::new(&file, KERNEL, 0, false);
         let pages = if layout % 2 == 0 { PROGRAM } else { FIXED_PROGRAM };
         let user = Space::new(&file, pages, KERNEL.len(), true);
-        low.show(kernel.units.near(), Table::Supervisor).unwrap();
-        low.show(user.units.near(), Table::User).unwrap();
-        low.show(user.units.second(), Table::Second).unwrap();
+        low.show(&kernel.units).unwrap();
+        low.show(&user.units).unwrap();
         // The code is that of users or of the supervisor, at far sites or others, and the supervisor may access
         // memory of users or not.
         for (is_user, reach, open) in [

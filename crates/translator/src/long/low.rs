@@ -166,22 +166,18 @@ impl LowMemory {
         self.range.address() + SIZE
     }
 
-    /// Makes `table` show the units that `units` owns, and no others.
-    ///
-    /// # Errors
-    /// Fails if the host refuses to change a mapping. Then nothing may run that does not own all units shown
-    /// before.
+    /// Makes `table` show the units that `units` owns, and no others. Fails as [`LowMemory::show`] does.
     #[inline]
-    pub(crate) fn show(&mut self, units: &Units, table: Table) -> io::Result<()> {
+    pub(super) fn show_in(&mut self, table: Table, units: &Units) -> io::Result<()> {
         if self.generations[table as usize] == units.generation() {
             return Ok(());
         }
-        self.show_anew(units, table)
+        self.show_anew(table, units)
     }
 
     /// Does so for units that are others now.
     #[inline(never)]
-    fn show_anew(&mut self, units: &Units, table: Table) -> io::Result<()> {
+    fn show_anew(&mut self, table: Table, units: &Units) -> io::Result<()> {
         let table = table as usize;
         let LowMemory { range, shown, generations, .. } = self;
         generations[table] = UNKNOWN;

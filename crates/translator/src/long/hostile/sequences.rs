@@ -155,16 +155,14 @@ fn no_sequence_reaches_more_than_the_pages_of_its_guest() {
         let kernel = Space::new(&file, KERNEL, 0, false);
         let user = Space::new(&file, PROGRAM, KERNEL.len(), true);
         let fixed = Space::new(&file, FIXED_PROGRAM, KERNEL.len(), true);
-        low.show(kernel.units.near(), Table::Supervisor).unwrap();
         for (space, is_user, reach) in [
             (&kernel, false, Reach::Near),
             (&user, true, Reach::Near),
             (&fixed, true, Reach::Near),
             (&fixed, true, Reach::Second),
         ] {
+            low.show(&space.units).unwrap();
             if is_user {
-                low.show(space.units.near(), Table::User).unwrap();
-                low.show(space.units.second(), Table::Second).unwrap();
                 low.number_distances(&kernel.units, Some(&space.units), true);
             }
             let here = 0_u64;

@@ -139,11 +139,6 @@ impl Image {
     pub(crate) fn operand(&self) -> Option<u64> {
         Some(self.get(image::FDP)).filter(|operand| *operand != UNCHANGED)
     }
-
-    /// Returns whether the host has noted an operand, whose offset may be another one than the guest's.
-    pub(crate) fn has_noted_operand(&self) -> bool {
-        self.operand().is_some()
-    }
 }
 
 /// Returns the vendor of the host's processor.

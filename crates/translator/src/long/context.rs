@@ -443,6 +443,24 @@ impl LongContext {
 const IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_VECTORS;
 const MXCSR_IN_IMAGE: usize = offset_of!(LongContext, image) + IMAGE_MXCSR;
 
+/// The code of a routine that leaves translated code for a [`reason`]. R11 is the address of the context, and only the
+/// return address is on the stack.
+macro_rules! leave_from_routine {
+    ($reason:expr) => {
+        std::arch::naked_asm!(
+            "pop r10",
+            "mov [r11 + {fault_rip}], r10",
+            "mov r10d, {reason}",
+            "jmp {leave}",
+            fault_rip = const std::mem::offset_of!($crate::long::context::LongContext, fault.rip),
+            reason = const $reason,
+            leave = sym $crate::long::context::leave,
+        )
+    };
+}
+
+pub(crate) use leave_from_routine;
+
 /// Executes translated code from `target` on until it is left.
 ///
 /// # Safety

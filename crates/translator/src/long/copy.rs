@@ -246,7 +246,7 @@ fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
     if is_in_context(instruction.memory_base()) || is_in_context(instruction.memory_index()) {
         return None;
     }
-    let operand = sum(writer, instruction);
+    let mut operand = sum(writer, instruction);
     let is_small = |register: u8| writer.facts.is_small(register);
     let pointer = match base {
         Some(base) if is_small(index) => Some(base),
@@ -255,12 +255,11 @@ fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
     };
     let displacement = instruction.memory_displacement64();
     let is_near = writer.reach == Reach::Near;
-    // In the second group, the pointer's distance takes its place.
-    let mut operand = operand;
     if let Some(pointer) = pointer {
         let host = rename(Register::RAX + u32::from(pointer));
         writer.checked(host, 0, Register::R11);
         if !is_near {
+            // The sum of the pointer and its distance takes its place.
             writer.add_registers(Register::R11, host, Register::R11);
             let index = if base == Some(pointer) { operand.index } else { operand.base };
             operand = MemoryOperand { base: Register::R11, index, ..operand };

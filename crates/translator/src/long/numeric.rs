@@ -207,8 +207,9 @@ impl Numeric {
                 Operand::None => None,
                 // The host's operand pointer is an offset in GS, and so the linear address.
                 Operand::Noted(segment) => image.operand().map(|at| (at, selector(segment))),
+                // The host has noted another offset, or no operand at all.
                 Operand::Stored(segment) => {
-                    image.has_noted_operand().then(|| (context.x87_operand, selector(segment)))
+                    image.operand().map(|_| (context.x87_operand, selector(segment)))
                 }
             };
         }

@@ -14,7 +14,7 @@ use ring3_x86::long_mode::RETURNED_FLAGS;
 
 use crate::context::{HOST_FLAGS, STATUS_AND_DIRECTION, TimeStamp};
 use crate::long::calls::crossed_to;
-use crate::long::context::{LongContext, at, leave, reason};
+use crate::long::context::{LongContext, at, leave_from_routine, reason};
 use crate::long::jump_table::{CODE, ENTRIES, INDEX_ROTATION};
 use crate::long::system::IN_PLACE;
 use crate::routines::{KEPT_BY_POPF, compute_time_stamp};
@@ -292,13 +292,5 @@ pub(crate) unsafe extern "sysv64" fn time_stamp() {
 /// Only the return address is on the stack.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn ask_interpreter() {
-    naked_asm!(
-        "pop r10",
-        "mov [r11 + {fault_rip}], r10",
-        "mov r10d, {called}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(LongContext, fault.rip),
-        called = const reason::CALLED,
-        leave = sym leave,
-    )
+    leave_from_routine!(reason::CALLED)
 }

@@ -1,7 +1,6 @@
 //! How a block counts its instructions: all of them by the [budget](crate::code::parts), and, if instructions are counted
 //! by their form, [counters] in the same places. Then there are no joins.
 //!
-//! [parts]: crate::code::parts
 //! [counters]: crate::code::counters
 
 use iced_x86::{Code, Instruction};

@@ -8,7 +8,7 @@
 use std::arch::naked_asm;
 use std::mem::offset_of;
 
-use super::{IN_IMAGE, LongContext, MXCSR_IN_IMAGE, leave, live, reason};
+use super::{IN_IMAGE, LongContext, MXCSR_IN_IMAGE, leave_from_routine, live, reason};
 
 /// Writes one instruction for each YMM register: between its upper half and its place behind `[r11 + {upper}]`.
 macro_rules! upper_halves {
@@ -143,27 +143,11 @@ pub(super) unsafe extern "sysv64" fn x87_load() {
 /// context.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn vectors_ask() {
-    naked_asm!(
-        "pop r10",
-        "mov [r11 + {fault_rip}], r10",
-        "mov r10d, {vectors}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(LongContext, fault.rip),
-        vectors = const reason::VECTORS,
-        leave = sym leave,
-    )
+    leave_from_routine!(reason::VECTORS)
 }
 
 /// The same for x87 and MMX instructions.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn x87_ask() {
-    naked_asm!(
-        "pop r10",
-        "mov [r11 + {fault_rip}], r10",
-        "mov r10d, {x87}",
-        "jmp {leave}",
-        fault_rip = const offset_of!(LongContext, fault.rip),
-        x87 = const reason::X87,
-        leave = sym leave,
-    )
+    leave_from_routine!(reason::X87)
 }

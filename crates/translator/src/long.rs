@@ -45,6 +45,7 @@ pub(crate) mod numeric;
 mod page_faults;
 mod registers;
 mod routines;
+mod shared;
 mod space;
 mod spaces;
 mod state;
@@ -78,10 +79,8 @@ use crate::long::faults::Crowd;
 use crate::long::low::LowMemory;
 use crate::long::numeric::Operand;
 use crate::long::page_faults::{PageFault, Sweep};
-use crate::long::space::Stubs;
 use crate::long::spaces::LongSpaces;
 use crate::long::strings::Resumption;
-use crate::long::writer::Writer;
 use crate::map::Set;
 use crate::memory::host_memory::GuestFile;
 use crate::memory::spaces::Spaces;
@@ -152,7 +151,7 @@ struct Resumed {
 pub(crate) struct Long {
     low: LowMemory,
     cache: CodeCache,
-    /// Bytes at the beginning of the cache that are never dropped.
+    /// Bytes at the beginning of the cache that are never dropped: those of [shared] code.
     stubs: usize,
     blocks: BlockStore,
     exits: Vec<Exit>,
@@ -183,22 +182,12 @@ pub(crate) struct Long {
 impl Long {
     /// Returns a translator, which translates code of users once `cold` instructions were interpreted in its page.
     pub(crate) fn new(cold: u64) -> io::Result<Long> {
-        let low = LowMemory::new()?;
+        let mut low = LowMemory::new()?;
         let mut cache = CodeCache::new(low.context_pointer().addr())?;
         if cache.start().abs_diff(low.addresses().context) > 1 << 30 {
             return Err(io::Error::other("no room for code near its context"));
         }
-        let mut add_stub = |write: fn(&mut Writer)| {
-            let place = cache.end();
-            let mut stub = Writer::new(place, low.addresses(), false);
-            write(&mut stub);
-            cache.add(&stub.emitter.finish());
-            place
-        };
-        let stubs = Stubs {
-            miss: add_stub(Writer::leave_to_look_up),
-            landing: add_stub(Writer::land_on_empty_stack),
-        };
+        let stubs = shared::write(&mut cache, &mut low);
         Ok(Long {
             low,
             stubs: cache.len(),
@@ -378,9 +367,10 @@ impl Long {
                     }
                     return Ok(Outcome::Leave(Left::Op((number - reason::EXITS) as usize)));
                 }
-                Exit::Missed { site } => {
+                Exit::Missed { site, popped } => {
                     let (host, target) = (*site, self.low.context().rip);
                     self.counters.look_ups += 1;
+                    move_stack(self.low.context(), -popped);
                     let (rest, ..) = self.return_to_site(cpu, host, executed);
                     // The branch itself may still fault. So the interpreter executes it if the fetch from its
                     // target would set accessed bits.

@@ -3,7 +3,7 @@
 mod alignment;
 mod checks;
 
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpKind, Register};
 
 use crate::context::{INDEX_ROTATION, REGION_SHIFT, at};
 use crate::returns::ROOM_CHECK;
@@ -25,6 +25,8 @@ pub(crate) struct Emitter {
     stack_offset: i32,
     /// The addresses to which branches lead.
     branches: Vec<(Branch, u32)>,
+    /// A register that holds what was loaded before, until an instruction names it.
+    kept: Option<Register>,
     /// Counts that were set after their instruction was written.
     counts: Vec<(Count, i8)>,
     /// Whether LOOP may be used.
@@ -85,6 +87,14 @@ pub(crate) fn in_window(register: Register, displacement: i64) -> MemoryOperand 
     MemoryOperand::new(base, Register::None, 1, displacement, size, false, Register::GS)
 }
 
+/// Returns whether `instruction` may change `register`, one that no instruction changes without naming it.
+fn may_change(instruction: &Instruction, register: Register) -> bool {
+    (0..instruction.op_count()).any(|operand| {
+        instruction.op_kind(operand) == OpKind::Register
+            && instruction.op_register(operand).full_register() == register
+    })
+}
+
 impl Emitter {
     /// Returns an emitter for code that begins at address `start`.
     pub(crate) fn new(start: u32) -> Emitter {
@@ -95,6 +105,7 @@ impl Emitter {
             stack_offset: 0,
             branches: Vec::new(),
             counts: Vec::new(),
+            kept: None,
             has_fast_loop: *HAS_FAST_LOOP,
             must_align: *MUST_ALIGN,
             way_out: 0,
@@ -138,6 +149,7 @@ impl Emitter {
         match self.encoder.encode(instruction, self.here().into()) {
             Ok(len) => {
                 self.len += len as u32;
+                self.kept = self.kept.filter(|register| !may_change(instruction, *register));
                 true
             }
             Err(_) => false,
@@ -151,6 +163,16 @@ impl Emitter {
     pub(crate) fn instruction(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         let instruction = instruction.expect("the operands fit the code");
         assert!(self.try_instruction(&instruction), "{instruction} exists");
+    }
+
+    /// Notes that `register` holds something that later instructions may need, or that none does.
+    pub(crate) fn keep(&mut self, register: Option<Register>) {
+        self.kept = register;
+    }
+
+    /// Returns the register that still does.
+    pub(crate) fn kept(&self) -> Option<Register> {
+        self.kept
     }
 
     /// `mov r32, imm32`.
@@ -514,9 +536,9 @@ impl Emitter {
         Count(self.here())
     }
 
-    /// Faults if a number of instructions, which is set later, is larger than the budget of 64-bit code. Uses R11.
+    /// Faults if a number of instructions, which is set later, is larger than the budget of 64-bit code. Uses R10.
     pub(crate) fn check_budget_in_r9(&mut self) -> Count {
-        self.bytes(&[0x45, 0x0f, 0xb6, 0x59, 0]); // movzx r11d, byte [r9 - ...]
+        self.bytes(&[0x45, 0x0f, 0xb6, 0x51, 0]); // movzx r10d, byte [r9 - ...]
         Count(self.here())
     }
 
@@ -573,6 +595,7 @@ impl Emitter {
         self.encoder.set_buffer(code);
         self.len = mark.len;
         self.stack_offset = mark.stack_offset;
+        self.kept = None;
         self.branches.truncate(mark.branches);
     }
 

@@ -68,8 +68,8 @@ pub(crate) enum Exit {
     /// If it is repeated and may write to itself, since its page keeps changing, `element` is what it writes.
     Step { rip: u64, op: Box<Op>, is_numeric: bool, element: Option<Element> },
     /// The jump table has no code for the address in R10, to which the instruction at the host address `site`
-    /// branches. RCX has been restored.
-    Missed { site: u32 },
+    /// branches. So many bytes were already taken from the guest's stack. RCX has been restored.
+    Missed { site: u32, popped: i64 },
 }
 
 /// A translated block.
@@ -393,6 +393,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     fn begin_site(&mut self, instruction: &Instruction) -> u32 {
         let is_landing = std::mem::take(&mut self.is_landing);
         if is_landing {
+            self.writer.emitter.keep(None);
             self.begin_count();
         }
         let host = self.writer.emitter.here();
@@ -511,8 +512,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// Leaves translated code.
     fn leave(&mut self, exit: Exit) {
         self.writer.settle_stack();
+        let number = self.exit(exit);
+        self.writer.leave(number);
+    }
+
+    /// Returns the reason for which translated code is left by `exit`.
+    fn exit(&mut self, exit: Exit) -> u32 {
         let number = self.source.first_exit + self.exits.len();
         self.exits.push(exit);
-        self.writer.leave(reason::EXITS + number as u32);
+        reason::EXITS + number as u32
     }
 }

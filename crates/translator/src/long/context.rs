@@ -10,7 +10,8 @@
 //! | the x87's registers | the guest's, from a block's first x87 or MMX instruction on |
 //! | R8 | the guest's RSP |
 //! | R9 | the budget: an address in [`Budget`](crate::budget::Budget), less one for each instruction |
-//! | R10, R11 | free inside of an instruction |
+//! | R10 | free inside of an instruction |
+//! | R11 | the same; between instructions of users it may hold the distance of the second group of units |
 //! | status flags and DF | the guest's |
 //! | GS | its base is the [distance](crate::memory::units) of the address space |
 //! | RSP | the [stack of returns](crate::returns) of the address space |
@@ -30,6 +31,7 @@ use crate::context::{
 use crate::long::calls::{Side, crossed_to};
 use crate::long::distances::NOWHERE;
 use crate::long::routines;
+use crate::long::shared::Shared;
 use numeric::{numeric_ready, upper_halves, vectors, vectors_ask, vectors_load, x87_ask, x87_load};
 
 mod numeric;
@@ -122,6 +124,10 @@ pub(crate) struct LongContext {
     pub(crate) saved_rcx: u64,
     /// The address of [`leave`].
     leave: u64,
+    /// The addresses of [code that blocks share](crate::long::shared).
+    pub(crate) shared: Shared,
+    /// The number of the exit while a return goes by the jump table.
+    pub(crate) missed_exit: u32,
     /// The address of the routine that a block calls before its first SSE instruction.
     vector_check: u64,
     /// The address of the routine that a block calls before its first AVX instruction.
@@ -265,6 +271,10 @@ pub(crate) mod at {
     /// Of the distance of the users' second group of units.
     pub(crate) const SECOND_DISTANCE: u32 = distance(numbers::USER + SECOND);
     pub(crate) const LEAVE: u32 = offset_of!(LongContext, leave) as u32;
+    pub(crate) const WAY_OUT: u32 = offset_of!(LongContext, shared.way_out) as u32;
+    pub(crate) const MISSED: u32 = offset_of!(LongContext, shared.missed) as u32;
+    pub(crate) const RETURN_ELSEWHERE: u32 = offset_of!(LongContext, shared.elsewhere) as u32;
+    pub(crate) const MISSED_EXIT: u32 = offset_of!(LongContext, missed_exit) as u32;
     pub(crate) const VECTOR_CHECK: u32 = offset_of!(LongContext, vector_check) as u32;
     pub(crate) const AVX_CHECK: u32 = offset_of!(LongContext, avx_check) as u32;
     pub(crate) const X87_CHECK: u32 = offset_of!(LongContext, x87_check) as u32;
@@ -293,6 +303,8 @@ impl LongContext {
             no_returns: 0,
             saved_rcx: 0,
             leave: leave as *const () as u64,
+            shared: Shared::default(),
+            missed_exit: 0,
             vector_check: vectors_ask as *const () as u64,
             avx_check: vectors_ask as *const () as u64,
             x87_check: x87_ask as *const () as u64,
@@ -510,6 +522,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         "mov r14, [r10 + 112]",
         "mov r15, [r10 + 120]",
         "mov rsp, [r10 + {returns}]",
+        "mov r11, [r10 + {second_distance}]",
         "jmp qword ptr [r10 + {target}]",
         is_live = const offset_of!(LongContext, is_live),
         live_vectors = const live::VECTORS,
@@ -524,6 +537,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut LongContext) {
         budget = const offset_of!(LongContext, budget),
         flags = const offset_of!(LongContext, flags),
         returns = const offset_of!(LongContext, returns),
+        second_distance = const at::SECOND_DISTANCE,
         target = const offset_of!(LongContext, target),
     )
 }

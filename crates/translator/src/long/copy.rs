@@ -19,7 +19,9 @@ use crate::long::facts::{Address as Known, FS_BASE};
 use crate::long::far_sites::Reach;
 use crate::long::numeric::{note_for_x87, numeric_needs};
 use crate::long::registers;
-use crate::long::writer::{Writer, as_signed, in_window, is_in_context, of_size, on_host, rename};
+use crate::long::writer::{
+    Scratch, Writer, as_signed, in_window, is_in_context, of_size, on_host, rename,
+};
 use crate::memory::units::unit_of;
 use crate::numeric;
 
@@ -87,6 +89,7 @@ struct Free([Option<Register>; 2]);
 impl Free {
     const BOTH: Free = Free([Some(Register::R10), Some(Register::R11)]);
     const R10: Free = Free([Some(Register::R10), None]);
+    const R11: Free = Free([Some(Register::R11), None]);
 
     fn take(&mut self) -> Option<Register> {
         self.0.iter_mut().find_map(Option::take)
@@ -183,7 +186,7 @@ fn address(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
             Some(Address { operand: writer.checked_in_r11(0, None), free: Free::R10 })
         }
         (None, false) if index == Register::None && !is_in_context(base) => {
-            let operand = writer.checked(rename(base), displacement as i64, Register::R11);
+            let operand = writer.checked(rename(base), displacement as i64, Scratch::Both);
             let free = if writer.reach == Reach::Near { Free::BOTH } else { Free::R10 };
             Some(Address { operand, free })
         }
@@ -239,7 +242,7 @@ fn second_number(writer: &mut Writer, linear: u64) -> MemoryOperand {
 
 /// Checks the address of `instruction`'s memory operand, which has an index, unless it is known. Returns None, and
 /// writes nothing, if the context holds its registers, or the address is one in the second group that is computed in
-/// another way. Uses R11.
+/// another way. Uses R10 and R11.
 fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
     let sum_of = Known::of_operand(instruction)?;
     let Known::Sum { base, index, scale } = sum_of else { return None };
@@ -257,12 +260,13 @@ fn indexed(writer: &mut Writer, instruction: &Instruction) -> Option<Address> {
     let is_near = writer.reach == Reach::Near;
     if let Some(pointer) = pointer {
         let host = rename(Register::RAX + u32::from(pointer));
-        writer.checked(host, 0, Register::R11);
+        writer.checked(host, 0, Scratch::Both);
         if !is_near {
             // The sum of the pointer and its distance takes its place.
-            writer.add_registers(Register::R11, host, Register::R11);
+            writer.add_registers(Register::R10, host, Register::R11);
             let index = if base == Some(pointer) { operand.index } else { operand.base };
-            operand = MemoryOperand { base: Register::R11, index, ..operand };
+            operand = MemoryOperand { base: Register::R10, index, ..operand };
+            return Some(Address { operand, free: Free::R11 });
         }
     } else if base.is_none() && is_small(index) {
         writer.check_number(displacement);
@@ -467,7 +471,7 @@ fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
             let register = instruction.op0_register();
-            let below = writer.checked_stack(-8, Register::R11);
+            let below = writer.checked_stack(-8, Scratch::Both);
             let mut host = rename(register);
             if is_in_context(register) {
                 host = Register::R10;
@@ -478,11 +482,11 @@ fn push(writer: &mut Writer, instruction: &Instruction) -> bool {
         Code::Push_rm64 => {
             let Some(from) = address(writer, instruction) else { return false };
             writer.load(Register::R10, from.operand);
-            let below = writer.checked_stack(-8, Register::R11);
+            let below = writer.checked_stack(-8, Scratch::R11);
             writer.store(below, Register::R10);
         }
         Code::Pushq_imm8 | Code::Pushq_imm32 => {
-            let below = writer.checked_stack(-8, Register::R11);
+            let below = writer.checked_stack(-8, Scratch::Both);
             writer.store_number(below, instruction.immediate(0), Register::R10);
         }
         _ => return false,
@@ -498,7 +502,7 @@ fn pop(writer: &mut Writer, instruction: &Instruction) -> bool {
         return false;
     }
     let register = instruction.op0_register();
-    let top = writer.checked_stack(0, Register::R11);
+    let top = writer.checked_stack(0, Scratch::Both);
     if is_in_context(register) {
         writer.load(Register::R10, top);
         writer.store(writer.register(register), Register::R10);
@@ -533,7 +537,7 @@ fn leave(writer: &mut Writer, instruction: &Instruction) -> bool {
     if instruction.code() != Code::Leaveq {
         return false;
     }
-    let saved = writer.checked(Register::RBP, 0, Register::R11);
+    let saved = writer.checked(Register::RBP, 0, Scratch::Both);
     writer.load(Register::R10, saved);
     writer.add(Register::R8, Register::RBP, 8);
     let copy = Instruction::with2(Code::Mov_r64_rm64, Register::RBP, Register::R10);

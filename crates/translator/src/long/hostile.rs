@@ -13,6 +13,7 @@ use super::context::{self, reason};
 use super::distances::{Distances, NOWHERE};
 use super::far_sites::{FarSites, Reach};
 use super::low::LowMemory;
+use super::shared;
 use super::verify::Checker;
 use crate::budget::Budget;
 use crate::code::cache::CodeCache;
@@ -235,6 +236,8 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
     let behind = Range::reserve_at(low.end(), 64 << 20).expect("nothing is there yet");
     behind.map_zeros(0, 64 << 20, libc::PROT_READ).unwrap();
     let mut cache = CodeCache::new(low.context_pointer().addr()).unwrap();
+    shared::write(&mut cache, &mut low);
+    let shared_code = cache.len();
     let budget = Budget::new().unwrap();
     let returns = Returns::new(0).unwrap();
     let mut random = Random(88_172_645_463_325_252);
@@ -281,7 +284,7 @@ fn no_address_reaches_more_than_the_pages_of_its_guest() {
                     1 => (random.next() & 0xff) as i32,
                     _ => random.next() as i32,
                 };
-                cache.truncate(0);
+                cache.truncate(shared_code);
                 let target = translated(form, displacement, &low, &mut cache, is_user, reach);
                 for _ in 0..ACCESSES {
                     let from = if random.below(2) == 0 { &user } else { space };

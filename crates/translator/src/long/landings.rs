@@ -1,7 +1,8 @@
 //! Calls and returns of 64-bit code, which are the host's, so that its processor predicts where they return
 //! to.
 //!
-//! A CALL pushes the guest's return address on the [host's stack](crate::returns), and then calls its target.
+//! A CALL pushes the complement of the guest's return address on the [host's stack](crate::returns), so that its sum
+//! with that address is -1, and then calls its target.
 //! Behind the host's call is the *landing*, which continues with the instruction after the guest's call. A
 //! RET compares the address on the guest's stack with that on the host's. If they are equal, the host returns
 //! to the landing, which removes the address. Otherwise the guest returns elsewhere than to its last call,
@@ -9,7 +10,7 @@
 //! mostly over, as after a RET that is used as a jump.
 //!
 //! So a RET that the host executes changes nothing else: code is known at its target, which is canonical. An
-//! empty stack has 0 in the place of the last return address, and its landing looks for the code there.
+//! empty stack has 0 in the place of the last return address's complement, and its landing looks for the code there.
 //!
 //! Each [space](crate::long::space) has a host's stack of its own: its landings are code of that space.
 //! SYSCALL and SYSRET change to that of the other side. It is emptied when any block is dropped, and when the
@@ -28,8 +29,6 @@ const CALL: i64 = 16;
 const RETURN: [u8; 3] = [0xc2, 8, 0];
 /// LEA RSP, [RSP + CALL].
 const REMOVE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, CALL as u8];
-/// NOT RCX.
-const COMPLEMENT: [u8; 3] = [0x48, 0xf7, 0xd1];
 
 impl Writer {
     /// Reads an address that faults if the host's stack has no room for one more call. Uses `scratch`.
@@ -40,12 +39,15 @@ impl Writer {
         self.emitter.instruction(read);
     }
 
-    /// Pushes `next`, where a call returns to, on the host's stack. If it does not fit into 32 bits, it is in
-    /// `register`.
+    /// Pushes the complement of `next`, where a call returns to, on the host's stack. If it does not fit into 32 bits,
+    /// `next` is in `register`, which is changed.
     pub(crate) fn push_return(&mut self, next: u64, register: Register) {
-        let push = match as_signed(next) {
-            Some(next) => Instruction::with1(Code::Pushq_imm32, next),
-            None => Instruction::with1(Code::Push_r64, register),
+        let push = match as_signed(!next) {
+            Some(complement) => Instruction::with1(Code::Pushq_imm32, complement),
+            None => {
+                self.emitter.instruction(Instruction::with1(Code::Not_rm64, register));
+                Instruction::with1(Code::Push_r64, register)
+            }
         };
         self.emitter.instruction(push);
     }
@@ -61,7 +63,6 @@ impl Writer {
     pub(crate) fn return_to_landing(&mut self, bytes: i64) -> Branch {
         self.copy(Register::R11, Register::RCX);
         self.load(Register::RCX, MemoryOperand::with_base_displ(Register::RSP, 8));
-        self.emitter.bytes(&COMPLEMENT);
         let difference =
             MemoryOperand::with_base_index_scale_displ_size(Register::RCX, Register::R10, 1, 1, 1);
         self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::RCX, difference));
@@ -71,6 +72,15 @@ impl Writer {
         self.move_stack(bytes);
         self.emitter.bytes(&RETURN);
         differs
+    }
+
+    /// Returns elsewhere, to the guest address in R10, with `bytes` taken from the guest's stack, where
+    /// [`Writer::return_to_landing`] does not return. If there is no code, translated code is left for the reason
+    /// `missed`.
+    pub(crate) fn return_elsewhere(&mut self, bytes: i64, missed: u32) {
+        self.move_stack(bytes);
+        self.emitter.load_number(Register::ECX, missed);
+        self.jump_by(at::RETURN_ELSEWHERE);
     }
 
     /// Takes the last call from the host's stack, if there is one, and restores RCX from R11.
@@ -83,7 +93,7 @@ impl Writer {
         self.copy(Register::RCX, Register::R11);
     }
 
-    /// Writes the landing of an empty stack, which is for guest address 0, in R10.
+    /// Writes the landing of an empty stack, which is for the highest guest address, in R10.
     pub(crate) fn land_on_empty_stack(&mut self) {
         // The host's RET has taken its landing and what is in the place of a return address.
         self.add(Register::RSP, Register::RSP, -CALL);

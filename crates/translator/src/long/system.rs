@@ -6,7 +6,7 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::flags::Eflags;
 
 use crate::long::context::{at, numbers};
-use crate::long::writer::{Writer, is_in_context, rename};
+use crate::long::writer::{Scratch, Writer, is_in_context, rename};
 
 /// PUSHFQ, and POP R10.
 const LOAD_FLAGS: [u8; 3] = [0x9c, 0x41, 0x5a];
@@ -99,14 +99,14 @@ fn push_flags(writer: &mut Writer) {
         writer.emitter.instruction(Instruction::with2(Code::Mov_r32_rm32, Register::R11D, flags));
         writer.add_registers(Register::R10, Register::R10, Register::R11);
     }
-    let below = writer.checked(Register::R8, -8, Register::R11);
+    let below = writer.checked(Register::R8, -8, Scratch::R11);
     writer.store(below, Register::R10);
     writer.move_stack(-8);
 }
 
 /// Translates POPF.
 fn pop_flags(writer: &mut Writer) {
-    let top = writer.checked(Register::R8, 0, Register::R10);
+    let top = writer.checked(Register::R8, 0, Scratch::R10);
     writer.load(Register::R10, top);
     writer.call(at::POPF);
     writer.move_stack(8);

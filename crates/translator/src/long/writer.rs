@@ -28,6 +28,14 @@ pub(crate) struct Writer {
     pub(crate) stack_offset: i16,
 }
 
+/// The registers that hold nothing at some place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Scratch {
+    Both,
+    R10,
+    R11,
+}
+
 /// Returns whether the guest's `register`, of any size, is one that the context holds: R8 to R11.
 pub(crate) fn is_in_context(register: Register) -> bool {
     register.is_gpr()
@@ -183,9 +191,16 @@ impl Writer {
         self.load(to, distance);
     }
 
-    /// Loads `to`, R10 or R11, with the distance of the second group of units.
+    /// Loads `to`, R10 or R11, with the distance of the second group of units. R11 keeps it until it is used for something
+    /// else: who enters translated code in the middle of a block loads it, too.
     pub(crate) fn load_second_distance(&mut self, to: Register) {
+        if self.emitter.kept() == Some(to) {
+            return;
+        }
         self.load(to, self.field(at::SECOND_DISTANCE));
+        if to == Register::R11 {
+            self.emitter.keep(Some(to));
+        }
     }
 
     /// Checks the address of `place` before a loop. Uses R10 and R11.
@@ -224,16 +239,21 @@ impl Writer {
     }
 
     /// Checks the address of the guest's register that is in `base` unless it is [known](Facts). Returns the operand at
-    /// `displacement` from it, which may contain `scratch`, R10 or R11.
+    /// `displacement` from it, which may contain R11, or R10 if `scratch` is that alone.
     pub(crate) fn checked(
         &mut self,
         base: Register,
         displacement: i64,
-        scratch: Register,
+        scratch: Scratch,
     ) -> MemoryOperand {
+        let (scratch, distance) = match scratch {
+            Scratch::Both => (Register::R10, Register::R11),
+            Scratch::R10 => (Register::R10, Register::R10),
+            Scratch::R11 => (Register::R11, Register::R11),
+        };
         if self.reach == Reach::All {
-            self.find_distance(base, scratch);
-            return on_host(base, scratch, displacement);
+            self.find_distance(base, distance);
+            return on_host(base, distance, displacement);
         }
         let place =
             self.place(Address::of(if base == Register::R8 { Register::RSP } else { base }));
@@ -244,8 +264,8 @@ impl Writer {
         if self.reach == Reach::Near {
             return in_window(base, displacement);
         }
-        self.load_second_distance(scratch);
-        on_host(base, scratch, displacement)
+        self.load_second_distance(distance);
+        on_host(base, distance, displacement)
     }
 
     /// Checks the linear address in R11, which is so many bytes away from the address `of`, unless that is known.
@@ -275,7 +295,7 @@ impl Writer {
         on_host(Register::R11, Register::None, displacement)
     }
 
-    /// Checks the canonical address `linear`, unless its unit is known. The present site is not far. Uses R11.
+    /// Checks the canonical address `linear`, unless its unit is known. The present site is not far. Uses R10.
     pub(crate) fn check_number(&mut self, linear: u64) {
         let place = self.place(Address::Unit(unit_of(linear)));
         if !self.facts.knows(place) {
@@ -284,25 +304,28 @@ impl Writer {
         }
     }
 
-    /// Checks that `unit` is one of those of `reach`. Uses R11.
+    /// Checks that `unit` is one of those of `reach`. Uses R10.
     fn check_unit(&mut self, unit: i64, reach: Reach) {
         let byte = self.table(reach) + (first_of(unit) as i64 >> CHECK_SHIFT);
         let byte =
             MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
-        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R11D, byte));
+        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, byte));
     }
 
     /// Loads R11 with the address of the context.
-    fn load_context(&mut self) {
+    pub(crate) fn load_context(&mut self) {
         self.emitter.load_number(Register::R11D, self.addresses.context);
+    }
+
+    /// Jumps to the address in the field of the context at `offset`.
+    pub(crate) fn jump_by(&mut self, offset: u32) {
+        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, self.field(offset)));
     }
 
     /// Leaves translated code for the reason `number`.
     pub(crate) fn leave(&mut self, number: u32) {
-        self.load_context();
         self.emitter.load_number(Register::R10D, number);
-        let leave = MemoryOperand::with_base_displ(Register::R11, at::LEAVE.into());
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, leave));
+        self.jump_by(at::WAY_OUT);
     }
 
     /// Stores R10, the target of a branch, in the context.
@@ -362,6 +385,12 @@ impl Writer {
         missed
     }
 
+    /// Leaves translated code for the reason `number` where the jump table has no code for the guest address in R10.
+    pub(crate) fn leave_missed(&mut self, number: u32) {
+        self.emitter.load_number(Register::R11D, number);
+        self.jump_by(at::MISSED);
+    }
+
     /// Returns the address of the code in the entry of the jump table at R11.
     pub(crate) fn found_code() -> MemoryOperand {
         MemoryOperand::with_base_displ_size(Register::R11, CODE.into(), 1)
@@ -406,7 +435,7 @@ impl Writer {
     }
 
     /// Checks the guest's RSP like [`Writer::checked`]. Returns the operand at `displacement` from it.
-    pub(crate) fn checked_stack(&mut self, displacement: i64, scratch: Register) -> MemoryOperand {
+    pub(crate) fn checked_stack(&mut self, displacement: i64, scratch: Scratch) -> MemoryOperand {
         let displacement = displacement + i64::from(self.stack_offset);
         self.checked(Register::R8, displacement, scratch)
     }

@@ -13,7 +13,7 @@ use crate::long::facts::Facts;
 use crate::long::far_sites::Reach;
 use crate::long::strings::Walk;
 use crate::long::system;
-use crate::long::writer::Writer;
+use crate::long::writer::{Scratch, Writer};
 
 /// Where a branch leads.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             Code::Retnq | Code::Retnq_imm16 => {
                 let more = if branch.code() == Code::Retnq { 0 } else { branch.immediate16() };
                 let bytes = 8 + i64::from(more);
-                let top = self.writer.checked_stack(0, Register::R11);
+                let top = self.writer.checked_stack(0, Scratch::Both);
                 self.writer.load(Register::R10, top);
                 let bytes = bytes + i64::from(std::mem::take(&mut self.writer.stack_offset));
                 let differs = self.writer.return_to_landing(bytes);
@@ -163,9 +163,9 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         // A call of the next instruction only pushes its address, and no RET returns there.
         let is_call = target != next && (slot.is_some() || self.is_in_page(target));
         if is_call {
-            self.writer.check_room(Register::R11);
+            self.writer.check_room(Register::R10);
         }
-        let below = self.writer.checked_stack(-8, Register::R11);
+        let below = self.writer.checked_stack(-8, Scratch::Both);
         self.writer.store_number(below, next, Register::R10);
         self.writer.move_stack(-8);
         if !is_call {
@@ -192,7 +192,7 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             writer.load(Register::R11, Writer::found_code());
             writer.store(writer.field(at::CALLEE), Register::R11);
         }
-        let below = writer.checked(Register::R8, -8, Register::R10);
+        let below = writer.checked(Register::R8, -8, Scratch::R10);
         let number = if is_near { Register::R10 } else { Register::R11 };
         writer.store_number(below, next, number);
         writer.move_stack(-8);
@@ -284,17 +284,14 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         self.writer.emitter.land(branch);
         match later {
             Later::Elsewhere(site, bytes) => {
-                self.writer.forget_call();
-                self.look_up(site);
-                self.writer.move_stack(bytes);
-                self.writer.jump_to_found();
+                let number = self.exit(Exit::Missed { site, popped: bytes });
+                self.writer.return_elsewhere(bytes, number);
             }
             Later::To(rip) if self.is_in_page(rip) => self.leave(Exit::Link { branch, rip }),
             Later::To(rip) => self.go_to_other_page(rip),
             Later::Missed(site) => {
-                self.writer.restore_rcx();
-                self.writer.note_target();
-                self.leave(Exit::Missed { site });
+                let number = self.exit(Exit::Missed { site, popped: 0 });
+                self.writer.leave_missed(number);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Branches forward within a block, and where they join: a block goes on with the instruction that branches over others
 //! lead to, so that nothing needs to be done where they are taken.
 
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Register};
 
 use super::Builder;
 use crate::code::block::branches::condition;
@@ -18,6 +18,8 @@ pub(super) struct Forward {
     /// Which numeric registers are the guest's there, and what is known.
     has: Needs,
     facts: Facts,
+    /// The register that is [kept](crate::code::emitter::Emitter::kept) there.
+    kept: Option<Register>,
     /// The part of the block that begins at its target, if there is one.
     pub(super) joins: Option<usize>,
 }
@@ -52,8 +54,8 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
 
     fn note_forward(&mut self, branch: Branch, target: u64) {
         self.end_part(Onward::Forward(self.forward.len()));
-        let facts = self.writer.facts.clone();
-        self.forward.push(Forward { branch, target, has: self.has, facts, joins: None });
+        let (facts, kept) = (self.writer.facts.clone(), self.writer.emitter.kept());
+        self.forward.push(Forward { branch, target, has: self.has, facts, kept, joins: None });
     }
 
     /// Returns whether branches of the block lead to `rip`, and may join where the block comes there.
@@ -72,9 +74,12 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
             self.writer.emitter.land(forward.branch);
             if std::mem::take(&mut self.is_skipped) {
                 (self.has, self.writer.facts) = (forward.has, forward.facts.clone());
+                self.writer.emitter.keep(forward.kept);
             } else {
                 self.has = self.has.and(forward.has);
                 self.writer.facts.meet(&forward.facts);
+                let kept = self.writer.emitter.kept();
+                self.writer.emitter.keep(kept.filter(|_| kept == forward.kept));
             }
             forward.joins = Some(part);
         }

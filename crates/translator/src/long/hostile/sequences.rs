@@ -146,6 +146,8 @@ fn no_sequence_reaches_more_than_the_pages_of_its_guest() {
     let file = memory.file().unwrap();
     let mut low = LowMemory::new().unwrap();
     let mut cache = CodeCache::new(low.context_pointer().addr()).unwrap();
+    shared::write(&mut cache, &mut low);
+    let shared_code = cache.len();
     let budget = Budget::new().unwrap();
     let returns = Returns::new(0).unwrap();
     let mut random = Random(0x2545_f491_4f6c_dd1d);
@@ -181,7 +183,7 @@ fn no_sequence_reaches_more_than_the_pages_of_its_guest() {
                 let steps: Vec<_> =
                     (0..2 + random.below(8)).map(|_| Step::new(&mut random)).collect();
                 let loops = random.below(2) == 0;
-                cache.truncate(0);
+                cache.truncate(shared_code);
                 let target = translated(&steps, loops, &low, &mut cache, (is_user, reach));
                 for _ in 0..EXECUTIONS {
                     let rounds = if loops { 1 + random.next() % 3 } else { 1 };

@@ -170,7 +170,7 @@ fn constants_are_checked_by_unit() {
     // MOV EAX, [RIP + 256]; MOV EBX, [RIP + 256]
     let (_, code) = translated(&[0x8b, 0x05, 0, 1, 0, 0, 0x8b, 0x1d, 0, 1, 0, 0, HLT]);
     assert!(is_proven(&code));
-    let check = [&[0x44, 0x0f, 0xb6, 0x1c, 0x25][..], &ADDRESSES.tables[0].to_le_bytes()].concat();
+    let check = [&[0x44, 0x0f, 0xb6, 0x14, 0x25][..], &ADDRESSES.tables[0].to_le_bytes()].concat();
     assert!(!is_proven(&replaced(&code, &check, &[NOP; 9])));
 }
 
@@ -241,6 +241,35 @@ fn accesses_to_the_second_group_need_checks_in_its_table() {
         assert!(!Checker::new(ADDRESSES, false).proves(&code, HOST, &[HOST]));
     }
     assert_eq!(proven, 7);
+}
+
+#[test]
+fn the_distance_of_the_second_group_is_loaded_once() {
+    let distance = u64::from(ADDRESSES.context + at::SECOND_DISTANCE);
+    let is_load = |instruction: &Instruction| instruction.memory_displacement64() == distance;
+    for (parts, loads) in [
+        (&[&LOAD[..], &LOAD_BEHIND, &STEP, &LOAD_BEHIND][..], 1),
+        // JE, after which two ways join: over an access, and over one that has used R11
+        (&[&LOAD, &[0x74, 4], &LOAD_BEHIND, &LOAD_BEHIND], 1),
+        (&[&LOAD, &[0x74, 3], &[0x49, 0x8b, 0x01], &LOAD_BEHIND], 3),
+        // MOV RAX, [R9], whose address is in R11
+        (&[&LOAD, &[0x49, 0x8b, 0x01], &LOAD_BEHIND], 3),
+        // CALL, after which other code has used R11
+        (&[&LOAD, &[0xe8, 0, 0x10, 0, 0], &LOAD_BEHIND], 2),
+    ] {
+        let guest = [&parts.concat()[..], &[HLT]].concat();
+        let code = translated_in_second_group(&guest);
+        let is_proven = |code: &[u8]| Checker::new(ADDRESSES, true).proves(code, HOST, &[HOST]);
+        let all = Decoder::with_ip(64, &code, HOST.into(), DecoderOptions::NONE);
+        let found: Vec<_> = all.into_iter().filter(is_load).collect();
+        assert_eq!(found.len(), loads, "{guest:02x?}");
+        for load in found {
+            let start = (load.ip() - u64::from(HOST)) as usize;
+            let mut without = code.clone();
+            without[start..start + load.len()].fill(NOP);
+            assert!(!is_proven(&without), "{guest:02x?} without the load at {start}");
+        }
+    }
 }
 
 #[test]

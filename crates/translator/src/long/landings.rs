@@ -42,12 +42,11 @@ impl Writer {
     /// Pushes the complement of `next`, where a call returns to, on the host's stack. If it does not fit into 32 bits,
     /// `next` is in `register`, which is changed.
     pub(crate) fn push_return(&mut self, next: u64, register: Register) {
-        let push = match as_signed(!next) {
-            Some(complement) => Instruction::with1(Code::Pushq_imm32, complement),
-            None => {
-                self.emitter.instruction(Instruction::with1(Code::Not_rm64, register));
-                Instruction::with1(Code::Push_r64, register)
-            }
+        let push = if let Some(complement) = as_signed(!next) {
+            Instruction::with1(Code::Pushq_imm32, complement)
+        } else {
+            self.emitter.instruction(Instruction::with1(Code::Not_rm64, register));
+            Instruction::with1(Code::Push_r64, register)
         };
         self.emitter.instruction(push);
     }

@@ -27,10 +27,13 @@ pub enum Vendor {
     /// Shifts clear AF. Shifts and rotates leave OF as after their first bit, except that ROL and ROR of a
     /// register by a number do not change it. A multiplication sets SF and PF by the product's low half, and
     /// clears ZF and AF. A division changes nothing. BSF and BSR set PF by the number that they find, and
-    /// clear CF, OF, SF and AF.
+    /// clear CF, OF, SF and AF. TZCNT, LZCNT and the instructions of BMI1 and BMI2 clear the flags that are
+    /// undefined after them.
     #[default]
     Intel,
     /// Shifts set AF. A multiplication changes only CF and OF. A division sets AF, and clears SF, ZF and PF.
+    /// ANDN, BLSR, BLSMSK, BLSI and BZHI set PF by their result, and clear AF. So does BEXTR, but it sets AF, and
+    /// clears SF. TZCNT and LZCNT clear PF, AF and SF, and do not change OF.
     ///
     /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode,
     /// unless an unmasked exception is pending (APM vol. 5, FXSAVE). This is how a translator saves the

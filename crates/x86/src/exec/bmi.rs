@@ -8,6 +8,7 @@ use crate::decode::Op;
 use crate::exec::{Done, Place};
 use crate::flags::{Eflags, Status};
 use crate::table::{Rows, rm, rm_long, rm_wide};
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Rows for a form of a doubleword and one of a quadword, both with VEX.
@@ -50,21 +51,24 @@ fn low_bits(count: u64) -> u64 {
     if count < 64 { (1 << count) - 1 } else { u64::MAX }
 }
 
-/// Returns the flags after `result`: CF as given, ZF, and SF if `is_signed`. The others are clear, of which OF is
-/// defined where SF is. Intel's processors clear those that are not, too.
-fn status<W: Word>(result: W, carry: bool, is_signed: bool) -> Status {
-    let mut flags = Eflags::empty();
-    flags.set(Eflags::CF, carry);
-    flags.set(Eflags::ZF, result.zero_extend() == 0);
-    flags.set(Eflags::SF, is_signed && result.zero_extend() & W::SIGN != 0);
-    Status::from_eflags(flags)
+/// Sets the flags after `result`: CF as given, ZF, and SF if `is_signed`. OF, which is defined where SF is, is clear, and
+/// so is AF. [`Vendor`] tells of those that are not defined.
+fn set_status<W: Word>(cpu: &mut Cpu, result: W, carry: bool, is_signed: bool) {
+    let by_result = Status::new(result, carry, false, false).to_eflags();
+    let mut known = Eflags::CF | Eflags::ZF;
+    known.set(Eflags::SF, is_signed);
+    known.set(Eflags::PF, cpu.vendor == Vendor::Amd);
+    cpu.status = Status::from_eflags(by_result & known);
 }
 
 /// Stores a count of TZCNT or LZCNT. CF says that no bit is set, and ZF that the count is 0.
 fn set_count<W: Word>(cpu: &mut Cpu, op: &Op, count: u32) {
-    let result = W::truncate(count.into());
-    cpu.set(op.reg, result);
-    cpu.status = status(result, count == W::BITS, false);
+    cpu.set(op.reg, W::truncate(count.into()));
+    let mut flags = Eflags::empty();
+    flags.set(Eflags::CF, count == W::BITS);
+    flags.set(Eflags::ZF, count == 0);
+    flags.set(Eflags::OF, cpu.vendor == Vendor::Amd && cpu.status.overflow());
+    cpu.status = Status::from_eflags(flags);
 }
 
 fn count_low_zeros<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
@@ -99,7 +103,7 @@ fn and_not<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Do
     let source = P::read::<W>(cpu, memory, op)?;
     let result = W::truncate(!cpu.get::<W>(op.vvvv()).zero_extend() & source.zero_extend());
     cpu.set(op.reg, result);
-    cpu.status = status(result, false, true);
+    set_status(cpu, result, false, true);
     Ok(())
 }
 
@@ -148,7 +152,7 @@ fn lowest<P: Place, W: Word, L: Lowest>(cpu: &mut Cpu, memory: &mut Memory, op: 
     let source = P::read::<W>(cpu, memory, op)?.zero_extend();
     let result = W::truncate(L::of(source));
     cpu.set(op.vvvv(), result);
-    cpu.status = status(result, (source != 0) == L::CARRY_IF_FOUND, true);
+    set_status(cpu, result, (source != 0) == L::CARRY_IF_FOUND, true);
     Ok(())
 }
 
@@ -162,7 +166,10 @@ fn extract<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Do
     let rest = if start < 64 { source >> start } else { 0 };
     let result = W::truncate(rest & low_bits(count));
     cpu.set(op.reg, result);
-    cpu.status = status(result, false, false);
+    set_status(cpu, result, false, false);
+    if cpu.vendor == Vendor::Amd {
+        cpu.status = cpu.status.with_half_carry(true);
+    }
     Ok(())
 }
 
@@ -173,7 +180,7 @@ fn zero_high<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> 
     let first = cpu.get::<W>(op.vvvv()).zero_extend() & 0xff;
     let result = W::truncate(source & low_bits(first));
     cpu.set(op.reg, result);
-    cpu.status = status(result, first >= W::BITS.into(), true);
+    set_status(cpu, result, first >= W::BITS.into(), true);
     Ok(())
 }
 

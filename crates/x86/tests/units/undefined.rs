@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions};
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
+use ring3_x86::cpuid::Model;
 use ring3_x86::engine::Engine;
 use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
@@ -52,6 +53,42 @@ fn undefined_results_are_those_of_the_makers() {
     // STC; BSF AX, CX: 0.
     let bsf = [0xf9, 0x0f, 0xbc, 0xc1];
     assert_eq!(left(intel, &bsf, 2), PF);
+}
+
+/// Returns the status flags after an instruction of 32-bit code on a processor of vendor `vendor`. They were all set, EAX
+/// was F0h, ECX 3 and EDX 16h.
+fn left_by_bits(vendor: Vendor, code: &[u8]) -> Eflags {
+    let mut memory = Memory::new(1 << 20).unwrap();
+    memory.load_image(0x7c00, code).unwrap();
+    let mut cpu = Cpu::of_model(Model::X86_64_V3);
+    cpu.vendor = vendor;
+    cpu.set_flat_entry(8, 16, 0x7c00);
+    for (register, value) in [(reg::AX, 0xf0), (reg::CX, 3), (reg::DX, 0x16)] {
+        cpu.set_gpr(register, value);
+    }
+    cpu.set_eflags(Eflags::STATUS);
+    Interpreter::new().run(&mut cpu, &mut memory, 1);
+    assert_eq!(cpu.ip, 0x7c00 + code.len() as u64);
+    cpu.eflags() & Eflags::STATUS
+}
+
+/// The expected values for AMD were read on a processor of family 19h, and those for Intel on one with AVX2.
+#[test]
+fn undefined_flags_of_bit_instructions_are_those_of_the_makers() {
+    let none = Eflags::empty();
+    for (name, code, intel, amd) in [
+        ("ANDN EAX, ECX, EAX: F0h", &[0xc4, 0xe2, 0x70, 0xf2, 0xc0][..], none, PF),
+        ("BLSR EAX, EDX: 14h", &[0xc4, 0xe2, 0x78, 0xf3, 0xca], none, PF),
+        ("BLSMSK EAX, EDX: 3", &[0xc4, 0xe2, 0x78, 0xf3, 0xd2], none, PF),
+        ("BLSI EAX, EDX: 2", &[0xc4, 0xe2, 0x78, 0xf3, 0xda], CF, CF),
+        ("BZHI EAX, EAX, ECX: 0", &[0xc4, 0xe2, 0x70, 0xf5, 0xc0], ZF, ZF | PF),
+        ("BEXTR EAX, EAX, ECX: 0", &[0xc4, 0xe2, 0x70, 0xf7, 0xc0], ZF, ZF | PF | AF),
+        ("TZCNT EAX, EAX: 4", &[0xf3, 0x0f, 0xbc, 0xc0], none, OF),
+        ("LZCNT EAX, EAX: 24", &[0xf3, 0x0f, 0xbd, 0xc0], none, OF),
+    ] {
+        assert_eq!(left_by_bits(Vendor::Intel, code), intel, "{name}");
+        assert_eq!(left_by_bits(Vendor::Amd, code), amd, "{name}");
+    }
 }
 
 /// Returns the flags that are undefined after the instructions of `code`, each of which continues with

@@ -29,11 +29,17 @@ pub enum Vendor {
     /// clears ZF and AF. A division changes nothing. BSF and BSR set PF by the number that they find, and
     /// clear CF, OF, SF and AF. TZCNT, LZCNT and the instructions of BMI1 and BMI2 clear the flags that are
     /// undefined after them.
+    ///
+    /// VCVTPS2PH raises its own exceptions before those of its access to memory. It sets PE for a denormal even if
+    /// underflow is unmasked.
     #[default]
     Intel,
     /// Shifts set AF. A multiplication changes only CF and OF. A division sets AF, and clears SF, ZF and PF.
     /// ANDN, BLSR, BLSMSK, BLSI and BZHI set PF by their result, and clear AF. So does BEXTR, but it sets AF, and
     /// clears SF. TZCNT and LZCNT clear PF, AF and SF, and do not change OF.
+    ///
+    /// VCVTPS2PH raises the exceptions of its access to memory before its own, which then leave no flags in MXCSR
+    /// (SDM vol. 3, 6.9: their order is up to the processor).
     ///
     /// FXSAVE stores zeros for the addresses of the last x87 instruction and its operand, and for its opcode,
     /// unless an unmasked exception is pending (APM vol. 5, FXSAVE). This is how a translator saves the

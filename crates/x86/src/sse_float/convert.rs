@@ -3,6 +3,7 @@
 use super::format::{Class, F16, F32, Format, Number};
 use super::rounding::shift_right_sticky;
 use super::{Context, Flags, Rounding};
+use crate::undefined::Vendor;
 
 impl Context {
     /// `a` in another format (CVTSS2SD, CVTSD2SS and their packed forms).
@@ -32,12 +33,13 @@ impl Context {
         }
     }
 
-    /// `a` in half precision (VCVTPS2PH), to which FTZ does not apply. A denormal, which is far too small, raises the
-    /// precision exception even if underflow is unmasked.
-    pub fn convert_to_f16(&mut self, a: F32, rounding: Rounding) -> F16 {
+    /// `a` in half precision (VCVTPS2PH), to which FTZ does not apply. For Intel's processors a denormal, which is far
+    /// too small, raises the precision exception even if underflow is unmasked.
+    pub fn convert_to_f16(&mut self, a: F32, rounding: Rounding, vendor: Vendor) -> F16 {
         let mut context = Context { rounding, flush_to_zero: false, ..*self };
         let result = context.convert(a);
-        if self.denormal_as_asked(a).class() == Class::Denormal {
+        let is_denormal = self.denormal_as_asked(a).class() == Class::Denormal;
+        if is_denormal && vendor == Vendor::Intel {
             context.raise(Flags::PRECISION);
         }
         self.raised = context.raised;

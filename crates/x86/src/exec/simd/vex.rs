@@ -127,6 +127,9 @@ pub(super) trait Source {
 
     /// Writes its low quadword. The rest of a register becomes 0.
     fn set_low(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: u64) -> Done;
+
+    /// Checks that `size` bytes of it can be written.
+    fn check_writable(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done;
 }
 
 impl Source for Mem {
@@ -160,6 +163,10 @@ impl Source for Mem {
     fn set_low(cpu: &mut Cpu, memory: &mut Memory, op: &Op, value: u64) -> Done {
         <Mem as Place>::write(cpu, memory, op, value)
     }
+
+    fn check_writable(cpu: &mut Cpu, memory: &mut Memory, op: &Op, size: usize) -> Done {
+        cpu.check_writable(memory, op.segment, op.effective_address(cpu), size)
+    }
 }
 
 impl Source for Reg {
@@ -189,6 +196,10 @@ impl Source for Reg {
 
     fn set_low(cpu: &mut Cpu, _: &mut Memory, op: &Op, value: u64) -> Done {
         cpu.sse.set_ymm(op.rm, [value.into(), 0]);
+        Ok(())
+    }
+
+    fn check_writable(_: &mut Cpu, _: &mut Memory, _: &Op, _: usize) -> Done {
         Ok(())
     }
 }

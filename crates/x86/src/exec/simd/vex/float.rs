@@ -11,6 +11,7 @@ use crate::exec::simd::float::{compute, elements, from_integers, join, to_intege
 use crate::softfloat::Rounding;
 use crate::sse_float::{Context, F16, F32, F64};
 use crate::table::Rows;
+use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -119,18 +120,24 @@ fn narrow<S: Source, const COUNT: usize>(
 
 /// Performs VCVTPS2PH, whose destination ModRM.rm specifies. Bits 0 and 1 of the immediate operand are rounding
 /// control, and bit 2 selects MXCSR's instead.
+///
+/// Whether a fault of the memory access comes before the exceptions of the conversion, which leave flags in MXCSR, is
+/// up to the processor (SDM vol. 3, 6.9): it does on AMD's.
 fn narrow_to_f16<S: Source, const COUNT: usize>(
     cpu: &mut Cpu,
     memory: &mut Memory,
     op: &Op,
 ) -> Done {
     begin(cpu)?;
+    if cpu.vendor == Vendor::Amd {
+        S::check_writable(cpu, memory, op, 8 * COUNT)?;
+    }
     let source = cpu.sse.ymm(op.reg);
-    let by: u8 = op.immediate();
+    let (by, vendor): (u8, _) = (op.immediate(), cpu.vendor);
     let [low, high] = compute(cpu, |c| {
         let rounding = if by & 4 == 0 { Rounding::of_control(by.into()) } else { c.rounding };
         lanes::<COUNT>(|lane| {
-            join(elements::<F32, 4>(source[lane]).map(|a| c.convert_to_f16(a, rounding)))
+            join(elements::<F32, 4>(source[lane]).map(|a| c.convert_to_f16(a, rounding, vendor)))
         })
     })?;
     match COUNT {

@@ -298,12 +298,14 @@ impl Cpu {
         (allowed && room > 0).then_some((place, room.min(bytes_in_page(linear))))
     }
 
-    /// Returns the same as [`Cpu::plain_source`], and brings the page into the TLB if possible.
+    /// Returns the same as [`Cpu::plain_source`] where an element of `size` bytes is read next, and brings its page into
+    /// the TLB if possible. If that changes CR2 or accessed bits, reading the element does so too.
     pub(crate) fn find_plain_source(
         &mut self,
         memory: &mut Memory,
         register: u8,
         offset: u64,
+        size: usize,
     ) -> Option<(usize, usize)> {
         let known = self.plain_source(register, offset);
         if known.is_some() {
@@ -311,12 +313,13 @@ impl Cpu {
         }
         let (segment, view) = (self.segment(register), self.view(register));
         let may_be_read = view.reads_at_once
-            || segment.attributes.is_readable() && segment.contains(offset as u32, 1);
+            || segment.attributes.is_readable() && segment.contains(offset as u32, size as u32);
         let linear = self.linear(view, offset);
-        if !may_be_read || !is_canonical(linear) {
+        let user = self.is_user();
+        if !may_be_read || !are_canonical(linear, size) || user && self.checks_alignment {
             return None;
         }
-        self.translate(memory, linear, Access::Read, By::code(self.is_user())).ok()?;
+        self.translate(memory, linear, Access::Read, By::code(user)).ok()?;
         self.plain_source(register, offset)
     }
 

@@ -172,7 +172,7 @@ fn move_many<W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> bool {
     // The two pages may have the same entry of the TLB, which now holds the target's page because it was
     // written last.
     let offset = masked(cpu, op, reg::SI);
-    let Some((from, readable)) = cpu.find_plain_source(memory, op.segment, offset) else {
+    let Some((from, readable)) = cpu.find_plain_source(memory, op.segment, offset, W::BYTES) else {
         return false;
     };
     let Some(count) = batch::<W>(cpu, op, &[(reg::SI, readable), (reg::DI, room)]) else {

@@ -1,7 +1,7 @@
 //! 4-level paging (SDM vol. 3, 5.5).
 
 use iced_x86::Code;
-use iced_x86::Register::{RAX, RBX, RCX};
+use iced_x86::Register::{RAX, RBX, RCX, RDI, RSI};
 use ring3_x86::engine::Exit;
 use ring3_x86::exception::vector;
 
@@ -137,4 +137,20 @@ fn code_is_not_fetched_from_pages_that_forbid_it() {
     let pointer = machine.quadword(at);
     machine.put_quadword(at, pointer | NO_EXECUTE);
     assert_eq!(machine.raised(), (vector::PF, Some(1 | 16)));
+}
+
+#[test]
+fn an_element_that_is_not_at_canonical_addresses_changes_no_cr2() {
+    const LAST: u64 = 0x0000_7fff_ffff_ffff;
+    // The target is written before, so that its page is known.
+    let code = [
+        mov64(RDI, DATA.into()),
+        store64(RDI, RDI),
+        mov64(RSI, LAST),
+        mov64(RCX, 9),
+        iced_x86::Instruction::with_rep_movsq(64).unwrap(),
+    ];
+    let mut machine = LongMachine::new(&code);
+    assert_eq!(machine.raised(), (vector::GP, Some(0)));
+    assert_eq!(machine.cpu.cr2, 0);
 }

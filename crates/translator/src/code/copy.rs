@@ -327,11 +327,11 @@ fn is_high(register: Register) -> bool {
 }
 
 /// Returns whether the result of `instruction` depends on the vendor of the processor, and must therefore not
-/// be left to the host: a double shift of a word by more bits than it has, and BSWAP of a word (SDM vol. 2,
+/// be left to the host: a double shift of a word by as many bits as it has or more, and BSWAP of a word (SDM vol. 2,
 /// SHLD and BSWAP). Compilers generate neither.
 pub(crate) fn has_undefined_result(instruction: &Instruction) -> bool {
     match instruction.code() {
-        Code::Shld_rm16_r16_imm8 | Code::Shrd_rm16_r16_imm8 => instruction.immediate8() & 31 > 16,
+        Code::Shld_rm16_r16_imm8 | Code::Shrd_rm16_r16_imm8 => instruction.immediate8() & 31 >= 16,
         Code::Shld_rm16_r16_CL | Code::Shrd_rm16_r16_CL | Code::Bswap_r16 => true,
         _ => false,
     }

@@ -2,16 +2,9 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpCodeOperandKind, OpKind, Register};
 use ring3_x86::flags::Eflags;
-use ring3_x86::undefined::Vendor;
 
 use crate::machine::{CODE_PAGES, PAGE};
 use crate::random::Random;
-
-/// Returns whether programs contain instructions of BMI and AVX: what these leave undefined, and how FMA chooses among
-/// NaNs, is known of Intel's processors only.
-fn are_newer_compared() -> bool {
-    Vendor::of_host() == Vendor::Intel
-}
 
 /// Each instruction has as many bytes, with NOPs behind it, so that there is something at each branch's
 /// target.
@@ -162,7 +155,7 @@ impl Maker<'_> {
         match self.random.below(120) {
             100..108 => self.system_instruction(),
             108..120 => self.x87_instruction(),
-            0 | 1 if are_newer_compared() => self.bit_instruction(),
+            0 | 1 => self.bit_instruction(),
             2..22 => {
                 let (code, bytes) = self.random.pick(&TO_MEMORY);
                 let register = if matches!(code, C::Xchg_rm64_r64 | C::Xadd_rm32_r32) {
@@ -196,7 +189,7 @@ impl Maker<'_> {
                 };
                 Instruction::with1(code, self.register(bytes))
             }
-            62 | 63 if are_newer_compared() => Ok(self.avx_instruction()),
+            62 | 63 => Ok(self.avx_instruction()),
             64 | 65 => {
                 let (code, register) = (self.random.pick(&VECTORS), vector(self.random));
                 Instruction::with2(code, register, self.memory())
@@ -308,7 +301,7 @@ impl Maker<'_> {
     /// Returns an instruction of AVX or one that came with AVX2.
     fn avx_instruction(&mut self) -> Instruction {
         use Code as C;
-        const CODES: [C; 24] = [
+        const CODES: [C; 25] = [
             C::VEX_Vmovdqu_ymm_ymmm256,
             C::VEX_Vmovdqu_ymmm256_ymm,
             C::VEX_Vmovups_xmm_xmmm128,
@@ -322,6 +315,7 @@ impl Maker<'_> {
             C::VEX_Vfmadd231pd_ymm_ymm_ymmm256,
             C::VEX_Vpmovzxbw_ymm_xmmm128,
             C::VEX_Vcvtph2ps_ymm_xmmm128,
+            C::VEX_Vcvtps2ph_xmmm128_ymm_imm8,
             C::VEX_Vpbroadcastb_ymm_xmmm8,
             C::VEX_Vptest_ymm_ymmm256,
             C::VEX_Vpmovmskb_r32_ymm,
@@ -354,6 +348,11 @@ impl Maker<'_> {
                 instruction.set_memory_displacement64(memory.displacement as u64);
                 instruction.set_memory_displ_size(memory.displ_size);
                 instruction.set_segment_prefix(memory.segment_prefix);
+                continue;
+            }
+            if kind == K::imm8 {
+                instruction.set_op_kind(operand, OpKind::Immediate8);
+                instruction.set_immediate8(self.random.bits() as u8);
                 continue;
             }
             let number = self.random.below(16);

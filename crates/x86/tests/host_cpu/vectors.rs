@@ -48,6 +48,58 @@ pub(crate) fn is_gather(instruction: &Instruction) -> bool {
     index.is_xmm() || index.is_ymm()
 }
 
+/// Floating-point numbers at the edges of their classes, and NaNs of both kinds (SDM vol. 1, 4.8.3).
+const SINGLES: [u32; 22] = [
+    0,
+    0x8000_0000,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7f80_0001,
+    0xff87_6543,
+    0x7fbf_ffff,
+    0x7fc0_0000,
+    0xffc0_1234,
+    0x7fff_ffff,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x3f80_0001,
+    0x4b00_0001,
+    0x4f00_0000,
+    0xcf00_0000,
+    0x7f7f_ffff,
+    0xff7f_fffe,
+    0x0080_0000,
+    0x8080_0001,
+    0x007f_ffff,
+    0x8000_0001,
+];
+
+/// The same of double precision.
+const DOUBLES: [u64; 22] = [
+    0,
+    0x8000_0000_0000_0000,
+    0x7ff0_0000_0000_0000,
+    0xfff0_0000_0000_0000,
+    0x7ff0_0000_0000_0001,
+    0xfff0_1234_5678_9abc,
+    0x7ff7_ffff_ffff_ffff,
+    0x7ff8_0000_0000_0000,
+    0xfff8_0000_0000_1234,
+    0x7fff_ffff_ffff_ffff,
+    0x3ff0_0000_0000_0000,
+    0xbff0_0000_0000_0000,
+    0x3ff0_0000_0000_0001,
+    0x4330_0000_0000_0001,
+    0x41e0_0000_0000_0000,
+    0xc3e0_0000_0000_0000,
+    0x7fef_ffff_ffff_ffff,
+    0xffef_ffff_ffff_fffe,
+    0x0010_0000_0000_0000,
+    0x8010_0000_0000_0001,
+    0x000f_ffff_ffff_ffff,
+    0x8000_0000_0000_0001,
+];
+
 /// Returns a text of few letters, which sometimes ends.
 fn text(random: &mut Random) -> [u8; 4] {
     std::array::from_fn(|_| random.pick(&[0, 1, 1, 2, 2, 2, 3, 0x81]))
@@ -71,15 +123,17 @@ impl IntegerScene {
             // Nothing is unmasked, so that there is a result.
             fx.set_mxcsr(fx.mxcsr() | MXCSR_MASKS);
         }
-        let is_text = random.percent(20);
+        let kind = random.below(10);
         for i in 0..vectors {
             let mut bytes = [0; 16];
-            for dword in bytes.chunks_mut(4) {
-                dword.copy_from_slice(&if is_text {
-                    text(random)
-                } else {
-                    random.number().to_le_bytes()
-                });
+            for qword in bytes.chunks_mut(8) {
+                let value = match kind {
+                    0 | 1 => [(); 2].map(|()| text(random)).concat(),
+                    2 => [(); 2].map(|()| random.pick(&SINGLES).to_le_bytes()).concat(),
+                    3 => random.pick(&DOUBLES).to_le_bytes().to_vec(),
+                    _ => [(); 2].map(|()| random.number().to_le_bytes()).concat(),
+                };
+                qword.copy_from_slice(&value);
             }
             fx.set_xmm(i, u128::from_le_bytes(bytes));
             self.0.start.upper[i] =

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::support::guest::add_linux;
+use crate::support::guest::{CONSOLE, add_linux, file, file_if_there};
 use crate::support::{Directory, HALT_FOR_EVER, kernel, ring3};
 
 /// The user's input to Debian: it computes, waits and reads its clock and its counts of interrupts.
@@ -71,6 +71,37 @@ fn assert_verifies(recording: &Path, sent: &[u8]) {
         return;
     }
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), sent), "{said}");
+}
+
+/// Debian's 64-bit kernel and programs on a processor with AVX2, which both engines execute in lock-step.
+#[test]
+#[ignore = "executes all of a boot in the interpreter, too; make test-long runs it"]
+fn both_engines_execute_debian_in_64_bit_mode_alike() {
+    let Some(kernel) = file_if_there("linux-amd64/vmlinuz") else { return };
+    let directory = Directory::new();
+    let script = directory.file(
+        "script",
+        b"dmesg -n 1\n\
+        seq 3000 | sort -r | awk '{ s += $1 / 7 } END { print s }'\n\
+        gzip -c /bin/busybox | gunzip | cmp - /bin/busybox && echo the same\n\
+        find / -xdev -type f | head -400 | xargs md5sum | sha256sum\n\
+        for i in 3 2 1; do (sleep 0.$i; echo $((i * 7))) & done; wait; cat /proc/interrupts\n\
+        poweroff -f\n",
+    );
+    let mut command = ring3();
+    command.args(["run", "--verify", "--cpu", "x86-64-v3", "--append", CONSOLE, "--kernel"]);
+    command.arg(kernel).arg("--initrd").arg(file("initramfs-amd64.cpio.gz"));
+    let output = command.stdin(fs::File::open(script).unwrap()).output().unwrap();
+    let [shown, said] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    if said.contains("the translator cannot run on this host") {
+        ring3_skipped::host("this host does not allow the translator");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in ["643071", "the same", "21", "reboot: Power down"] {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
 }
 
 /// Code that waits for bytes on COM1, and sends each of them back until it is a q; then it switches the

@@ -81,6 +81,7 @@ use crate::long::numeric::Operand;
 use crate::long::page_faults::{PageFault, Sweep};
 use crate::long::spaces::LongSpaces;
 use crate::long::strings::Resumption;
+use crate::long::verify::Checker;
 use crate::map::Set;
 use crate::memory::host_memory::GuestFile;
 use crate::memory::spaces::Spaces;
@@ -153,6 +154,8 @@ pub(crate) struct Long {
     cache: CodeCache,
     /// Bytes at the beginning of the cache that are never dropped: those of [shared] code.
     stubs: usize,
+    /// The checkers of code of the supervisor and of users.
+    checkers: [Checker; 2],
     blocks: BlockStore,
     exits: Vec<Exit>,
     slots: Slots,
@@ -188,10 +191,12 @@ impl Long {
             return Err(io::Error::other("no room for code near its context"));
         }
         let stubs = shared::write(&mut cache, &mut low);
+        let checkers = [false, true].map(|is_user| Checker::new(low.addresses(), is_user));
         Ok(Long {
             low,
             stubs: cache.len(),
             cache,
+            checkers,
             blocks: BlockStore::default(),
             exits: Vec::new(),
             slots: Slots::default(),

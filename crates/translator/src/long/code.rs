@@ -12,7 +12,6 @@ use crate::code::block::ChangingSource;
 use crate::code::cache;
 use crate::long::block::{self, Block, Source};
 use crate::long::cold::CodePage;
-use crate::long::verify::Checker;
 use crate::memory::host_memory::PAGE;
 use crate::translator::changes::differing;
 
@@ -115,11 +114,11 @@ impl Long {
             made = block::translate(&source, host, addresses, slots, entry_of);
         }
         let Some((block, code, exits)) = made else { return Ok(Err(Next::Step)) };
-        let checker = Checker::new(addresses, is_user);
-        let mut checker = match source.changing {
-            Some(code) => checker.reading(code.host..code.host + u64::from(block.bytes)),
-            None => checker,
-        };
+        let may_read = source
+            .changing
+            .as_ref()
+            .map_or(0..0, |code| code.host..code.host + u64::from(block.bytes));
+        let checker = self.checkers[usize::from(is_user)].reading(may_read);
         if !checker.proves(&code, host, &[block.entry, block.link]) {
             warn!(
                 "the translation at {rip:#x} is without proof: {:02x?}",

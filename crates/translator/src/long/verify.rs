@@ -9,18 +9,20 @@
 
 use std::ops::Range;
 
-use iced_x86::{
-    Code, CpuidFeature, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::long::context::{LongContext, at, register_at};
 use crate::long::low::{Addresses, CHECK_SHIFT};
 use crate::memory::units::SHIFT;
 use crate::returns::ROOM_CHECK;
+use effects::has_memory_operand;
 use state::{
-    Kind, MOST_DISTANT, NEAR, NOTHING, Name, REGISTERS, SECOND, State, Subject, Sum, UNKNOWN, Value,
+    Kind, MOST_DISTANT, NEAR, NOTHING, Name, R9, RAX, REGISTERS, RSP, SECOND, State, Subject, Sum,
+    UNKNOWN, Value, name_of,
 };
+use ways::Ways;
 
+mod effects;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,7 @@ const BUDGET: i64 = 1 << 7;
 const BITS: u64 = 1 << 29;
 
 /// See the module.
+#[derive(Debug)]
 pub(crate) struct Checker {
     addresses: Addresses,
     /// The tables of checks, by the group that each is for. The supervisor has one.
@@ -42,6 +45,7 @@ pub(crate) struct Checker {
     /// The host addresses of the bytes that the code was made from, which it may read.
     guest_code: Range<u64>,
     factory: InstructionInfoFactory,
+    ways: Ways,
 }
 
 impl Checker {
@@ -55,12 +59,14 @@ impl Checker {
             far_table: addresses.far_tables[side],
             guest_code: 0..0,
             factory: InstructionInfoFactory::new(),
+            ways: Ways::default(),
         }
     }
 
-    /// Returns a checker of code that may read the bytes at these host addresses, from which it was made.
-    pub(crate) fn reading(self, guest_code: Range<u64>) -> Checker {
-        Checker { guest_code, ..self }
+    /// Lets code read the bytes at these host addresses, from which it was made, and no others.
+    pub(crate) fn reading(&mut self, guest_code: Range<u64>) -> &mut Checker {
+        self.guest_code = guest_code;
+        self
     }
 
     /// Returns the name of the field of the context at `address`.
@@ -68,7 +74,7 @@ impl Checker {
         let offset = address.checked_sub(self.addresses.context.into())?;
         let place = |first: u32, count: u64| {
             let number = offset.checked_sub(first.into())?;
-            (number % 8 == 0 && number / 8 < count).then_some(number as usize / 8)
+            (number % 8 == 0 && number / 8 < count).then_some((number / 8) as Name)
         };
         let register = place(register_at(Register::R8), 4).map(|number| REGISTERS + number);
         register.or_else(|| place(at::BASES, 2).map(|number| REGISTERS + 4 + number))
@@ -92,7 +98,7 @@ impl Checker {
         if instruction.is_invalid() {
             return false;
         }
-        let has_operand = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+        let has_operand = has_memory_operand(instruction);
         let accesses =
             has_operand && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop);
         let is_implicit = matches!(
@@ -104,8 +110,6 @@ impl Checker {
         {
             return false;
         }
-        let name =
-            |register: Register| register.is_gpr().then(|| register.full_register().number());
         let mut result = None;
         if accesses {
             if instruction.memory_segment() == Register::GS {
@@ -123,13 +127,9 @@ impl Checker {
                 return false;
             }
         }
-        let to = if instruction.op0_kind() == OpKind::Register {
-            name(instruction.op0_register())
-        } else {
-            None
-        };
+        let to = effects::first_register(instruction);
         // The host's stack is ours, and only these move it.
-        if to == Some(Register::RSP.number())
+        if to == Some(RSP)
             && !(instruction.mnemonic() == Mnemonic::Lea
                 && instruction.memory_base() == Register::RSP)
             && !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push)
@@ -147,7 +147,7 @@ impl Checker {
                 let context = Kind::Number(self.addresses.context.into());
                 let offset = instruction.memory_displacement64() as u32;
                 if instruction.memory_base() == Register::R11
-                    && state.values[Register::R11.number()].kind == context
+                    && state.value(name_of(Register::R11)).kind == context
                     && matches!(
                         offset,
                         at::VECTOR_CHECK
@@ -158,10 +158,10 @@ impl Checker {
                     )
                 {
                     for register in [Register::R10, Register::R11] {
-                        state.set(register.number(), UNKNOWN);
+                        state.set(name_of(register), UNKNOWN);
                     }
                 } else {
-                    *state = State::new();
+                    state.clear();
                 }
                 return true;
             }
@@ -176,21 +176,11 @@ impl Checker {
             return true;
         }
         let is_small = match instruction.code() {
-            Code::Cdqe => Some(Register::RAX.number()),
-            _ => to.filter(|_| leaves_small_number(instruction)),
+            Code::Cdqe => Some(RAX),
+            _ => to.filter(|_| effects::leaves_small_number(instruction)),
         };
-        let used: Vec<_> = self
-            .factory
-            .info(instruction)
-            .used_registers()
-            .iter()
-            .filter(|used| !matches!(used.access(), OpAccess::Read | OpAccess::CondRead))
-            .filter_map(|used| name(used.register()))
-            .collect();
-        for written in used {
-            if written != Register::RSP.number() {
-                state.set(written, Value { is_small: is_small == Some(written), ..UNKNOWN });
-            }
+        for written in self.written(instruction).names() {
+            state.set(written, Value { is_small: is_small == Some(written), ..UNKNOWN });
         }
         true
     }
@@ -208,7 +198,7 @@ impl Checker {
                 _ => return false,
             };
             let is_flat = index == Register::RDI || instruction.segment_prefix() == Register::None;
-            is_flat && matches!(state.values[index.number()].kind, Kind::Placed(_))
+            is_flat && matches!(state.value(name_of(index)).kind, Kind::Placed(_))
         }) && !instruction.op_kinds().enumerate().any(|(number, kind)| {
             kind == OpKind::Register && instruction.op_register(number as u32) == Register::DX
         })
@@ -218,13 +208,13 @@ impl Checker {
     fn operand(instruction: &Instruction) -> Option<Sum> {
         let name = |register: Register| match register {
             Register::None | Register::RIP => Some(None),
-            register if register.is_gpr64() => Some(Some(register.number())),
+            register if register.is_gpr64() => Some(Some(name_of(register))),
             _ => None,
         };
         Some(Sum {
             base: name(instruction.memory_base())?,
             index: name(instruction.memory_index())?
-                .map(|index| (index, instruction.memory_index_scale())),
+                .map(|index| (index, instruction.memory_index_scale() as u8)),
             displacement: instruction.memory_displacement64() as i64,
         })
     }
@@ -232,7 +222,7 @@ impl Checker {
     /// Returns the operand of `instruction` without the distance of the second group, if that is a part of it.
     fn at_second_distance(state: &State, instruction: &Instruction) -> Option<Sum> {
         let sum = Checker::operand(instruction)?;
-        let is_distance = |name: Name| state.values[name].kind == Kind::SecondDistance;
+        let is_distance = |name: Name| state.value(name).kind == Kind::SecondDistance;
         match (sum.base, sum.index) {
             (base, Some((index, 1))) if is_distance(index) => {
                 Some(Sum { base, index: None, ..sum })
@@ -267,59 +257,20 @@ impl Checker {
         if self.surely_accesses(instruction) {
             let distance = sum.displacement.unsigned_abs();
             let is_known = match (sum.base, sum.index) {
-                (Some(base), None) => state.values[base].near[group].is_some(),
+                (Some(base), None) => state.value(base).near[group].is_some(),
                 _ => state.distance_of(&sum, group).is_some(),
             };
             if is_known {
                 state.note(sum, group, distance);
             }
             if let (Some(base), None) = (sum.base, sum.index)
-                && let Kind::Sum(of) = state.values[base].kind
+                && let Kind::Sum(of) = state.value(base).kind
             {
                 let displacement = of.displacement.wrapping_add(sum.displacement);
                 state.note(of, group, displacement.unsigned_abs());
             }
         }
         true
-    }
-
-    /// Returns whether `instruction` surely accesses its memory operand, and at its address.
-    fn surely_accesses(&mut self, instruction: &Instruction) -> bool {
-        // Those of the x87 do not store a number if they raise an unmasked exception.
-        let may_not_access = instruction.cpuid_features().iter().any(|feature| {
-            use CpuidFeature as F;
-            matches!(feature, F::FPU | F::FPU287 | F::FPU387)
-        }) || matches!(
-            instruction.mnemonic(),
-            Mnemonic::Bt
-                | Mnemonic::Bts
-                | Mnemonic::Btr
-                | Mnemonic::Btc
-                | Mnemonic::Shl
-                | Mnemonic::Shr
-                | Mnemonic::Sar
-                | Mnemonic::Rol
-                | Mnemonic::Ror
-                | Mnemonic::Rcl
-                | Mnemonic::Rcr
-                | Mnemonic::Shld
-                | Mnemonic::Shrd
-                | Mnemonic::Fisttp
-        );
-        let access = self.access(instruction);
-        !may_not_access
-            && matches!(
-                access,
-                OpAccess::Read | OpAccess::Write | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            )
-    }
-
-    /// Returns how `instruction` accesses its memory operand.
-    fn access(&mut self, instruction: &Instruction) -> OpAccess {
-        let operand = (0..instruction.op_count())
-            .find(|operand| instruction.op_kind(*operand) == OpKind::Memory)
-            .unwrap_or(0);
-        self.factory.info(instruction).op_access(operand)
     }
 
     /// Returns whether `instruction` reads a table of checks or what follows from that. Then `result` is what it loads.
@@ -345,7 +296,7 @@ impl Checker {
                 *result = of_kind(Kind::Any);
                 return true;
             }
-            let Kind::Rotated(of) = state.values[base.full_register().number()].kind else {
+            let Kind::Rotated(of) = state.value(name_of(base)).kind else {
                 return false;
             };
             let group = self.tables.iter().position(|table| displacement == u64::from(*table));
@@ -363,7 +314,7 @@ impl Checker {
             && index.is_gpr64()
             && instruction.memory_index_scale() == 8
             && displacement == distances
-            && let Kind::DistanceNumber(of) = state.values[index.number()].kind
+            && let Kind::DistanceNumber(of) = state.value(name_of(index)).kind
         {
             *result = of_kind(Kind::Distance(of));
             return true;
@@ -372,8 +323,8 @@ impl Checker {
         let is_placed = |address: Register, distance: Register| {
             address.is_gpr64()
                 && distance.is_gpr64()
-                && matches!(state.values[distance.number()].kind,
-                    Kind::Distance(Subject { name, .. }) if name == Some(address.number()))
+                && matches!(state.value(name_of(distance)).kind,
+                    Kind::Distance(Subject { name, .. }) if name == Some(name_of(address)))
         };
         if instruction.memory_index_scale() == 1
             && (is_placed(base, index) || is_placed(index, base))
@@ -382,11 +333,11 @@ impl Checker {
         }
         // An index of 32 bits adds far less than a unit.
         let is_short =
-            index == Register::None || index.is_gpr64() && state.values[index.number()].is_small;
+            index == Register::None || index.is_gpr64() && state.value(name_of(index)).is_small;
         if !is_short || !base.is_gpr64() {
             return false;
         }
-        let Kind::Placed(of) = state.values[base.number()].kind else { return false };
+        let Kind::Placed(of) = state.value(name_of(base)).kind else { return false };
         if let Some(of) = of.filter(|_| index == Register::None)
             && self.surely_accesses(instruction)
         {
@@ -414,16 +365,16 @@ impl Checker {
         let mut place = sum.displacement as u64;
         if let (Some(base), None) = (sum.base, sum.index) {
             let displacement = sum.displacement;
-            match state.values[base].kind {
+            match state.value(base).kind {
                 Kind::Number(number) => {
                     (address, place) = (true, number.wrapping_add(displacement as u64));
                 }
                 Kind::Own => return only_reads && (0..1 << 31).contains(&displacement),
                 // The budget, and the host's stack.
-                _ if base == Register::R9.number() => {
+                _ if base == R9 => {
                     return only_reads && (-BUDGET..=0).contains(&displacement);
                 }
-                _ if base == Register::RSP.number() => {
+                _ if base == RSP => {
                     return (-(ROOM_CHECK as i64)..=64).contains(&displacement);
                 }
                 _ => return false,
@@ -443,7 +394,7 @@ impl Checker {
         if instruction.code() == Code::Mov_r64_rm64 {
             let value = if let Some(name) = self.field(place) {
                 let kind = Kind::Sum(Sum { base: Some(name), index: None, displacement: 0 });
-                Value { kind, ..state.values[name] }
+                Value { kind, ..*state.value(name) }
             } else {
                 let offset = (place - u64::from(self.addresses.context)) as u32;
                 let kind = match offset {
@@ -464,11 +415,10 @@ impl Checker {
             && instruction.memory_index() == Register::None
             && matches!(instruction.memory_base(), Register::RIP | Register::None);
         if let Some(name) = self.field(instruction.memory_displacement64()).filter(|_| is_plain) {
-            let from = state.values[instruction.op1_register().number()];
+            let from = *state.value(name_of(instruction.op1_register()));
             match from.kind {
                 Kind::Sum(Sum { base: Some(base), index: None, displacement }) if base == name => {
-                    state.step(name, displacement);
-                    state.values[name] = Value { kind: Kind::Any, ..from };
+                    state.step_to(name, displacement, from);
                 }
                 _ => state.set(name, Value { kind: Kind::Any, ..from }),
             }
@@ -480,7 +430,7 @@ impl Checker {
     fn moves(state: &mut State, instruction: &Instruction, to: Name) -> bool {
         let is_long = instruction.op0_register().is_gpr64();
         let op1 = instruction.op1_register();
-        let from = op1.is_gpr64().then(|| op1.number());
+        let from = op1.is_gpr64().then(|| name_of(op1));
         let is_number = instruction.op_count() == 2
             && !matches!(instruction.op1_kind(), OpKind::Register | OpKind::Memory);
         let number = if is_number { instruction.immediate(1) } else { 0 };
@@ -493,22 +443,18 @@ impl Checker {
             }
             Mnemonic::Mov if is_long && from.is_some() => {
                 let from = from.unwrap_or(to);
-                let kind = match state.values[from].kind {
+                let kind = match state.value(from).kind {
                     Kind::Any | Kind::Placed(_) => Kind::Sum(state.sum_of(from)),
                     kind => kind,
                 };
-                state.set(to, Value { kind, ..state.values[from] });
+                state.set(to, Value { kind, ..*state.value(from) });
             }
             Mnemonic::Add if is_long && is_number => state.step(to, number as i64),
             Mnemonic::Sub if is_long && is_number => state.step(to, (number as i64).wrapping_neg()),
             Mnemonic::Inc if is_long => state.step(to, 1),
             Mnemonic::Dec if is_long => state.step(to, -1),
             Mnemonic::And if is_long && is_number && (number as i64) < 0 => {
-                let near = state.values[to].near;
-                state.step(to, !(number as i64));
-                let after = state.values[to].near;
-                let near = std::array::from_fn(|group| near[group].and(after[group]));
-                state.values[to] = Value { near, ..UNKNOWN };
+                state.clear_bits(to, !(number as i64));
             }
             Mnemonic::Rorx if is_long && number_of_rotation(instruction) == Some(CHECK_SHIFT) => {
                 let Some(from) = from else { return false };
@@ -531,31 +477,31 @@ impl Checker {
     /// Notes an LEA of 64 bits into `to`. Returns false if nothing is known of the sum.
     fn loads_sum(state: &mut State, instruction: &Instruction, to: Name) -> bool {
         let Some(sum) = Checker::operand(instruction) else { return false };
-        if to == Register::RSP.number() || instruction.memory_base() == Register::RIP {
-            return to == Register::RSP.number();
+        if to == RSP || instruction.memory_base() == Register::RIP {
+            return to == RSP;
         }
         if (sum.base, sum.index) == (Some(to), None) {
             state.step(to, sum.displacement);
             return true;
         }
         if let (Some(base), Some((index, 8)), 0) = (sum.base, sum.index, sum.displacement)
-            && [base, index].map(|name| state.values[name].kind) == [Kind::Own, Kind::Index]
+            && [base, index].map(|name| state.value(name).kind) == [Kind::Own, Kind::Index]
         {
             state.set(to, Value { kind: Kind::Own, ..UNKNOWN });
             return true;
         }
         // Its parts may have been loaded from the context.
         let is_scratch =
-            |name: Name| [Register::R10, Register::R11].iter().any(|r| r.number() == name);
+            |name: Name| [Register::R10, Register::R11].iter().any(|r| name_of(*r) == name);
         let whole = |name: Name| {
             is_scratch(name).then(|| state.sum_of(name)).filter(|sum| sum.index.is_none())
         };
         let kind = match (sum.base, sum.index) {
-            (Some(base), Some((index, 1))) if matches!(state.values[index].kind, Kind::Distance(of) if of.name == Some(base)) => {
+            (Some(base), Some((index, 1))) if matches!(state.value(index).kind, Kind::Distance(of) if of.name == Some(base)) => {
                 Kind::Placed(None)
             }
             (Some(base), Some((index, 1)))
-                if state.values[index].kind == Kind::SecondDistance
+                if state.value(index).kind == Kind::SecondDistance
                     && state.reach(&Sum { base: Some(base), ..NOTHING }, SECOND).is_some() =>
             {
                 let of = state.sum_of(base);
@@ -587,7 +533,7 @@ impl Checker {
             };
             let plain = match (sum.base, sum.index) {
                 (Some(base), None) => {
-                    let near = state.values[base].near[group];
+                    let near = state.value(base).near[group];
                     near.map(|near| near + sum.displacement.unsigned_abs())
                 }
                 _ => None,
@@ -602,38 +548,4 @@ impl Checker {
 /// Returns by how many bits `instruction`, RORX, rotates.
 fn number_of_rotation(instruction: &Instruction) -> Option<u32> {
     (instruction.op2_kind() == OpKind::Immediate8).then(|| instruction.immediate8().into())
-}
-
-/// Returns whether `instruction` leaves a number of 32 bits, with a sign or without, in its first operand, a register.
-fn leaves_small_number(instruction: &Instruction) -> bool {
-    let size = instruction.op0_register().size();
-    let last = instruction.op_count().saturating_sub(1);
-    let has_number = matches!(
-        instruction.op_kind(last),
-        OpKind::Immediate8
-            | OpKind::Immediate8to32
-            | OpKind::Immediate8to64
-            | OpKind::Immediate32to64
-    );
-    let number = if has_number { instruction.immediate(last) as i64 } else { -1 };
-    match instruction.mnemonic() {
-        Mnemonic::Movsx | Mnemonic::Movzx | Mnemonic::Movsxd => size >= 4,
-        Mnemonic::And => size == 4 || size == 8 && number >= 0,
-        Mnemonic::Mov
-        | Mnemonic::Lea
-        | Mnemonic::Add
-        | Mnemonic::Sub
-        | Mnemonic::Or
-        | Mnemonic::Xor
-        | Mnemonic::Inc
-        | Mnemonic::Dec
-        | Mnemonic::Neg
-        | Mnemonic::Not => size == 4,
-        Mnemonic::Imul => size == 4 && instruction.op_count() > 1,
-        Mnemonic::Shl | Mnemonic::Sar => size == 4 && (1..32).contains(&number),
-        Mnemonic::Shr => {
-            size == 4 && (1..32).contains(&number) || size == 8 && (32..64).contains(&number)
-        }
-        _ => false,
-    }
 }

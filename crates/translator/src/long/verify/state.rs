@@ -1,13 +1,24 @@
 //! What the [checker](super) knows before an instruction.
 
+use iced_x86::Register;
+
 use crate::memory::units::unit_of;
 
 /// The names of the host's registers are their numbers; behind them are those of the fields of the context with R8 to
 /// R11 and the bases of FS and GS.
-pub(super) type Name = usize;
+pub(super) type Name = u8;
 pub(super) const REGISTERS: Name = 16;
 pub(super) const FIELDS: Name = 6;
-pub(super) const NAMES: Name = REGISTERS + FIELDS;
+const NAMES: usize = (REGISTERS + FIELDS) as usize;
+
+/// Returns the name of the host's general register that contains `register`.
+pub(super) fn name_of(register: Register) -> Name {
+    register.full_register().number() as Name
+}
+
+pub(super) const RAX: Name = 0;
+pub(super) const RSP: Name = 4;
+pub(super) const R9: Name = 9;
 
 /// The largest distance that is of use.
 pub(super) const MOST_DISTANT: u64 = 8 << 30;
@@ -24,7 +35,7 @@ pub(super) const SECOND: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) base: Option<Name>,
-    pub(super) index: Option<(Name, u32)>,
+    pub(super) index: Option<(Name, u8)>,
     pub(super) displacement: i64,
 }
 
@@ -38,6 +49,12 @@ impl Sum {
         index + u64::from(self.base == Some(name))
     }
 
+    /// Returns its names, by bits.
+    fn names(&self) -> u32 {
+        let bit = |name: Option<Name>| name.map_or(0, |name| 1 << name);
+        bit(self.base) | bit(self.index.map(|(index, _)| index))
+    }
+
     pub(super) fn has_same_names(&self, other: &Sum) -> bool {
         (self.base, self.index) == (other.base, other.index)
     }
@@ -48,6 +65,13 @@ impl Sum {
 pub(super) struct Subject {
     pub(super) name: Option<Name>,
     pub(super) sum: Option<Sum>,
+}
+
+impl Subject {
+    /// Returns its names, by bits.
+    fn names(&self) -> u32 {
+        self.name.map_or(0, |name| 1 << name) | self.sum.map_or(0, |sum| sum.names())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +94,17 @@ pub(super) enum Kind {
     Index,
 }
 
+impl Kind {
+    /// Returns the names that it has to do with, by bits.
+    fn names(&self) -> u32 {
+        match self {
+            Kind::Sum(sum) | Kind::Placed(Some(sum)) => sum.names(),
+            Kind::Rotated(of) | Kind::DistanceNumber(of) | Kind::Distance(of) => of.names(),
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
     /// How far it is from a unit of each group that is owned, at most.
@@ -83,16 +118,43 @@ pub(super) const UNKNOWN: Value = Value { near: [None; 2], is_small: false, kind
 /// What is known before an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
-    pub(super) values: [Value; NAMES],
+    values: [Value; NAMES],
+    /// The names with which other values have to do, by bits, and perhaps more.
+    mentioned: u32,
     /// Sums, with their distances from units of a group. Their own displacements mean nothing.
     pub(super) sums: Vec<(Sum, usize, u64)>,
     /// The units that were checked, with their groups.
     pub(super) units: Vec<(i64, usize)>,
 }
 
+impl Default for State {
+    fn default() -> State {
+        State { values: [UNKNOWN; NAMES], mentioned: 0, sums: Vec::new(), units: Vec::new() }
+    }
+}
+
 impl State {
-    pub(super) fn new() -> State {
-        State { values: [UNKNOWN; NAMES], sums: Vec::new(), units: Vec::new() }
+    /// Becomes the same as `other`.
+    pub(super) fn copy(&mut self, other: &State) {
+        (self.values, self.mentioned) = (other.values, other.mentioned);
+        self.sums.clone_from(&other.sums);
+        self.units.clone_from(&other.units);
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        (self.values, self.mentioned) = ([UNKNOWN; NAMES], 0);
+        self.sums.clear();
+        self.units.clear();
+    }
+
+    /// Returns what is known of the value of `name`.
+    pub(super) fn value(&self, name: Name) -> &Value {
+        &self.values[usize::from(name)]
+    }
+
+    fn value_mut(&mut self, name: Name) -> &mut Value {
+        &mut self.values[usize::from(name)]
     }
 
     /// Keeps what `other` knows, too. Distances that have grown are bounded if this is where a loop begins.
@@ -126,13 +188,17 @@ impl State {
     }
 
     /// Forgets what depends on the value of `name`.
-    pub(super) fn forget_sums(&mut self, name: Name) {
+    fn forget_sums(&mut self, name: Name) {
         self.sums.retain(|(sum, ..)| sum.share(name) == 0);
         self.forget_kinds(name);
     }
 
     /// Forgets of other values what they have to do with `name`.
-    pub(super) fn forget_kinds(&mut self, name: Name) {
+    fn forget_kinds(&mut self, name: Name) {
+        if self.mentioned & 1 << name == 0 {
+            return;
+        }
+        self.mentioned = 0;
         for value in &mut self.values {
             match &mut value.kind {
                 Kind::Sum(sum) if sum.share(name) != 0 => value.kind = Kind::Any,
@@ -143,6 +209,7 @@ impl State {
                 }
                 _ => {}
             }
+            self.mentioned |= value.kind.names();
         }
     }
 
@@ -150,7 +217,24 @@ impl State {
         self.forget_sums(name);
         // A value that depends on the one before it has nothing to do with the name any more.
         let depends = matches!(value.kind, Kind::Sum(sum) if sum.share(name) != 0);
-        self.values[name] = if depends { Value { kind: Kind::Any, ..value } } else { value };
+        let value = if depends { Value { kind: Kind::Any, ..value } } else { value };
+        self.mentioned |= value.kind.names();
+        *self.value_mut(name) = value;
+    }
+
+    /// Notes that `name` has moved by `bytes`, and of it what is known of `value` beside its kind.
+    pub(super) fn step_to(&mut self, name: Name, bytes: i64, value: Value) {
+        self.step(name, bytes);
+        *self.value_mut(name) = Value { kind: Kind::Any, ..value };
+    }
+
+    /// Notes that the low bits `cleared` of `name` were cleared.
+    pub(super) fn clear_bits(&mut self, name: Name, cleared: i64) {
+        let near = self.value(name).near;
+        self.step(name, cleared);
+        let after = self.value(name).near;
+        let near = std::array::from_fn(|group| near[group].and(after[group]));
+        *self.value_mut(name) = Value { near, ..UNKNOWN };
     }
 
     /// Adds `bytes` to `name`.
@@ -162,7 +246,7 @@ impl State {
             *distance = distance.saturating_add(sum.share(name).saturating_mul(moved));
         }
         self.sums.retain(|(.., distance)| *distance <= MOST_DISTANT);
-        let mut value = self.values[name];
+        let mut value = *self.value(name);
         self.forget_kinds(name);
         value.near = value.near.map(|near| near.and_then(bounded));
         value.is_small = false;
@@ -172,14 +256,14 @@ impl State {
             }
             _ => Kind::Any,
         };
-        self.values[name] = value;
+        *self.value_mut(name) = value;
     }
 
     /// Notes that a sum is at most so distant from a unit of `group` that is owned.
     pub(super) fn note(&mut self, sum: Sum, group: usize, distance: u64) {
         let nearer = |known: Option<u64>| Some(known.map_or(distance, |known| known.min(distance)));
         if let (Some(base), None) = (sum.base, sum.index) {
-            let near = &mut self.values[base].near[group];
+            let near = &mut self.value_mut(base).near[group];
             *near = nearer(*near);
             return;
         }
@@ -193,7 +277,7 @@ impl State {
     /// Notes that `of` was checked for units of `group`.
     pub(super) fn prove(&mut self, of: Subject, group: usize) {
         if let Some(name) = of.name {
-            self.values[name].near[group] = Some(0);
+            self.value_mut(name).near[group] = Some(0);
         }
         if let Some(sum) = of.sum {
             self.note(sum, group, sum.displacement.unsigned_abs());
@@ -202,7 +286,7 @@ impl State {
 
     /// Returns the sum that `name` is: that of other names if it is known to be one.
     pub(super) fn sum_of(&self, name: Name) -> Sum {
-        match self.values[name].kind {
+        match self.value(name).kind {
             Kind::Sum(sum) => sum,
             _ => Sum { base: Some(name), index: None, displacement: 0 },
         }
@@ -212,8 +296,8 @@ impl State {
     pub(super) fn reach(&self, sum: &Sum, group: usize) -> Option<u64> {
         let displacement = sum.displacement.unsigned_abs();
         let is_owned = |address: u64| self.units.contains(&(unit_of(address), group));
-        let near = |name: Name| self.values[name].near[group];
-        let small = |name: Name| self.values[name].is_small;
+        let near = |name: Name| self.value(name).near[group];
+        let small = |name: Name| self.value(name).is_small;
         let known = match (sum.base, sum.index) {
             (None, None) => {
                 return is_owned(sum.displacement as u64).then_some(0);
@@ -221,7 +305,7 @@ impl State {
             (Some(base), None) if small(base) && is_owned(sum.displacement as u64) => {
                 return Some(SMALL);
             }
-            (Some(base), None) => match self.values[base].kind {
+            (Some(base), None) => match self.value(base).kind {
                 Kind::Number(number) if near(base).is_none() => {
                     let address = number.wrapping_add(sum.displacement as u64);
                     return is_owned(address).then_some(0);

@@ -373,8 +373,8 @@ fn changing_code_reads_only_what_it_was_made_from() {
     assert!(!is_proven(all.start..all.end - 1));
     // MOV EAX, [R11], which reads the number, becomes MOV [R11], EAX.
     let writing = replaced(&code, &[0x41, 0x8b, 0x03], &[0x41, 0x89, 0x03]);
-    let mut checker = Checker::new(ADDRESSES, false).reading(all);
-    assert!(!checker.proves(&writing, HOST, &[HOST, block.link]));
+    let mut checker = Checker::new(ADDRESSES, false);
+    assert!(!checker.reading(all).proves(&writing, HOST, &[HOST, block.link]));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 mod alignment;
 mod checks;
+mod encoding;
+
+use std::mem;
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpKind, Register};
 
@@ -14,12 +17,15 @@ use checks::HAS_FAST_LOOP;
 pub(crate) const JUMP_SIZE: u32 = 5;
 /// Bytes of a near conditional jump.
 pub(crate) const CONDITIONAL_SIZE: u32 = 6;
+/// Bytes for which there is room at first.
+const TYPICAL: usize = 512;
 
 /// Host code that is being written for one address.
 pub(crate) struct Emitter {
-    encoder: Encoder,
+    code: Vec<u8>,
+    /// The encoder of rare instructions, once there was one.
+    encoder: Option<Encoder>,
     start: u32,
-    len: u32,
     /// The guest's ESP less R15D. Instructions that push and pop, which mostly come several in a row, change
     /// only this.
     stack_offset: i32,
@@ -99,9 +105,9 @@ impl Emitter {
     /// Returns an emitter for code that begins at address `start`.
     pub(crate) fn new(start: u32) -> Emitter {
         Emitter {
-            encoder: Encoder::new(64),
+            code: Vec::with_capacity(TYPICAL),
+            encoder: None,
             start,
-            len: 0,
             stack_offset: 0,
             branches: Vec::new(),
             counts: Vec::new(),
@@ -115,12 +121,17 @@ impl Emitter {
 
     /// Returns the address of the next instruction.
     pub(crate) fn here(&self) -> u32 {
-        self.start + self.len
+        self.start + self.len()
+    }
+
+    /// Returns the bytes of the code so far.
+    fn len(&self) -> u32 {
+        self.code.len() as u32
     }
 
     /// Returns the code, with all distances and counts set.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
-        let mut code = self.encoder.take_buffer();
+    pub(crate) fn finish(self) -> Vec<u8> {
+        let mut code = self.code;
         for (Branch(end), to) in self.branches {
             let offset = (end - self.start) as usize;
             code[offset - 4..offset].copy_from_slice(&to.wrapping_sub(end).to_le_bytes());
@@ -133,10 +144,7 @@ impl Emitter {
 
     /// Appends bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.encoder.write_u8(*byte);
-        }
-        self.len += bytes.len() as u32;
+        self.code.extend_from_slice(bytes);
     }
 
     fn bytes_and(&mut self, bytes: &[u8], number: u32) {
@@ -146,14 +154,20 @@ impl Emitter {
 
     /// Appends an instruction. Returns false, and appends nothing, if 64-bit code has no such instruction.
     pub(crate) fn try_instruction(&mut self, instruction: &Instruction) -> bool {
-        match self.encoder.encode(instruction, self.here().into()) {
-            Ok(len) => {
-                self.len += len as u32;
-                self.kept = self.kept.filter(|register| !may_change(instruction, *register));
-                true
-            }
-            Err(_) => false,
+        self.kept = self.kept.filter(|register| !may_change(instruction, *register));
+        let here = self.here().into();
+        if encoding::encode(instruction, here, &mut self.code) {
+            return true;
         }
+        let encoder = self.encoder.get_or_insert_with(|| Encoder::new(64));
+        let len = self.code.len();
+        encoder.set_buffer(mem::take(&mut self.code));
+        let exists = encoder.encode(instruction, here).is_ok();
+        self.code = encoder.take_buffer();
+        if !exists {
+            self.code.truncate(len);
+        }
+        exists
     }
 
     /// Appends an instruction of the translator's own making.
@@ -175,9 +189,30 @@ impl Emitter {
         self.kept
     }
 
+    /// Notes that an instruction names `register`.
+    fn name(&mut self, register: Register) {
+        self.kept = self.kept.filter(|kept| *kept != register.full_register());
+    }
+
     /// `mov r32, imm32`.
     pub(crate) fn load_number(&mut self, register: Register, number: u32) {
-        self.instruction(Instruction::with2(Code::Mov_r32_imm32, register, number));
+        self.name(register);
+        let register = register.number() as u8;
+        if register >= 8 {
+            self.bytes(&[0x41]); // REX.B
+        }
+        self.bytes_and(&[0xb8 | register & 7], number);
+    }
+
+    /// `rorx r64, r64, imm8`.
+    pub(crate) fn rotate(&mut self, to: Register, from: Register, bits: u8) {
+        self.name(to);
+        self.name(from);
+        let (to, from) = (to.number() as u8, from.number() as u8);
+        // The highest bits of both numbers are inverted in VEX (SDM vol. 2, figure 2-9).
+        let high = (to & 8) << 4 | (from & 8) << 2;
+        let mod_rm = 0xc0 | (to & 7) << 3 | from & 7;
+        self.bytes(&[0xc4, 0xe3 ^ high, 0xfb, 0xf0, mod_rm, bits]);
     }
 
     /// `mov r32, r32`, which also clears the upper half.
@@ -256,7 +291,7 @@ impl Emitter {
 
     /// Makes R15D equal to the guest's ESP, without changing flags.
     pub(crate) fn settle_stack(&mut self) {
-        let offset = std::mem::take(&mut self.stack_offset);
+        let offset = mem::take(&mut self.stack_offset);
         if offset != 0 {
             self.add(Register::R15D, Register::R15, offset);
         }
@@ -585,15 +620,12 @@ impl Emitter {
 
     /// Returns the state of the code, so that what comes after it can be thrown away.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { len: self.len, stack_offset: self.stack_offset, branches: self.branches.len() }
+        Mark { len: self.len(), stack_offset: self.stack_offset, branches: self.branches.len() }
     }
 
     /// Throws away everything that was appended since `mark`.
     pub(crate) fn go_back(&mut self, mark: Mark) {
-        let mut code = self.encoder.take_buffer();
-        code.truncate(mark.len as usize);
-        self.encoder.set_buffer(code);
-        self.len = mark.len;
+        self.code.truncate(mark.len as usize);
         self.stack_offset = mark.stack_offset;
         self.kept = None;
         self.branches.truncate(mark.branches);

@@ -40,14 +40,14 @@ const NOPS: [&[u8]; 9] = [
 impl Emitter {
     /// Appends NOPs if a branch of `size` bytes would cross a boundary or end at it.
     pub(super) fn align_branch(&mut self, size: u32) {
-        if self.would_cross(self.len, size) {
+        if self.would_cross(self.len(), size) {
             self.align();
         }
     }
 
     /// Returns whether the instructions since `mark`, with `size` bytes more, cross a boundary or end at it.
     pub(crate) fn crosses_since(&self, mark: Mark, size: u32) -> bool {
-        self.would_cross(mark.len, self.len - mark.len + size)
+        self.would_cross(mark.len, self.len() - mark.len + size)
     }
 
     /// Appends NOPs up to the next boundary.

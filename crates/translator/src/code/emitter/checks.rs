@@ -34,7 +34,7 @@ impl Emitter {
     /// branches enter.
     pub(crate) fn check_target(&mut self, linear: u32) -> u32 {
         if self.has_fast_loop {
-            let way_out_at = self.len;
+            let way_out_at = self.len();
             self.bytes(&way_out(at::MISS));
             let entry = self.here();
             self.check_by_loop(linear, way_out_at);
@@ -56,7 +56,7 @@ impl Emitter {
             let load =
                 Instruction::with2(Code::Mov_r64_imm64, Register::R10, u64::from_le_bytes(number));
             self.instruction(load);
-            self.way_out = self.len - number.len() as u32;
+            self.way_out = self.len() - number.len() as u32;
         }
     }
 
@@ -78,7 +78,7 @@ impl Emitter {
         let difference = linear.wrapping_neg().wrapping_add(1);
         self.bytes_and(&[0x41, 0x8d, 0x88], difference); // lea ecx, [r8 - linear + 1]
         self.align_branch(2);
-        let distance = i64::from(way_out) - i64::from(self.len + 2);
+        let distance = i64::from(way_out) - i64::from(self.len() + 2);
         let distance = i8::try_from(distance).expect("it is near");
         self.bytes(&[0xe2, distance as u8]); // loop
         self.restore_rcx();

@@ -52,6 +52,7 @@ mod state;
 mod stepping;
 mod strings;
 mod system;
+mod tables;
 mod verify;
 mod writer;
 

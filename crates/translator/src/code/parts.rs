@@ -27,6 +27,9 @@ struct Part {
     check: Option<Count>,
     /// The index of the counter of its instructions, if instructions are counted by their form.
     counter: Option<usize>,
+    /// The instructions ahead at its beginning, and the most instructions from there up to a check, once they are known.
+    ahead: u16,
+    most: u16,
 }
 
 /// What follows a part.
@@ -49,7 +52,8 @@ impl Parts {
     /// index `counter` counts them.
     pub(crate) fn begin(&mut self, first: u16, count: Option<Count>, counter: Option<usize>) {
         let onward = Onward::Other;
-        self.0.push(Part { first, end: None, onward, count, check: None, counter });
+        let (ahead, most) = (0, 0);
+        self.0.push(Part { first, end: None, onward, count, check: None, counter, ahead, most });
     }
 
     /// Notes that `check` compares the budget with all instructions from the beginning of the last part on, up to the
@@ -87,47 +91,47 @@ impl Parts {
     }
 
     /// Sets all counts of a block of so many `instructions`. `joins` returns the part at which a branch forward joins,
-    /// if it does. Returns how many instructions are ahead at each of them; it is one of these.
+    /// if it does. `note` learns how many instructions are ahead at each of them; it is one of these.
     pub(crate) fn set(
-        &self,
+        &mut self,
         instructions: u16,
         emitter: &mut Emitter,
         joins: impl Fn(usize) -> Option<usize>,
-    ) -> Vec<u16> {
-        let mut all = vec![0; instructions.into()];
-        // For each part: the instructions ahead at its beginning, and the most instructions from there up to a
-        // check. All branches between parts lead forward.
-        let mut ahead = vec![0; self.0.len() + 1];
-        let mut most = ahead.clone();
-        for (index, part) in self.0.iter().enumerate().rev() {
-            let next = index + 1;
+        mut note: impl FnMut(usize, u16),
+    ) {
+        // All branches between parts lead forward.
+        for index in (0..self.0.len()).rev() {
+            let (parts, later) = self.0.split_at_mut(index + 1);
+            let part = &mut parts[index];
+            let next = later.first();
             let target = match part.onward {
                 Onward::Other => None,
-                Onward::Join => Some(next),
-                Onward::Forward(branch) => joins(branch),
+                Onward::Join => next,
+                Onward::Forward(branch) => {
+                    joins(branch).and_then(|part| later.get(part - index - 1))
+                }
             };
             let end = part.end.unwrap_or(instructions);
-            let after = target.map_or(0, |target| ahead[target]);
-            ahead[index] = end - part.first + after;
-            let checks = self.0.get(next).is_some_and(|next| next.check.is_some());
-            let most_after = if checks { 0 } else { most[next] };
-            most[index] =
-                end - part.first + target.map_or(0, |target| most[target]).max(most_after);
+            let after = target.map_or(0, |target| target.ahead);
+            part.ahead = end - part.first + after;
+            let most_after = next.filter(|next| next.check.is_none()).map_or(0, |next| next.most);
+            part.most = end - part.first + target.map_or(0, |target| target.most).max(most_after);
             for number in part.first..end {
-                all[usize::from(number)] = end - number + after;
+                note(number.into(), end - number + after);
             }
-            if let Some(following) = self.0.get(next)
-                && let Some(count) = following.count
+            if let Some(next) = next
+                && let Some(count) = next.count
             {
-                emitter.set_count(count, ahead[next] as i16 - after as i16);
+                emitter.set_count(count, next.ahead as i16 - after as i16);
             }
             if let Some(check) = part.check {
-                emitter.set_count(check, most[index] as i16 - ahead[index] as i16);
+                emitter.set_count(check, part.most as i16 - part.ahead as i16);
             }
         }
-        if let Some(count) = self.0.first().and_then(|first| first.count) {
-            emitter.set_count(count, ahead[0] as i16);
+        if let Some(first) = self.0.first()
+            && let Some(count) = first.count
+        {
+            emitter.set_count(count, first.ahead as i16);
         }
-        all
     }
 }

@@ -11,9 +11,7 @@
 mod branches;
 mod joins;
 
-use iced_x86::{
-    Code, Decoder, FlowControl, Instruction, InstructionInfoFactory, Register, UsedRegister,
-};
+use iced_x86::{Code, Decoder, FlowControl, Instruction, Register, UsedRegister};
 use ring3_x86::cpuid::Model;
 use ring3_x86::decode::{self, CodeMode, CodeSize, Op};
 
@@ -31,6 +29,7 @@ use crate::long::low::Addresses;
 use crate::long::numeric::Operand;
 use crate::long::strings::{self, Walk};
 use crate::long::system;
+use crate::long::tables::is_plain;
 use crate::long::writer::Writer;
 use crate::map::Set;
 use crate::numeric;
@@ -157,7 +156,6 @@ struct Builder<'a, F> {
     at_end: Option<Facts>,
     /// The offsets, from the block's first byte, of the ends of immediate operands that are read from memory.
     variable: Vec<usize>,
-    factory: InstructionInfoFactory,
 }
 
 /// How a block continues after an instruction.
@@ -209,7 +207,6 @@ pub(crate) fn translate<F: Fn(u64) -> Option<u32>>(
             begin: host,
             at_end: None,
             variable: Vec::new(),
-            factory: InstructionInfoFactory::new(),
         };
         let (made, at_end) = builder.make()?;
         let Some(at_end) = at_end.filter(|_| source.checks_before_loop) else { return Some(made) };
@@ -371,17 +368,28 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
         if self.writer.stack_offset == 0 {
             return false;
         }
-        let uses_stack = |used: &UsedRegister| used.register().full_register() == Register::RSP;
         let is_free = copy::moves_stack_later(instruction)
             || matches!(instruction.code(), Code::Call_rel32_64 | Code::Retnq | Code::Retnq_imm16)
-            || instruction.flow_control() == FlowControl::Next
-                && !self.factory.info(instruction).used_registers().iter().any(uses_stack);
+            || instruction.flow_control() == FlowControl::Next && !self.uses_stack(instruction);
         !is_free || self.leads_to(instruction.ip())
+    }
+
+    /// Returns whether `instruction` uses RSP.
+    fn uses_stack(&mut self, instruction: &Instruction) -> bool {
+        let is_rsp = |register: Register| register.full_register() == Register::RSP;
+        if is_plain(instruction) {
+            return is_rsp(instruction.op0_register())
+                || is_rsp(instruction.op1_register())
+                || is_rsp(instruction.memory_base());
+        }
+        let mut used = self.writer.tables.info(instruction).used_registers().iter();
+        used.any(|used: &UsedRegister| is_rsp(used.register()))
     }
 
     /// Notes what is known after `instruction`.
     fn follow(&mut self, instruction: &Instruction) {
-        self.writer.facts.follow(instruction, self.writer.reach, &mut self.factory);
+        let Writer { facts, tables, reach, .. } = &mut self.writer;
+        facts.follow(instruction, *reach, tables);
     }
 
     /// Returns how many instructions the block may have.
@@ -432,10 +440,10 @@ impl<F: Fn(u64) -> Option<u32>> Builder<'_, F> {
     /// Sets all counts, when the block has ended.
     fn set_counts(&mut self) {
         let joins = |branch: usize| self.forward[branch].joins;
-        let ahead = self.parts.set(self.sites.len() as u16, &mut self.writer.emitter, joins);
-        for (site, ahead) in self.sites.iter_mut().zip(ahead) {
-            site.ahead = ahead;
-        }
+        let (instructions, sites) = (self.sites.len() as u16, &mut self.sites);
+        self.parts.set(instructions, &mut self.writer.emitter, joins, |number, ahead| {
+            sites[number].ahead = ahead;
+        });
     }
 
     /// Translates an instruction after which the next one follows. Returns false if it is left to the

@@ -6,9 +6,7 @@
 //! The check is for the base register or for the whole address; what a displacement of 32 bits and the operand's
 //! size add to it stays far below a unit.
 
-use iced_x86::{
-    Code, Instruction, InstructionInfoFactory, MemoryOperand, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register};
 
 use ring3_x86::access::is_canonical;
 use ring3_x86::decode;
@@ -357,10 +355,6 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
     } else if registers::translate(writer, &copy) {
         return true;
     }
-    let mut factory = InstructionInfoFactory::new();
-    let access = |operand, factory: &mut InstructionInfoFactory| {
-        factory.info(instruction).op_access(operand)
-    };
     let mut kept: Vec<(Register, Register)> = Vec::new();
     let mut written = Vec::new();
     for operand in 0..instruction.op_count() {
@@ -378,7 +372,8 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
             host
         } else {
             let Some(host) = free.take() else { return false };
-            let is_only_written = access(operand, &mut factory) == OpAccess::Write;
+            let is_only_written =
+                writer.tables.info(instruction).op_access(operand) == OpAccess::Write;
             if !is_only_written || !registers::overwrites(instruction, operand) {
                 writer.load(host, writer.register(whole));
             }
@@ -386,8 +381,8 @@ pub(crate) fn translate(writer: &mut Writer, instruction: &Instruction) -> bool 
             host
         };
         copy.set_op_register(operand, of_size(host, register));
-        let is_only_read =
-            matches!(access(operand, &mut factory), OpAccess::Read | OpAccess::CondRead);
+        let access = writer.tables.info(instruction).op_access(operand);
+        let is_only_read = matches!(access, OpAccess::Read | OpAccess::CondRead);
         if !is_only_read {
             written.push((whole, host));
         }

@@ -17,9 +17,10 @@
 //! A block that leads to itself checks before its head what all rounds need, and its branch leads behind that. What is
 //! known at the head then must be known again at the branch: at most at the distance [`AT_HEAD`].
 
-use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::long::far_sites::Reach;
+use crate::long::tables::{Tables, is_plain, only_reads};
 
 /// The number of a guest's register: those of RAX to R15, and these.
 pub(crate) const FS_BASE: u8 = 16;
@@ -226,12 +227,7 @@ impl Facts {
     }
 
     /// Notes what `instruction`, which was translated, changes. Its accesses are to the units `reach`.
-    pub(crate) fn follow(
-        &mut self,
-        instruction: &Instruction,
-        reach: Reach,
-        factory: &mut InstructionInfoFactory,
-    ) {
+    pub(crate) fn follow(&mut self, instruction: &Instruction, reach: Reach, tables: &mut Tables) {
         self.note_access(instruction, reach);
         let top = Place { address: Address::Register(RSP), reach };
         match instruction.code() {
@@ -264,10 +260,18 @@ impl Facts {
             return;
         }
         let becomes_small = becomes_small(instruction);
-        for used in factory.info(instruction).used_registers() {
-            let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
-            if used.register().is_gpr() && !is_read {
-                self.forget(number(used.register()));
+        if is_plain(instruction) {
+            let first = instruction.op0_register();
+            let is_register = instruction.op0_kind() == OpKind::Register && first.is_gpr();
+            if is_register && !only_reads(instruction) {
+                self.forget(number(first));
+            }
+        } else {
+            for used in tables.info(instruction).used_registers() {
+                let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+                if used.register().is_gpr() && !is_read {
+                    self.forget(number(used.register()));
+                }
             }
         }
         if let Some(register) = becomes_small {

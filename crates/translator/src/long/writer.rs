@@ -8,6 +8,7 @@ use crate::long::facts::{Address, FS_BASE, Facts, Place};
 use crate::long::far_sites::Reach;
 use crate::long::jump_table::{CODE, INDEX_ROTATION, slot_offset};
 use crate::long::low::{Addresses, CHECK_SHIFT, Table};
+use crate::long::tables::Tables;
 use crate::memory::units::{first_of, unit_of};
 
 /// The opcode of JRCXZ.
@@ -26,6 +27,7 @@ pub(crate) struct Writer {
     pub(crate) facts: Facts,
     /// The guest's RSP less R8. Instructions that push and pop, which mostly come several in a row, change only this.
     pub(crate) stack_offset: i16,
+    pub(crate) tables: Tables,
 }
 
 /// The registers that hold nothing at some place.
@@ -91,6 +93,7 @@ impl Writer {
             reach: Reach::Near,
             facts: Facts::default(),
             stack_offset: 0,
+            tables: Tables::default(),
         }
     }
 
@@ -152,7 +155,7 @@ impl Writer {
     }
 
     /// Returns the address of the byte for linear address 0 in the table of checks for `reach`, which is not all units.
-    fn table(&self, reach: Reach) -> i64 {
+    fn table_of(&self, reach: Reach) -> i64 {
         let table = match reach {
             Reach::Second => Table::Second,
             _ => Table::near(self.is_user),
@@ -163,25 +166,15 @@ impl Writer {
     /// Checks the linear address in `address`: faults unless its unit is shown among those of `reach`. Uses `scratch`,
     /// R10 or R11.
     pub(crate) fn check(&mut self, address: Register, scratch: Register, reach: Reach) {
-        self.emitter.instruction(Instruction::with3(
-            Code::VEX_Rorx_r64_rm64_imm8,
-            scratch,
-            address,
-            CHECK_SHIFT,
-        ));
+        self.emitter.rotate(scratch, address, CHECK_SHIFT as u8);
         let low = scratch.full_register32();
-        let byte = MemoryOperand::with_base_displ_size(low, self.table(reach), 4);
+        let byte = MemoryOperand::with_base_displ_size(low, self.table_of(reach), 4);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
     }
 
     /// Loads `to`, R10 or R11, with the distance of the linear address in `address`.
     pub(crate) fn find_distance(&mut self, address: Register, to: Register) {
-        self.emitter.instruction(Instruction::with3(
-            Code::VEX_Rorx_r64_rm64_imm8,
-            to,
-            address,
-            CHECK_SHIFT,
-        ));
+        self.emitter.rotate(to, address, CHECK_SHIFT as u8);
         let low = to.full_register32();
         let table = i64::from(self.addresses.far_tables[usize::from(self.is_user)]);
         let number = MemoryOperand::with_base_displ_size(low, table, 4);
@@ -306,7 +299,7 @@ impl Writer {
 
     /// Checks that `unit` is one of those of `reach`. Uses R10.
     fn check_unit(&mut self, unit: i64, reach: Reach) {
-        let byte = self.table(reach) + (first_of(unit) as i64 >> CHECK_SHIFT);
+        let byte = self.table_of(reach) + (first_of(unit) as i64 >> CHECK_SHIFT);
         let byte =
             MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
         self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, byte));
@@ -365,12 +358,7 @@ impl Writer {
     /// taken if the table has no code for it; RCX is then saved in the context.
     pub(crate) fn look_up(&mut self) -> Branch {
         self.store(self.field(at::SAVED_RCX), Register::RCX);
-        self.emitter.instruction(Instruction::with3(
-            Code::VEX_Rorx_r64_rm64_imm8,
-            Register::R11,
-            Register::R10,
-            INDEX_ROTATION,
-        ));
+        self.emitter.rotate(Register::R11, Register::R10, INDEX_ROTATION as u8);
         self.add_registers(Register::R11, Register::R11, Register::R10);
         let index = Instruction::with2(Code::Movzx_r32_rm16, Register::R11D, Register::R11W);
         self.emitter.instruction(index);

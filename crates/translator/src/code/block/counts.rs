@@ -75,9 +75,12 @@ impl BlockBuilder<'_> {
     pub(super) fn set_counts(&mut self) {
         self.end_count();
         let joins = |branch: usize| self.forward[branch].joins;
-        let ahead = self.parts.set(self.instructions, &mut self.emitter, joins);
+        let mut all = vec![0; self.instructions.into()];
+        self.parts.set(self.instructions, &mut self.emitter, joins, |number, ahead| {
+            all[number] = ahead;
+        });
         for site in &mut self.sites {
-            site.ahead = ahead[usize::from(site.before)];
+            site.ahead = all[usize::from(site.before)];
         }
     }
 }

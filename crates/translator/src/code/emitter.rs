@@ -194,6 +194,17 @@ impl Emitter {
         self.kept = self.kept.filter(|kept| *kept != register.full_register());
     }
 
+    /// Appends an instruction with `register`, of 32 or 64 bits, and `memory`. The first byte of `opcode` is 0 or 0Fh.
+    ///
+    /// # Panics
+    /// When 64-bit code has no such instruction.
+    pub(crate) fn access(&mut self, opcode: [u8; 2], register: Register, memory: &MemoryOperand) {
+        self.name(register);
+        let here = self.here().into();
+        let exists = encoding::encode_access(opcode, register, memory, here, &mut self.code);
+        assert!(exists, "{opcode:02x?} has operands {register:?} and {memory:?}");
+    }
+
     /// `mov r32, imm32`.
     pub(crate) fn load_number(&mut self, register: Register, number: u32) {
         self.name(register);
@@ -202,6 +213,25 @@ impl Emitter {
             self.bytes(&[0x41]); // REX.B
         }
         self.bytes_and(&[0xb8 | register & 7], number);
+    }
+
+    /// `mov r64, imm32`, which has a sign, or `mov r64, imm64`.
+    pub(crate) fn load_long_number(&mut self, register: Register, number: u64) {
+        self.name(register);
+        let register = register.number() as u8;
+        let rex = 0x48 | register >> 3; // REX.W and REX.B
+        if let Ok(short) = i32::try_from(number as i64) {
+            self.bytes_and(&[rex, 0xc7, 0xc0 | register & 7], short as u32);
+        } else {
+            self.bytes(&[rex, 0xb8 | register & 7]);
+            self.bytes(&number.to_le_bytes());
+        }
+    }
+
+    /// `jmp [address]`.
+    pub(crate) fn jump_to(&mut self, address: &MemoryOperand) {
+        // The number of this register extends the opcode.
+        self.access([0, 0xff], Register::ESP, address);
     }
 
     /// `rorx r64, r64, imm8`.

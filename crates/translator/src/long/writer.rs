@@ -13,6 +13,11 @@ use crate::memory::units::{first_of, unit_of};
 
 /// The opcode of JRCXZ.
 pub(crate) const JRCXZ: u8 = 0xe3;
+// Opcodes of MOV from and to memory, MOVZX of a byte, and LEA.
+const LOAD: [u8; 2] = [0, 0x8b];
+const STORE: [u8; 2] = [0, 0x89];
+const LOAD_BYTE: [u8; 2] = [0x0f, 0xb6];
+const LEA: [u8; 2] = [0, 0x8d];
 /// Bytes of a near jump.
 pub(crate) const JUMP: u8 = 5;
 
@@ -110,43 +115,39 @@ impl Writer {
 
     /// `mov r64, [address]`.
     pub(crate) fn load(&mut self, to: Register, from: MemoryOperand) {
-        self.emitter.instruction(Instruction::with2(Code::Mov_r64_rm64, to, from));
+        self.emitter.access(LOAD, to, &from);
     }
 
     /// `mov [address], r64`.
     pub(crate) fn store(&mut self, to: MemoryOperand, from: Register) {
-        self.emitter.instruction(Instruction::with2(Code::Mov_rm64_r64, to, from));
+        self.emitter.access(STORE, from, &to);
     }
 
     /// Loads `to`, of 64 bits, with `number`.
     pub(crate) fn load_number(&mut self, to: Register, number: u64) {
-        let instruction = if u32::try_from(number).is_ok() {
-            let low = to.full_register32();
-            Instruction::with2(Code::Mov_r32_imm32, low, number as u32)
-        } else if let Some(number) = as_signed(number) {
-            Instruction::with2(Code::Mov_rm64_imm32, to, number)
+        if let Ok(low) = u32::try_from(number) {
+            self.emitter.load_number(to, low);
         } else {
-            Instruction::with2(Code::Mov_r64_imm64, to, number)
-        };
-        self.emitter.instruction(instruction);
+            self.emitter.load_long_number(to, number);
+        }
     }
 
     /// `lea to, [base + displacement]`.
     pub(crate) fn add(&mut self, to: Register, base: Register, displacement: i64) {
         let sum = MemoryOperand::with_base_displ_size(base, displacement, 1);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+        self.emitter.access(LEA, to, &sum);
     }
 
     /// `lea to, [a + b]`.
     pub(crate) fn add_registers(&mut self, to: Register, a: Register, b: Register) {
         let sum = MemoryOperand::with_base_index(a, b);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+        self.emitter.access(LEA, to, &sum);
     }
 
     /// `lea to, [a + b + displacement]`.
     pub(crate) fn add_sum(&mut self, to: Register, a: Register, b: Register, displacement: i64) {
         let sum = MemoryOperand::with_base_index_scale_displ_size(a, b, 1, displacement, 1);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, to, sum));
+        self.emitter.access(LEA, to, &sum);
     }
 
     /// Returns `address` as a place in the units of the present site, which is not far.
@@ -169,7 +170,7 @@ impl Writer {
         self.emitter.rotate(scratch, address, CHECK_SHIFT as u8);
         let low = scratch.full_register32();
         let byte = MemoryOperand::with_base_displ_size(low, self.table_of(reach), 4);
-        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, byte));
+        self.emitter.access(LOAD_BYTE, low, &byte);
     }
 
     /// Loads `to`, R10 or R11, with the distance of the linear address in `address`.
@@ -178,7 +179,7 @@ impl Writer {
         let low = to.full_register32();
         let table = i64::from(self.addresses.far_tables[usize::from(self.is_user)]);
         let number = MemoryOperand::with_base_displ_size(low, table, 4);
-        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, low, number));
+        self.emitter.access(LOAD_BYTE, low, &number);
         let first = i64::from(self.addresses.context + at::distance(0));
         let distance = MemoryOperand::new(Register::None, to, 8, first, 8, false, Register::None);
         self.load(to, distance);
@@ -211,7 +212,7 @@ impl Writer {
                 let size = if base == Register::None { 8 } else { 1 };
                 let sum =
                     MemoryOperand::new(base, index, scale.into(), 0, size, false, Register::None);
-                self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, sum));
+                self.emitter.access(LEA, Register::R11, &sum);
                 self.check(Register::R11, Register::R10, reach);
             }
         }
@@ -302,7 +303,7 @@ impl Writer {
         let byte = self.table_of(reach) + (first_of(unit) as i64 >> CHECK_SHIFT);
         let byte =
             MemoryOperand::new(Register::None, Register::None, 1, byte, 8, false, Register::None);
-        self.emitter.instruction(Instruction::with2(Code::Movzx_r32_rm8, Register::R10D, byte));
+        self.emitter.access(LOAD_BYTE, Register::R10D, &byte);
     }
 
     /// Loads R11 with the address of the context.
@@ -312,7 +313,7 @@ impl Writer {
 
     /// Jumps to the address in the field of the context at `offset`.
     pub(crate) fn jump_by(&mut self, offset: u32) {
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, self.field(offset)));
+        self.emitter.jump_to(&self.field(offset));
     }
 
     /// Leaves translated code for the reason `number`.
@@ -343,7 +344,7 @@ impl Writer {
     /// Jumps to `target` by `slot` of the jump table.
     pub(crate) fn jump_by_slot(&mut self, target: u64, slot: u32) {
         let entry = self.slot_entry(target, slot);
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, entry));
+        self.emitter.jump_to(&entry);
     }
 
     /// Loads R10 with `target`, and R11 with the address of the jump table. Returns the entry of `slot` there.
@@ -364,7 +365,7 @@ impl Writer {
         self.emitter.instruction(index);
         self.load(Register::RCX, self.field(at::TABLE));
         let entry = MemoryOperand::with_base_index_scale(Register::RCX, Register::R11, 8);
-        self.emitter.instruction(Instruction::with2(Code::Lea_r64_m, Register::R11, entry));
+        self.emitter.access(LEA, Register::R11, &entry);
         self.load(Register::RCX, MemoryOperand::with_base(Register::R11));
         self.add_registers(Register::RCX, Register::RCX, Register::R10);
         self.emitter.bytes(&[JRCXZ, JUMP]);
@@ -391,7 +392,7 @@ impl Writer {
 
     /// Jumps to the code in the entry of the jump table at R11.
     pub(crate) fn jump_to_found(&mut self) {
-        self.emitter.instruction(Instruction::with1(Code::Jmp_rm64, Writer::found_code()));
+        self.emitter.jump_to(&Writer::found_code());
     }
 
     /// `mov [address], number`, of 64 bits. Uses `scratch`.

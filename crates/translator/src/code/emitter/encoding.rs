@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use iced_x86::{
-    Code, EncodingKind, Instruction, MandatoryPrefix, OpCodeOperandKind, OpCodeTableKind, OpKind,
-    Register,
+    Code, EncodingKind, Instruction, MandatoryPrefix, MemoryOperand, OpCodeOperandKind,
+    OpCodeTableKind, OpKind, Register,
 };
 
 /// The most bytes of an instruction.
@@ -201,20 +201,18 @@ impl Parts {
     }
 
     /// Sets the memory operand. Returns None if it is left to iced-x86.
-    fn memory(&mut self, instruction: &Instruction) -> Option<()> {
+    fn memory(&mut self, operand: &MemoryOperand) -> Option<()> {
         const NONE: Register = Register::None;
-        let (base, index) = (instruction.memory_base(), instruction.memory_index());
-        let displacement = instruction.memory_displacement64();
-        let scale = instruction.memory_index_scale().trailing_zeros() as u8;
+        let MemoryOperand { base, index, scale, displacement, displ_size: size, .. } = *operand;
+        let scale = scale.trailing_zeros() as u8;
         if base == Register::RIP {
             self.mod_rm |= 5;
-            self.displacement = Displacement::To(displacement);
+            self.displacement = Displacement::To(displacement as u64);
             return (index == NONE && scale == 0).then_some(());
         }
-        let size = instruction.memory_displ_size();
         let has_short_address = base.is_gpr32() || base == NONE && index.is_gpr32();
         let limit = if has_short_address { i64::from(u32::MAX) } else { i32::MAX.into() };
-        if !(i64::from(i32::MIN)..=limit).contains(&(displacement as i64)) {
+        if !(i64::from(i32::MIN)..=limit).contains(&displacement) {
             return None;
         }
         let long = Displacement::Long(displacement as u32);
@@ -239,7 +237,6 @@ impl Parts {
         let (mode, displacement) = match (size, short) {
             (0, Some(0)) if base != 5 => (0, Displacement::None),
             (0, Some(0)) => (0x40, Displacement::Short(0)),
-            (0, _) => return None,
             (1, Some(short)) => (0x40, Displacement::Short(short as u8)),
             (1, None) => (0x80, long),
             (4, _) if has_short_address => (0x80, long),
@@ -262,7 +259,15 @@ impl Parts {
         let kind = instruction.op_kind(number);
         let is_register = kind == OpKind::Register;
         match place {
-            Place::Rm(_) if kind == OpKind::Memory => self.memory(instruction)?,
+            Place::Rm(_) if kind == OpKind::Memory => self.memory(&MemoryOperand {
+                base: instruction.memory_base(),
+                index: instruction.memory_index(),
+                scale: instruction.memory_index_scale(),
+                displacement: instruction.memory_displacement64() as i64,
+                displ_size: instruction.memory_displ_size(),
+                is_broadcast: false,
+                segment_prefix: Register::None,
+            })?,
             Place::Rm(first) if is_register && first != Register::None => {
                 let register = self.register(instruction.op_register(number), first, REX_B)?;
                 self.mod_rm |= 0xc0 | register;
@@ -285,6 +290,57 @@ impl Parts {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Returns the bytes of an instruction of `form` at `address`, with the prefix of `segment`.
+    fn bytes(&self, form: &Form, segment: Register, address: u64) -> Option<Bytes> {
+        let has_rex = self.rex != 0 || self.needs_rex;
+        if has_rex && self.excludes_rex {
+            return None;
+        }
+        let mut bytes = Bytes::default();
+        match segment {
+            Register::None => {}
+            Register::ES => bytes.push(0x26),
+            Register::CS => bytes.push(0x2e),
+            Register::SS => bytes.push(0x36),
+            Register::DS => bytes.push(0x3e),
+            Register::FS => bytes.push(0x64),
+            _ => bytes.push(0x65),
+        }
+        if form.has_short_operands {
+            bytes.push(0x66);
+        }
+        if self.has_short_address {
+            bytes.push(0x67);
+        }
+        if form.prefix != 0 {
+            bytes.push(form.prefix);
+        }
+        if has_rex {
+            bytes.push(REX | self.rex);
+        }
+        bytes.append(form.escape);
+        bytes.push(self.opcode);
+        if form.has_mod_rm {
+            bytes.push(self.mod_rm);
+        }
+        if let Some(sib) = self.sib {
+            bytes.push(sib);
+        }
+        let numbers = &self.numbers[..self.numbers_len];
+        match self.displacement {
+            Displacement::None => {}
+            Displacement::Short(short) => bytes.push(short),
+            Displacement::Long(long) => bytes.append(&long.to_le_bytes()),
+            Displacement::To(target) => {
+                let end = address + (bytes.len + size_of::<i32>() + numbers.len()) as u64;
+                let distance = i32::try_from(target.wrapping_sub(end) as i64).ok()?;
+                bytes.append(&distance.to_le_bytes());
+            }
+        }
+        bytes.append(numbers);
+        (bytes.len <= LONGEST).then_some(bytes)
     }
 }
 
@@ -331,58 +387,42 @@ fn encoded(form: &Form, instruction: &Instruction, address: u64) -> Option<Bytes
     for (number, place) in (0..).zip(form.places.iter().flatten()) {
         parts.operand(instruction, number, *place)?;
     }
-    let has_rex = parts.rex != 0 || parts.needs_rex;
-    if has_rex && parts.excludes_rex {
-        return None;
-    }
-    let mut bytes = Bytes::default();
-    match instruction.segment_prefix() {
-        Register::None => {}
-        Register::ES => bytes.push(0x26),
-        Register::CS => bytes.push(0x2e),
-        Register::SS => bytes.push(0x36),
-        Register::DS => bytes.push(0x3e),
-        Register::FS => bytes.push(0x64),
-        _ => bytes.push(0x65),
-    }
-    if form.has_short_operands {
-        bytes.push(0x66);
-    }
-    if parts.has_short_address {
-        bytes.push(0x67);
-    }
-    if form.prefix != 0 {
-        bytes.push(form.prefix);
-    }
-    if has_rex {
-        bytes.push(REX | parts.rex);
-    }
-    bytes.append(form.escape);
-    bytes.push(parts.opcode);
-    if form.has_mod_rm {
-        bytes.push(parts.mod_rm);
-    }
-    if let Some(sib) = parts.sib {
-        bytes.push(sib);
-    }
-    let numbers = &parts.numbers[..parts.numbers_len];
-    match parts.displacement {
-        Displacement::None => {}
-        Displacement::Short(short) => bytes.push(short),
-        Displacement::Long(long) => bytes.append(&long.to_le_bytes()),
-        Displacement::To(target) => {
-            let end = address + (bytes.len + size_of::<i32>() + numbers.len()) as u64;
-            let distance = i32::try_from(target.wrapping_sub(end) as i64).ok()?;
-            bytes.append(&distance.to_le_bytes());
-        }
-    }
-    bytes.append(numbers);
-    (bytes.len <= LONGEST).then_some(bytes)
+    parts.bytes(form, instruction.segment_prefix(), address)
+}
+
+/// Appends an instruction of `opcode`, of one byte, or of two with 0Fh, with `register`, of 32 or 64 bits, and `memory`.
+/// Returns false, and appends nothing, if there is none.
+pub(super) fn encode_access(
+    opcode: [u8; 2],
+    register: Register,
+    memory: &MemoryOperand,
+    address: u64,
+    code: &mut Vec<u8>,
+) -> bool {
+    let first = if register.is_gpr64() { Register::RAX } else { Register::EAX };
+    let form = Form {
+        has_short_operands: false,
+        prefix: 0,
+        rex: if register.is_gpr64() { REX_W } else { 0 },
+        escape: if opcode[0] == 0 { &[] } else { &[0x0f] },
+        opcode: opcode[1],
+        extension: 0,
+        has_mod_rm: true,
+        places: [None; 3],
+    };
+    let mut parts = Parts { rex: form.rex, opcode: form.opcode, ..Parts::default() };
+    let Some(number) = parts.register(register, first, REX_R) else { return false };
+    parts.mod_rm = number << 3;
+    let bytes =
+        parts.memory(memory).and_then(|()| parts.bytes(&form, memory.segment_prefix, address));
+    let Some(bytes) = bytes else { return false };
+    code.extend_from_slice(&bytes.bytes[..bytes.len]);
+    true
 }
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions, Encoder, MemoryOperand};
+    use iced_x86::{Decoder, DecoderOptions, Encoder};
 
     use super::*;
     use crate::code::copy::set_memory;

@@ -31,6 +31,7 @@ pub(super) struct Ways {
     /// What is known on all ways that were followed to an instruction to which a branch leads back.
     met: Vec<(usize, Box<State>)>,
     /// States that are not in use.
+    #[expect(clippy::vec_box, reason = "they move into the other lists and back")]
     spare: Vec<Box<State>>,
 }
 

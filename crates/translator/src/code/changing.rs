@@ -6,6 +6,10 @@
 //! bytes they were made from with memory whenever they are entered, and end after each instruction that
 //! writes to memory. Where the immediate operand of an instruction was seen to change, the instruction reads
 //! it from memory.
+//!
+//! A page whose code has not changed for long becomes one like any other again. Kernels write to the pages of their
+//! busiest functions when they start, to choose instructions that the processor has. Since only changes of code that is
+//! executed are noticed, the next time takes twice as long, so that a page in which data changes does not matter.
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 use ring3_core::memory::PAGE_SHIFT;
@@ -19,14 +23,32 @@ use crate::map::{Map, Set};
 const DROPS: u8 = 16;
 /// Instructions after which an earlier drop no longer counts.
 const FORGOTTEN_AFTER: u64 = 1 << 20;
+/// Instructions after which a page that keeps changing becomes one like any other, if no change was noticed. The number
+/// doubles each time.
+const CALM_AFTER: u64 = 1 << 26;
+/// Instructions from one look for such pages to the next.
+const LOOK_AFTER: u64 = 1 << 24;
 /// Bytes of an immediate operand that is read from memory; they are the last of its instruction.
 const IMMEDIATE_LEN: usize = 4;
+
+/// A page that keeps changing, or did so.
+#[derive(Debug)]
+struct Page {
+    /// Whether it does so now.
+    is_changing: bool,
+    /// The count of instructions when it last changed, as far as was noticed.
+    last: u64,
+    /// Instructions after which it becomes one like any other.
+    calm_after: u64,
+}
 
 /// All that is known of pages whose code changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changing {
-    /// The numbers of the pages that keep changing.
-    pages: Set<u32>,
+    /// The pages that keep changing, or did so, by number.
+    pages: Map<u32, Page>,
+    /// The count of instructions at the last look for pages that change no longer.
+    looked: u64,
     /// For each other page: how often it was dropped, and the count of instructions at the last time.
     drops: Map<u32, (u8, u64)>,
     /// The places of instructions with an immediate operand that has changed.
@@ -39,7 +61,7 @@ pub(crate) struct Changing {
 impl Changing {
     /// Returns whether code in page `page` of guest memory keeps changing.
     pub(crate) fn has(&self, page: u32) -> bool {
-        self.pages.contains(&page)
+        self.pages.get(&page).is_some_and(|page| page.is_changing)
     }
 
     /// Returns whether code in the page of `place` keeps changing.
@@ -58,14 +80,34 @@ impl Changing {
         if *times < DROPS {
             return false;
         }
-        self.drops.remove(&page);
-        self.pages.insert(page)
+        self.add(page, instructions);
+        true
     }
 
-    /// Makes `page` count as one that keeps changing, because programs write to data beside its code.
-    pub(crate) fn add(&mut self, page: u32) {
+    /// Makes `page` count as one that keeps changing, at the instruction count `instructions`.
+    pub(crate) fn add(&mut self, page: u32, instructions: u64) {
         self.drops.remove(&page);
-        self.pages.insert(page);
+        let calm_after = |known: &Page| known.calm_after.saturating_mul(2);
+        let calm_after = self.pages.get(&page).map_or(CALM_AFTER, calm_after);
+        self.pages.insert(page, Page { is_changing: true, last: instructions, calm_after });
+    }
+
+    /// Makes pages that have not changed for long, at the instruction count `instructions`, ones like any others.
+    /// Returns them.
+    pub(crate) fn calm(&mut self, instructions: u64) -> Vec<u32> {
+        // The processor's count may have been set back by a saved machine.
+        if instructions.wrapping_sub(self.looked) < LOOK_AFTER {
+            return Vec::new();
+        }
+        self.looked = instructions;
+        let mut calm = Vec::new();
+        for (number, page) in &mut self.pages {
+            if page.is_changing && instructions.wrapping_sub(page.last) >= page.calm_after {
+                page.is_changing = false;
+                calm.push(*number);
+            }
+        }
+        calm
     }
 
     /// Notes that the instruction at `linear`, in page `code`, is left to the interpreter because it has
@@ -79,15 +121,19 @@ impl Changing {
         self.writers.remove(&page).unwrap_or_default()
     }
 
-    /// Compares `contents`, which the block at `place` was made from, with the bytes `now`, and notes the
-    /// immediate operands that have changed.
+    /// Compares `contents`, which the block at `place` was made from, with the bytes `now`, at the instruction count
+    /// `instructions`, and notes the immediate operands that have changed.
     pub(crate) fn note_change(
         &mut self,
         contents: &Contents,
         place: usize,
         now: &[u8],
         size: CodeSize,
+        instructions: u64,
     ) {
+        if let Some(page) = self.pages.get_mut(&((place >> PAGE_SHIFT) as u32)) {
+            page.last = instructions;
+        }
         for (before, after) in contents.instructions(now, size) {
             let has_immediate = before.code() == after.code() && has_immediate(&before);
             if has_immediate && before.immediate32() != after.immediate32() {
@@ -197,4 +243,31 @@ pub(crate) fn writes(instruction: &Instruction) -> bool {
     factory.info(instruction).used_memory().iter().any(|memory| {
         !matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_changes_no_longer_becomes_calm_after_ever_longer_times() {
+        let mut changing = Changing::default();
+        let mut now = LOOK_AFTER;
+        for calm_after in [CALM_AFTER, 2 * CALM_AFTER, 4 * CALM_AFTER] {
+            for drop in 1..=DROPS {
+                assert!(!changing.has(7));
+                assert_eq!(changing.note_drop(7, now), drop == DROPS);
+            }
+            now += calm_after - 1;
+            assert!(changing.calm(now).is_empty() && changing.has(7));
+            // A change is noticed.
+            let contents = Contents::new(&[0x90], Vec::new());
+            changing.note_change(&contents, 7 << PAGE_SHIFT, &[0x91], CodeSize::Bits64, now);
+            now += calm_after - 1;
+            assert!(changing.calm(now).is_empty() && changing.has(7));
+            now += LOOK_AFTER;
+            assert_eq!(changing.calm(now), [7]);
+            assert!(!changing.has(7) && changing.calm(now + LOOK_AFTER).is_empty());
+        }
+    }
 }

@@ -161,7 +161,8 @@ impl Long {
             if contents.are(now) {
                 return Ok(Some(number));
             }
-            self.changing.note_change(contents, place, now, CodeSize::Bits64);
+            let Long { changing, .. } = self;
+            changing.note_change(contents, place, now, CodeSize::Bits64, cpu.instructions);
             return Ok(self.blocks.use_version(rip, place, is_user, now));
         }
         let crosses_to = block.crosses_to;
@@ -208,6 +209,13 @@ impl Long {
                 self.barred.allow(linear);
                 self.drop_page(code);
             }
+        }
+    }
+
+    /// Translates code anew, at the instruction count `instructions`, of pages that have not changed for long.
+    pub(crate) fn calm_code(&mut self, instructions: u64) {
+        for page in self.changing.calm(instructions) {
+            self.drop_page(page);
         }
     }
 

@@ -84,7 +84,7 @@ impl Translator {
             && self.patience.contains_key(&instruction)
         {
             // The instruction goes on writing beside code, as programs in real mode do.
-            self.changing.add(page);
+            self.changing.add(page, cpu.instructions);
             memory.forget_code(page);
             self.drop_page(page);
             self.translate_writers(page);

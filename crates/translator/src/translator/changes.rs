@@ -94,6 +94,7 @@ impl Translator {
         }
         let pages = self.interpreter.take_dropped_code();
         self.drop_changed(&pages, cpu.instructions);
+        self.calm_code(cpu.instructions);
         if memory.has_marked_code() {
             self.protect_marked(memory)?;
         }
@@ -198,6 +199,16 @@ impl Translator {
             if self.changing.note_drop(page, instructions) {
                 self.translate_writers(page);
             }
+        }
+    }
+
+    /// Translates code anew, at the instruction count `instructions`, of pages that have not changed for long.
+    fn calm_code(&mut self, instructions: u64) {
+        if let Some(long) = &mut self.long {
+            long.calm_code(instructions);
+        }
+        for page in self.changing.calm(instructions) {
+            self.drop_page(page);
         }
     }
 

@@ -42,7 +42,8 @@ impl Translator {
             match block.second {
                 None => match &block.contents {
                     Some(contents) if !contents.are(now) => {
-                        self.changing.note_change(contents, place, now, mode.code_size());
+                        let (size, executed) = (mode.code_size(), cpu.instructions);
+                        self.changing.note_change(contents, place, now, size, executed);
                     }
                     _ => return Ok(Some(number)),
                 },

@@ -283,3 +283,29 @@ fn a_repeated_instruction_in_code_that_keeps_changing_is_executed_at_once() {
         assert!(steps <= 4 * u64::from(TIMES), "{steps}");
     }
 }
+
+/// A page that has changed again and again, and changes no longer, holds code like any other.
+#[test]
+fn code_that_changes_no_longer_is_like_any_other() {
+    // INC DWORD [the number]. MOV EAX, number; RET; then the loop: MOV RDI, RBX; MOV ECX, 512; REP STOSQ; JMP
+    let function =
+        [0xb8, 0, 0, 0, 0, 0xc3, 0x48, 0x89, 0xdf, 0xb9, 0, 2, 0, 0, 0xf3, 0x48, 0xab, 0xeb, 0xf3];
+    let mut code = changing_a_function(&change(&[0xff, 0x05], FUNCTION + 1, &[]), &function);
+    let end = code.windows(2).position(|bytes| bytes == [0xeb, 0xfe]).expect("it ends so");
+    code[end] = 0xe9;
+    code[end + 1..end + 5].copy_from_slice(&(FUNCTION as u32 + 6 - (end as u32 + 5)).to_le_bytes());
+    let layout = &LAYOUTS[0];
+    let Some((mut translator, mut memory)) = translator(MEMORY) else { return };
+    let mut cpu = machine(&mut memory, layout, &code, Random::new(series::SEED, 0));
+    cpu.set_gpr(reg::BX, layout.data);
+    let mut steps = [0; 2];
+    for steps in &mut steps {
+        // The engine looks around after each slice.
+        for _ in 0..100 {
+            assert_eq!(translator.run(&mut cpu, &mut memory, 1 << 20), Exit::Deadline);
+        }
+        *steps = counter(&translator, "instructions left to the interpreter");
+    }
+    assert!(steps[0] > 10_000, "{steps:?}: it kept changing");
+    assert!(steps[1] - steps[0] < 300, "{steps:?}");
+}

@@ -338,11 +338,11 @@ impl Cpu {
     }
 
     /// Returns the entries that map `linear` now, or None if it is not mapped.
-    pub fn page_entries(&self, memory: &Memory, linear: u32) -> Option<PageEntries> {
+    pub fn page_entries(&self, memory: &Memory, linear: u64) -> Option<PageEntries> {
         if !self.cr0.contains(Cr0::PG) {
             return Some(PageEntries { directory: 0, leaf: None });
         }
-        let found = self.find(memory, u64::from(linear)).ok()?;
+        let found = self.find(memory, linear).ok()?;
         Some(self.entries(&found))
     }
 
@@ -367,14 +367,14 @@ impl Cpu {
 
     /// Returns the present page-directory entry for `linear`, whether it maps anything or not, or 0 if there
     /// is none; see [`PageEntries::directory`].
-    pub fn directory_entry(&self, memory: &Memory, linear: u32) -> u64 {
+    pub fn directory_entry(&self, memory: &Memory, linear: u64) -> u64 {
         if !self.cr0.contains(Cr0::PG) {
             return 0;
         }
         if self.is_in_long_mode() {
-            return self.long_directory_entry(memory, linear.into());
+            return self.long_directory_entry(memory, linear);
         }
-        match self.directory_address(linear.into()) {
+        match self.directory_address(linear) {
             Some(address) if self.cr4.contains(Cr4::PAE) => read_u64(memory, address),
             Some(address) => read_u32(memory, address).into(),
             None => 0,

@@ -11,7 +11,7 @@ use std::{io, mem};
 
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 use ring3_x86::cpu::Cpu;
-use ring3_x86::paging::{Access, PageMapping};
+use ring3_x86::paging::{Access, PageEntries, PageMapping};
 
 use crate::long::distances::Distances;
 use crate::long::jump_table::JumpTable;
@@ -20,7 +20,7 @@ use crate::memory::host_memory::{GuestFile, PAGE};
 use crate::memory::space::{Fill, is_ram, is_writable};
 use crate::memory::units::{Owning, first_of, unit_of};
 use crate::returns::Returns;
-use comparisons::Comparisons;
+use comparisons::{Comparisons, Now, Rights};
 
 /// Bytes that are mapped together of a page of the guest that has as many or more.
 const LARGE: u64 = 2 << 20;
@@ -39,6 +39,7 @@ struct Mapped {
     size: u32,
     /// Guest-physical address.
     address: u64,
+    entries: PageEntries,
 }
 
 /// See [`LongSpace::local`].
@@ -54,6 +55,7 @@ struct Fetched {
     place: usize,
     is_global: bool,
     address: u64,
+    entries: PageEntries,
 }
 
 /// The host code to which spaces lead where they have none.
@@ -80,10 +82,12 @@ pub(crate) struct LongSpace {
     mapped: BTreeMap<u64, Mapped>,
     /// Pages that instructions were fetched from, by linear address.
     fetched: BTreeMap<u64, Fetched>,
-    /// Addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3 are frequent,
-    /// and most of the supervisor's memory is global.
+    /// In the supervisor's space: addresses of what is not global in `mapped` and `fetched`, beside others. Loads of CR3
+    /// are frequent, and most of the supervisor's memory is global.
     local: Locals,
     comparisons: Comparisons,
+    /// The rights that entries of page tables gave when all was compared with them last.
+    rights: Option<Rights>,
     /// The size of the guest's largest page of which something is in `mapped` or `fetched`, or was since the space was
     /// empty.
     largest: u64,
@@ -104,6 +108,7 @@ impl LongSpace {
             fetched: BTreeMap::new(),
             local: Locals::default(),
             comparisons: Comparisons::default(),
+            rights: None,
             largest: PAGE_SIZE,
             protected: 0,
         })
@@ -185,12 +190,10 @@ impl LongSpace {
         }
         let mapping = cpu.map_page(memory, linear, Access::Fetch, self.is_user)?;
         let Target::Place(place) = memory.read_target(mapping.address) else { return None };
+        let entries = cpu.page_entries(memory, page)?;
         let (address, is_global) = (mapping.address, mapping.global);
         self.largest = self.largest.max(mapping.size.into());
-        if !is_global {
-            self.local.fetched.insert(page);
-        }
-        self.fetched.insert(page, Fetched { place, is_global, address });
+        self.note_fetched(page, Fetched { place, is_global, address, entries });
         Some(place + offset)
     }
 
@@ -241,29 +244,32 @@ impl LongSpace {
             }
         }
         let page = linear & !0xfff;
+        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
         if u64::from(mapping.size) >= LARGE && !memory.is_watching() {
             let start = linear & !(LARGE - 1);
             let address = mapping.address - (page - start);
             let place = memory.run_of_places(address, LARGE);
             if let Some(place) = place.filter(|place| file.has(*place, LARGE as usize)) {
-                return self.fill_large(memory, file, start, page, place, address, &mapping);
+                return self
+                    .fill_large(memory, file, start, page, place, address, &mapping, entries);
             }
         }
         self.unmap_large_at(page)?;
         let (mut start, mut end, mut first) = (page, page + PAGE_SIZE, place);
         let writable = is_writable(memory, &mapping, place);
-        let new = |place, mapping: &PageMapping| Mapped {
+        let new = |place, mapping: &PageMapping, entries| Mapped {
             place,
             len: PAGE,
             writable,
             is_global: mapping.global,
             size: mapping.size,
             address: mapping.address,
+            entries,
         };
         // Pages that are compared all the time had better be accessed, too.
         let were_in_vain = self.comparisons.were_in_vain(cpu.instructions);
         let neighbours = if were_in_vain { 0 } else { NEIGHBOURS };
-        let mut pages = vec![(page, new(place, &mapping))];
+        let mut pages = vec![(page, new(place, &mapping, entries))];
         for forward in [true, false] {
             for _ in 0..neighbours {
                 let (next, at) = if forward {
@@ -276,7 +282,7 @@ impl LongSpace {
                     break;
                 }
                 let known = cpu.page_in_advance(memory, next, Access::Read, self.is_user);
-                let Some((neighbour, _)) = known else { break };
+                let Some((neighbour, entries)) = known else { break };
                 if memory.read_target(neighbour.address) != Target::Place(at)
                     || neighbour.user != mapping.user
                     || neighbour.size != mapping.size
@@ -285,7 +291,7 @@ impl LongSpace {
                 {
                     break;
                 }
-                pages.push((next, new(at, &neighbour)));
+                pages.push((next, new(at, &neighbour, entries)));
                 if forward {
                     end += PAGE_SIZE;
                 } else {
@@ -316,6 +322,7 @@ impl LongSpace {
         place: usize,
         address: u64,
         mapping: &PageMapping,
+        entries: PageEntries,
     ) -> io::Result<Fill> {
         let offset = (page - start) as usize;
         let writable = is_writable(memory, mapping, place + offset);
@@ -332,6 +339,7 @@ impl LongSpace {
             is_global: mapping.global,
             size: mapping.size,
             address,
+            entries,
         };
         let parts: Vec<_> = self.mapped.range(start..start + LARGE).map(|(at, _)| *at).collect();
         for part in parts {
@@ -365,11 +373,19 @@ impl LongSpace {
 
     /// Notes that `mapped` is mapped at `start`.
     fn note_mapped(&mut self, start: u64, mapped: Mapped) {
-        if !mapped.is_global {
+        if !mapped.is_global && !self.is_user {
             self.local.mapped.insert(start);
         }
         self.largest = self.largest.max(mapped.size.into());
         self.mapped.insert(start, mapped);
+    }
+
+    /// Notes that instructions were `fetched` from `page`.
+    fn note_fetched(&mut self, page: u64, fetched: Fetched) {
+        if !fetched.is_global && !self.is_user {
+            self.local.fetched.insert(page);
+        }
+        self.fetched.insert(page, fetched);
     }
 
     /// Unmaps the part of a large page that is mapped at `page`, since the page tables say something else
@@ -429,26 +445,28 @@ impl LongSpace {
         memory: &Memory,
         with_global: bool,
     ) -> io::Result<()> {
-        let Locals { mapped, fetched } = mem::take(&mut self.local);
-        let mut starts: Vec<_> = if with_global {
-            self.mapped.keys().copied().collect()
-        } else {
-            mapped.into_iter().collect()
-        };
-        starts.sort_unstable();
-        let pages: Vec<_> = if with_global {
-            self.fetched.keys().copied().collect()
-        } else {
-            fetched.into_iter().collect()
-        };
-        let count = starts.len() + pages.len();
+        let count = self.count_compared(with_global);
         let is_in_vain = self.comparisons.are_in_vain(count, cpu.instructions);
+        let rights = Some(Rights::of(cpu));
+        // What entries mean has changed, or all is to be dropped.
+        let are_all = is_in_vain || mem::replace(&mut self.rights, rights) != rights;
+        let mut now = Now::new(cpu, memory);
+        let mut may_differ =
+            |start: u64, entries: &PageEntries| are_all || !now.has(start, entries);
+        let (starts, pages) = if with_global || self.is_user {
+            let mapped = self.mapped.iter().map(|(start, mapped)| (start, &mapped.entries));
+            let fetched = self.fetched.iter().map(|(page, fetched)| (page, &fetched.entries));
+            let mut differing = |(start, entries): (&u64, &PageEntries)| {
+                may_differ(*start, entries).then_some(*start)
+            };
+            let starts: Vec<_> = mapped.filter_map(&mut differing).collect();
+            (starts, fetched.filter_map(differing).collect::<Vec<_>>())
+        } else {
+            self.differing_locals(may_differ)
+        };
         let mut gone = Vec::new();
         for start in starts {
-            let known = self.mapped.get(&start).copied();
-            let Some(mapped) = known.filter(|mapped| with_global || !mapped.is_global) else {
-                continue;
-            };
+            let Some(mapped) = self.mapped.get(&start).copied() else { continue };
             let now = if is_in_vain { None } else { self.now(cpu, memory, start, &mapped) };
             match now {
                 None => gone.push((start, mapped.len)),
@@ -465,6 +483,38 @@ impl LongSpace {
             self.check_fetched(cpu, memory, pages);
         }
         Ok(())
+    }
+
+    /// Returns how many pages are compared after software has invalidated all that is not global, or everything if
+    /// `with_global`.
+    fn count_compared(&self, with_global: bool) -> usize {
+        if with_global || self.is_user {
+            self.mapped.len() + self.fetched.len()
+        } else {
+            self.local.mapped.len() + self.local.fetched.len()
+        }
+    }
+
+    /// Returns what is not global in the supervisor's `mapped` and `fetched`, in order, and `differs`.
+    fn differing_locals(
+        &mut self,
+        mut differs: impl FnMut(u64, &PageEntries) -> bool,
+    ) -> (Vec<u64>, Vec<u64>) {
+        let LongSpace { mapped, fetched, local, .. } = self;
+        let (mut starts, mut pages) = (Vec::new(), Vec::new());
+        local.mapped.retain(|start| {
+            let known = mapped.get(start).filter(|mapped| !mapped.is_global);
+            starts.extend(known.filter(|known| differs(*start, &known.entries)).map(|_| *start));
+            known.is_some()
+        });
+        local.fetched.retain(|page| {
+            let known = fetched.get(page).filter(|fetched| !fetched.is_global);
+            pages.extend(known.filter(|known| differs(*page, &known.entries)).map(|_| *page));
+            known.is_some()
+        });
+        starts.sort_unstable();
+        pages.sort_unstable();
+        (starts, pages)
     }
 
     /// Unmaps what is `gone`: addresses with their lengths, in order. What lies side by side, or has nothing
@@ -494,12 +544,12 @@ impl LongSpace {
     /// Returns what the page tables say of `mapped`, at `start`, now, if it can still be read at the same
     /// place.
     fn now(&self, cpu: &Cpu, memory: &Memory, start: u64, mapped: &Mapped) -> Option<Mapped> {
-        let (now, _) = cpu.page_in_advance(memory, start, Access::Read, self.is_user)?;
+        let (now, entries) = cpu.page_in_advance(memory, start, Access::Read, self.is_user)?;
         let is_same = (now.address, now.size) == (mapped.address, mapped.size)
             && now.user == self.is_user
             && memory.read_target(now.address) == Target::Place(mapped.place);
         let writable = mapped.writable && now.writable;
-        is_same.then_some(Mapped { writable, is_global: now.global, ..*mapped })
+        is_same.then_some(Mapped { writable, is_global: now.global, entries, ..*mapped })
     }
 
     /// Makes `before`, at `start`, what it is `now`.
@@ -520,12 +570,16 @@ impl LongSpace {
     fn check_fetched(&mut self, cpu: &Cpu, memory: &Memory, pages: Vec<u64>) {
         let before = self.fetched.len();
         for page in pages {
-            let Some(fetched) = self.fetched.get(&page) else { continue };
+            let Some(fetched) = self.fetched.get(&page).copied() else { continue };
             let now = cpu.page_in_advance(memory, page, Access::Fetch, self.is_user);
-            if now.is_none_or(|(now, _)| now.address != fetched.address) {
-                self.fetched.remove(&page);
-            } else if !fetched.is_global {
-                self.local.fetched.insert(page);
+            match now.filter(|(now, _)| now.address == fetched.address) {
+                Some((now, entries)) => {
+                    let is_global = now.global;
+                    self.note_fetched(page, Fetched { is_global, entries, ..fetched });
+                }
+                None => {
+                    self.fetched.remove(&page);
+                }
             }
         }
         if self.fetched.len() != before {

@@ -297,7 +297,7 @@ impl Space {
         let (page, offset) = (linear & !0xfff, (linear & 0xfff) as usize);
         let mapping = cpu.map_page(memory, linear.into(), paging::Access::Fetch, self.is_user)?;
         let memory::Target::Place(place) = memory.read_target(mapping.address) else { return None };
-        let entries = cpu.page_entries(memory, page)?;
+        let entries = cpu.page_entries(memory, page.into())?;
         self.has_huge |= mapping.size > LARGEST_PAGE;
         self.note_directory(page, &entries);
         self.note_local(page, mapping.global);

@@ -4,6 +4,57 @@
 //! each page is cheaper than a signal at its next access. But a hypervisor that runs a guest's kernel beside users
 //! (Xen) invalidates everything after some thousand instructions, in which few of many pages are accessed.
 
+use ring3_core::memory::Memory;
+use ring3_x86::cpu::{Cpu, Cr0, Cr4};
+use ring3_x86::paging::PageEntries;
+
+use super::LARGE;
+
+/// The state that decides what entries of page tables mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rights {
+    write_protection: bool,
+    extensions: Cr4,
+    no_execute: bool,
+}
+
+impl Rights {
+    /// Returns the present state.
+    pub(super) fn of(cpu: &Cpu) -> Rights {
+        Rights {
+            write_protection: cpu.cr0().contains(Cr0::WP),
+            extensions: cpu.cr4(),
+            no_execute: cpu.msrs.no_execute,
+        }
+    }
+}
+
+/// The present contents of the page tables.
+pub(super) struct Now<'a> {
+    cpu: &'a Cpu,
+    memory: &'a Memory,
+    /// The last [directory entry](PageEntries::directory), and the address of what it maps.
+    directory: Option<(u64, u64)>,
+}
+
+impl<'a> Now<'a> {
+    pub(super) fn new(cpu: &'a Cpu, memory: &'a Memory) -> Now<'a> {
+        Now { cpu, memory, directory: None }
+    }
+
+    /// Returns whether `entries` still map the page at `linear`. It is cheap for one page after the other.
+    pub(super) fn has(&mut self, linear: u64, entries: &PageEntries) -> bool {
+        let start = linear & !(LARGE - 1);
+        let known = self.directory.filter(|(known, _)| *known == start);
+        let directory = known.map_or_else(
+            || self.cpu.directory_entry(self.memory, start),
+            |(_, directory)| directory,
+        );
+        self.directory = Some((start, directory));
+        directory == entries.directory && entries.leaf_is_unchanged(self.memory)
+    }
+}
+
 /// Comparisons of a page that take as long as the signal by which it is mapped again, about.
 const OF_A_SIGNAL: u64 = 64;
 /// Instructions among which the time for one comparison does not matter.

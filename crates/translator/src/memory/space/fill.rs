@@ -117,7 +117,7 @@ impl Space {
             self.zeros = Some(page);
             return Ok(Fill::Zeros);
         }
-        let Some(entries) = cpu.page_entries(memory, page) else { return Ok(Fill::Faults) };
+        let Some(entries) = cpu.page_entries(memory, page.into()) else { return Ok(Fill::Faults) };
         self.note_directory(page, &entries);
         let mut mapped = Mapped {
             place,

@@ -22,7 +22,7 @@ struct Now<'a> {
 impl Now<'_> {
     /// Returns whether `entries` still map the page of `linear`.
     fn has(&self, linear: u32, entries: &PageEntries) -> bool {
-        self.cpu.directory_entry(self.memory, linear) == entries.directory
+        self.cpu.directory_entry(self.memory, linear.into()) == entries.directory
             && entries.leaf_is_unchanged(self.memory)
     }
 
@@ -109,7 +109,7 @@ impl Space {
         let first = linear & !(LARGEST_PAGE - 1);
         let has_changed = |part: &u32| {
             let known = self.directories.get(&(part / DIRECTORY_STEP));
-            known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, *part)))
+            known.is_some_and(|known| *known != Some(cpu.directory_entry(memory, (*part).into())))
         };
         if self.has_huge || [first, first + DIRECTORY_STEP].iter().any(has_changed) {
             return self.invalidate_all(cpu, memory, blocks, true);
@@ -152,7 +152,7 @@ impl Space {
         with_global: bool,
     ) -> io::Result<()> {
         for (part, known) in &mut self.directories {
-            let entry = cpu.directory_entry(memory, part * DIRECTORY_STEP);
+            let entry = cpu.directory_entry(memory, u64::from(part * DIRECTORY_STEP));
             if with_global {
                 *known = Some(entry);
             } else if *known != Some(entry) {

@@ -26,6 +26,7 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::debugger::Watchpoint;
 use ring3_x86::engine::{Devices, Engine, Exit, HostCode};
+use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
 use thiserror::Error;
@@ -390,7 +391,7 @@ impl Translator {
                 next => next,
             };
             self.store(cpu);
-            if cpu.instructions >= *deadline && resumed_at == Some(cpu.instructions) {
+            if resumed_at == Some(cpu.instructions) {
                 cpu.set_resume_flag();
             }
             if self.context.reason == reason::STEP {
@@ -496,6 +497,7 @@ impl Translator {
                     cpu.begins_to_run_plainly()
                 }
             };
+            let (resumes, began_at) = (cpu.eflags().contains(Eflags::RF), cpu.instructions);
             if rest > 0 && runs_plainly(cpu) {
                 if !self.is_broken && (is_long || self.enter_mode(cpu)) {
                     let next = if is_long {
@@ -503,6 +505,10 @@ impl Translator {
                     } else {
                         self.execute(cpu, memory, &mut deadline, &mut devices)
                     };
+                    if resumes && cpu.instructions == began_at {
+                        // The next instruction has not begun yet.
+                        cpu.set_resume_flag();
+                    }
                     match next {
                         Ok(Next::Step { is_numeric }) => {
                             self.counters.steps += 1;

@@ -230,7 +230,7 @@ impl Interpreter {
     }
 
     /// Executes `op`, which is at CS:EIP, for another engine that has decoded it: `iterations` iterations at most
-    /// if it is repeated. The processor must [begin to run plainly](Cpu::begins_to_run_plainly).
+    /// if it is repeated. Nothing [but RF](Cpu::runs_plainly_but_for_resume_flag) must be special.
     pub fn execute(
         &mut self,
         cpu: &mut Cpu,
@@ -242,6 +242,9 @@ impl Interpreter {
         cpu.deadline = cpu.instructions + iterations;
         self.look_at_layout(cpu, memory);
         let before = begin_alone(cpu);
+        if before.contains(Attention::RESUME) {
+            cpu.use_resume_flag();
+        }
         self.execute_alone(cpu, memory, op, before)
     }
 

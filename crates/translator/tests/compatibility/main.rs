@@ -17,6 +17,7 @@ mod support;
 use agreement::{Outcome, assert_agrees, run};
 use ring3_core::memory::Memory;
 use ring3_x86::engine::Engine;
+use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use series::Series;
 use support::translator;
@@ -47,4 +48,31 @@ fn the_translator_agrees_with_the_interpreter_in_compatibility_mode() {
     println!("{interpreted} of {executed} instructions interpreted");
     let cases = series.cases.end - series.cases.start;
     assert!(cases == 1 || interpreted < executed / 2, "{interpreted} of {executed}");
+}
+
+#[test]
+fn rf_lasts_until_an_access_to_a_device_completes() {
+    // An instruction before the access begins, after which RF is not set.
+    for nops in [0, 1] {
+        // PUSHFD; OR DWORD [ESP], RF; PUSH CS
+        let before = [0x9c, 0x81, 0x0c, 0x24, 0, 0, 1, 0, 0x0e];
+        // PUSH the address behind IRETD; IRETD; NOPs; OUT 80h, AL
+        let behind = kernel::CODE as u32 + before.len() as u32 + 6;
+        let push = [&[0x68][..], &behind.to_le_bytes(), &[0xcf]].concat();
+        let mut code = [&before[..], &push, &vec![0x90; nops], &[0xe6, 0x80]].concat();
+        code.resize(0x100, 0x90);
+        let mut outcomes = Vec::new();
+        let Some((mut translator, translated)) = translator(kernel::MEMORY) else { return };
+        let plain = Memory::new(kernel::MEMORY).unwrap();
+        let engines: [(&mut dyn Engine, Memory); 2] =
+            [(&mut Interpreter::new(), plain), (&mut translator, translated)];
+        for (engine, mut memory) in engines {
+            let random = Series::from_environment(1).random(0);
+            let mut cpu = kernel::machine(&mut memory, &code, random);
+            let exit = engine.run(&mut cpu, &mut memory, 1000);
+            assert!(exit.is_access(), "{exit:?}");
+            outcomes.push(cpu.eflags().contains(Eflags::RF));
+        }
+        assert_eq!(outcomes, [nops == 0; 2], "with {nops} instructions before");
+    }
 }

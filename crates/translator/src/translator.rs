@@ -26,7 +26,6 @@ use ring3_core::memory::{Memory, MemoryError};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::debugger::Watchpoint;
 use ring3_x86::engine::{Devices, Engine, Exit, HostCode};
-use ring3_x86::flags::Eflags;
 use ring3_x86::interpreter::Interpreter;
 use ring3_x86::segment::Selector;
 use thiserror::Error;
@@ -497,7 +496,7 @@ impl Translator {
                     cpu.begins_to_run_plainly()
                 }
             };
-            let (resumes, began_at) = (cpu.eflags().contains(Eflags::RF), cpu.instructions);
+            let (resumes, began_at) = (cpu.has_resume_flag(), cpu.instructions);
             if rest > 0 && runs_plainly(cpu) {
                 if !self.is_broken && (is_long || self.enter_mode(cpu)) {
                     let next = if is_long {

@@ -179,6 +179,11 @@ impl Cpu {
         Event { vector: vector::DB, error_code: None, source: Source::Exception }
     }
 
+    /// Returns whether RF is set.
+    pub fn has_resume_flag(&self) -> bool {
+        self.system_flags.contains(Eflags::RF)
+    }
+
     /// Clears RF, which affects one instruction only (SDM vol. 3, 19.3.1.1).
     pub fn use_resume_flag(&mut self) {
         self.system_flags.remove(Eflags::RF);

@@ -6,7 +6,6 @@ use std::io;
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, Cr0, Cr4};
 use ring3_x86::engine::{self, Devices, Engine};
-use ring3_x86::flags::Eflags;
 
 use super::{Left, Lent, Long, Next, Resumed};
 use crate::long::block::Exit;
@@ -118,7 +117,7 @@ impl Long {
         }
         // After an IRET that has set RF, or before the rest of a repeated instruction, RF lasts until the instruction
         // completes. Translated code does not see it.
-        let resumes = cpu.eflags().contains(Eflags::RF);
+        let resumes = cpu.has_resume_flag();
         let target = match self.known_code_for(cpu, memory, cpu.ip)? {
             Ok(target) => target,
             Err(_) if resumes => return Ok(Left::For(Next::Step)),

@@ -88,8 +88,8 @@ impl Pointers {
         // Then FLDCW has made an earlier exception pending, and nothing that waits was executed since.
         let is_loaded = is_pending && *loaded & STATUS_ES != 0;
         match vendor_of_host() {
-            Vendor::Amd if is_loaded => *self = Pointers::default(),
-            Vendor::Amd => {
+            Vendor::Amd | Vendor::AmdZen4 if is_loaded => *self = Pointers::default(),
+            Vendor::Amd | Vendor::AmdZen4 => {
                 if let Some(instruction) = last.instruction {
                     let operand = last.operand.unwrap_or_default();
                     *self = Pointers { instruction, operand, opcode: [0; 2] };
@@ -293,7 +293,7 @@ fn keeps_operands_of_exceptions() -> bool {
 /// exception. Processors of AMD forget it then, and so does the guest's ([`Vendor`]). In code with bases the
 /// segment of the operand is known only as long as no other instruction comes.
 pub(crate) fn survives_fnclex(is_flat: bool) -> bool {
-    vendor_of_host() == Vendor::Amd || is_flat && keeps_operands_of_exceptions()
+    vendor_of_host().is_amd() || is_flat && keeps_operands_of_exceptions()
 }
 
 /// Returns whether `instruction` uses x87, MMX, SSE or AVX registers.

@@ -34,7 +34,7 @@ pub enum Vendor {
     /// underflow is unmasked.
     #[default]
     Intel,
-    /// Shifts set AF. A multiplication changes only CF and OF. A division sets AF, and clears SF, ZF and PF.
+    /// Shifts set AF. A multiplication changes only CF and OF, and BSF and BSR change only ZF. A division sets AF, and clears SF, ZF and PF.
     /// ANDN, BLSR, BLSMSK, BLSI and BZHI set PF by their result, and clear AF. So does BEXTR, but it sets AF, and
     /// clears SF. TZCNT and LZCNT clear PF, AF and SF, and do not change OF.
     ///
@@ -48,6 +48,8 @@ pub enum Vendor {
     /// address, with that of its own operand, and FLDCW, by which an earlier exception becomes pending, leaves
     /// zeros.
     Amd,
+    /// AMD's processors since Zen 4: as [`Vendor::Amd`], but BSF and BSR leave the flags of [`Vendor::Intel`].
+    AmdZen4,
 }
 
 impl Vendor {
@@ -58,9 +60,25 @@ impl Vendor {
         let basic = std::arch::x86_64::__cpuid(0);
         let name = [basic.ebx, basic.edx, basic.ecx].map(u32::to_le_bytes);
         match name.as_flattened() {
-            b"AuthenticAMD" | b"HygonGenuine" => Vendor::Amd,
+            b"AuthenticAMD" | b"HygonGenuine" => Vendor::of_amd(std::arch::x86_64::__cpuid(1).eax),
             _ => Vendor::Intel,
         }
+    }
+
+    /// Returns the kind of the processor of AMD for whose version CPUID returns `signature` (APM vol. 3, E.3.2).
+    fn of_amd(signature: u32) -> Vendor {
+        let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
+        let model = signature >> 4 & 0xf | signature >> 12 & 0xf0;
+        match (family, model) {
+            // Family 19h is Zen 3 and Zen 4.
+            (0x19, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) | (0x1a.., _) => Vendor::AmdZen4,
+            _ => Vendor::Amd,
+        }
+    }
+
+    /// Returns whether this is a processor of AMD.
+    pub fn is_amd(self) -> bool {
+        matches!(self, Vendor::Amd | Vendor::AmdZen4)
     }
 
     /// Returns the most frequent vendor on other hosts, which have no translator.

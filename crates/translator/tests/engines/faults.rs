@@ -9,6 +9,8 @@ use iced_x86::{Code, CpuidFeature, FlowControl, Instruction, Mnemonic};
 use ring3_core::memory::Backing;
 use ring3_hostcpu::{FILLER, FxImage, Layout, PAGE_SIZE, Region, State};
 use ring3_x86::cpu::{Cr0, Cr4};
+use ring3_x86::cpuid::Model;
+use ring3_x86::decode::{CodeSize, decoder};
 use ring3_x86::engine::Exit;
 use ring3_x86::flags::Eflags;
 use ring3_x86::segment::{Attributes, Segment, sreg};
@@ -303,7 +305,10 @@ fn compare_forms<F>(cases: u64, forms: &[F], case: impl Fn(&mut Random, &F) -> C
     for number in series.cases.clone() {
         let mut random = series.random(number);
         let form = &forms[(number % forms.len() as u64) as usize];
-        let case = case(&mut random, form);
+        let mut case = case(&mut random, form);
+        // On a model without BMI1, TZCNT is BSF.
+        let size = CodeSize::Bits32;
+        case.instruction = decoder(&case.code, size, case.start.rip, Model::default()).decode();
         // The second page of an instruction that is only partly in the code region is a hole.
         if case.start.rip < u64::from(LAYOUT.code.start + 2) {
             continue;

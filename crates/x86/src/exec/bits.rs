@@ -183,7 +183,7 @@ fn scan<W: Word>(cpu: &mut Cpu, op: &Op, source: W, number: u32) {
         cpu.set(op.reg, W::truncate(number.into()));
     }
     let status = match cpu.vendor {
-        Vendor::Intel => Status::logic(W::truncate(number.into())),
+        Vendor::Intel | Vendor::AmdZen4 => Status::logic(W::truncate(number.into())),
         Vendor::Amd => cpu.status,
     };
     cpu.status = status.with_zero(none);

@@ -8,7 +8,6 @@ use crate::decode::Op;
 use crate::exec::{Done, Place};
 use crate::flags::{Eflags, Status};
 use crate::table::{Rows, rm, rm_long, rm_wide};
-use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Rows for a form of a doubleword and one of a quadword, both with VEX.
@@ -57,7 +56,7 @@ fn set_status<W: Word>(cpu: &mut Cpu, result: W, carry: bool, is_signed: bool) {
     let by_result = Status::new(result, carry, false, false).to_eflags();
     let mut known = Eflags::CF | Eflags::ZF;
     known.set(Eflags::SF, is_signed);
-    known.set(Eflags::PF, cpu.vendor == Vendor::Amd);
+    known.set(Eflags::PF, cpu.vendor.is_amd());
     cpu.status = Status::from_eflags(by_result & known);
 }
 
@@ -67,7 +66,7 @@ fn set_count<W: Word>(cpu: &mut Cpu, op: &Op, count: u32) {
     let mut flags = Eflags::empty();
     flags.set(Eflags::CF, count == W::BITS);
     flags.set(Eflags::ZF, count == 0);
-    flags.set(Eflags::OF, cpu.vendor == Vendor::Amd && cpu.status.overflow());
+    flags.set(Eflags::OF, cpu.vendor.is_amd() && cpu.status.overflow());
     cpu.status = Status::from_eflags(flags);
 }
 
@@ -167,7 +166,7 @@ fn extract<P: Place, W: Word>(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Do
     let result = W::truncate(rest & low_bits(count));
     cpu.set(op.reg, result);
     set_status(cpu, result, false, false);
-    if cpu.vendor == Vendor::Amd {
+    if cpu.vendor.is_amd() {
         cpu.status = cpu.status.with_half_carry(true);
     }
     Ok(())

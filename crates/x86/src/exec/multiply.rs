@@ -40,13 +40,13 @@ fn set_accumulator<W: Word>(cpu: &mut Cpu, high: u64, low: u64) {
 fn set_product_status<W: Word>(cpu: &mut Cpu, low: W, overflow: bool) {
     cpu.status = match cpu.vendor {
         Vendor::Intel => Status::new(low, overflow, overflow, false).with_zero(false),
-        Vendor::Amd => cpu.status.with_carry_overflow(overflow, overflow),
+        Vendor::Amd | Vendor::AmdZen4 => cpu.status.with_carry_overflow(overflow, overflow),
     };
 }
 
 /// Sets the flags after a division, all of which are undefined.
 fn set_quotient_status(cpu: &mut Cpu) {
-    if cpu.vendor == Vendor::Amd {
+    if cpu.vendor.is_amd() {
         let (carry, overflow) = (cpu.status.carry(), cpu.status.overflow());
         // A result for which ZF, SF and PF are clear.
         cpu.status = Status::new(1_u32, carry, overflow, true);

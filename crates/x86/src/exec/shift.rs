@@ -277,7 +277,7 @@ fn shift<P: Place, W: Word, S: Shift>(
                 let overflow = S::overflow_of_first(before, value, count, keeps_overflow);
                 status.with_carry_overflow(status.carry(), overflow)
             }
-            Vendor::Amd if S::SHIFTS => status.with_half_carry(true),
+            Vendor::Amd | Vendor::AmdZen4 if S::SHIFTS => status.with_half_carry(true),
             _ => status,
         };
         (result, status)
@@ -320,7 +320,7 @@ fn double_shift<P: Place, W: Word, S: DoubleShift>(
                 let (_, first) = S::apply(before, value, filler, 1);
                 status.with_carry_overflow(carry, first.overflow())
             }
-            Vendor::Amd => {
+            Vendor::Amd | Vendor::AmdZen4 => {
                 let overflow = S::overflows(result, carry);
                 status.with_carry_overflow(carry, overflow).with_half_carry(true)
             }

@@ -24,7 +24,6 @@ use crate::paging::{Access, By};
 use crate::segment::sreg;
 use crate::softfloat::{F80, Operand};
 use crate::table::Rows;
-use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this chapter to the instruction table.
@@ -85,7 +84,7 @@ fn note_memory_instruction(cpu: &mut Cpu, op: &Op) {
 
 #[inline(always)]
 fn note(cpu: &mut Cpu, op: &Op, operand: Option<Pointer>) {
-    if cpu.vendor == Vendor::Amd {
+    if cpu.vendor.is_amd() {
         cpu.fpu.forget_instruction();
     }
     let selector = cpu.segment(sreg::CS).selector;

@@ -52,7 +52,10 @@ fn undefined_results_are_those_of_the_makers() {
     assert_eq!((left(intel, &rol, 2), left(amd, &rol, 2)), (OF, Eflags::empty()));
     // STC; BSF AX, CX: 0.
     let bsf = [0xf9, 0x0f, 0xbc, 0xc1];
-    assert_eq!(left(intel, &bsf, 2), PF);
+    let zen4 = Vendor::AmdZen4;
+    assert_eq!([intel, amd, zen4].map(|vendor| left(vendor, &bsf, 2)), [PF, CF, PF]);
+    // But multiplications leave what all of AMD's processors do.
+    assert_eq!(left(zen4, &mul, 2), ZF | PF);
 }
 
 /// Returns the status flags after an instruction of 32-bit code on a processor of vendor `vendor`. They were all set, EAX

@@ -17,7 +17,7 @@ use crate::context::at;
 /// Whether LOOP is fast on this processor. Tests of this crate expect the code for Intel's processors unless
 /// they choose.
 pub(super) static HAS_FAST_LOOP: LazyLock<bool> =
-    LazyLock::new(|| !cfg!(test) && Vendor::of_host() == Vendor::Amd);
+    LazyLock::new(|| !cfg!(test) && Vendor::of_host().is_amd());
 
 /// Bytes of MOV RCX, R10 and of JMP [R14 + 8-bit displacement].
 const WAY_OUT_SIZE: usize = 7;

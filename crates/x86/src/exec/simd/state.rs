@@ -14,7 +14,6 @@ use crate::fpu::{Environment, Fpu};
 use crate::softfloat::F80;
 use crate::sse::MXCSR_MASK;
 use crate::table::{Rows, plain};
-use crate::undefined::Vendor;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
@@ -200,7 +199,7 @@ impl Cpu {
     pub(crate) fn stored_fpu(&self) -> Fpu {
         let mut fpu = self.fpu.clone();
         fpu.forget_access();
-        if self.vendor == Vendor::Amd && !fpu.has_pending_exception() {
+        if self.vendor.is_amd() && !fpu.has_pending_exception() {
             fpu.forget_instruction();
         }
         fpu

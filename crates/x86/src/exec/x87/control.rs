@@ -13,7 +13,6 @@ use crate::exec::{Done, Mem, Place};
 use crate::fpu::{Environment, Fpu, status};
 use crate::softfloat::F80;
 use crate::table::{Rows, plain};
-use crate::undefined::Vendor;
 
 /// Adds the forms of this file to the instruction table.
 pub(super) fn forms(rows: &mut Rows) {
@@ -72,7 +71,7 @@ fn load_control(cpu: &mut Cpu, memory: &mut Memory, op: &Op) -> Done {
     begin(cpu)?;
     let word = Mem::read(cpu, memory, op)?;
     cpu.fpu.set_control(word);
-    if cpu.vendor == Vendor::Amd {
+    if cpu.vendor.is_amd() {
         cpu.fpu.forget_instruction();
     }
     Ok(())

@@ -11,7 +11,6 @@ use crate::exec::simd::float::{compute, elements, from_integers, join, to_intege
 use crate::softfloat::Rounding;
 use crate::sse_float::{Context, F16, F32, F64};
 use crate::table::Rows;
-use crate::undefined::Vendor;
 use crate::word::Word;
 
 /// Adds the forms of this file to the instruction table.
@@ -129,7 +128,7 @@ fn narrow_to_f16<S: Source, const COUNT: usize>(
     op: &Op,
 ) -> Done {
     begin(cpu)?;
-    if cpu.vendor == Vendor::Amd {
+    if cpu.vendor.is_amd() {
         S::check_writable(cpu, memory, op, 8 * COUNT)?;
     }
     let source = cpu.sse.ymm(op.reg);

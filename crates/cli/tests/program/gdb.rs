@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::support::{Directory, output, ring3, system_program, wait_until};
+use crate::support::{Directory, listens, output, ring3, system_program, wait_until};
 use crate::tern::has_tern;
 
 /// Tern with names and lines, and a machine that waits for a debugger before its first instruction.
@@ -68,7 +68,7 @@ impl Debugged {
         let mut machine = self.machine("debugged");
         let place = format!("unix:{}", self.socket().display());
         let child = machine.args(["--paused", "--gdb", &place]).spawn().unwrap();
-        wait_until("there is no socket for gdb", || self.socket().exists().then_some(()));
+        wait_until("nobody listens for gdb", || listens(&self.socket()).then_some(()));
         child
     }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::gdb::{Debugged, contains_in_order, end};
 use crate::support::guest::add_linux;
-use crate::support::{Directory, ring3, system_program, wait_until};
+use crate::support::{Directory, listens, ring3, system_program, wait_until};
 use crate::tern::has_tern;
 
 /// Starts the replay of `recording` that waits for a debugger at the socket `gdb` of `directory`.
@@ -16,7 +16,7 @@ pub(crate) fn replay(directory: &Directory, engine: &str, more: &[&str]) -> Chil
     let socket = directory.path("gdb");
     replay.arg("--gdb").arg(format!("unix:{}", socket.display()));
     let child = replay.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("there is no socket for gdb", || socket.exists().then_some(()));
+    wait_until("nobody listens for gdb", || listens(&socket).then_some(()));
     child
 }
 

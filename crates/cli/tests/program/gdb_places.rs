@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::gdb::contains_in_order;
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, kernel, ring3, system_program, wait_until};
+use crate::support::{Directory, kernel, listens, ring3, system_program, wait_until};
 
 /// A kernel with paging, in which linear addresses are physical ones by large pages, and 400000h is 0; then it runs for
 /// ever.
@@ -107,7 +107,7 @@ fn gdb_is_let_in_by_qemus_options_and_later() {
     assert!(tell(&line).contains("Waiting for gdb"));
     let debug = |name: &str, script: &[&str]| {
         let socket = directory.path(name);
-        wait_until("there is no socket for gdb", || socket.exists().then_some(()));
+        wait_until("nobody listens for gdb", || listens(&socket).then_some(()));
         said(&gdb(&socket.display().to_string(), &[script, &["kill"]].concat()).output().unwrap())
     };
     assert_debugged(&debug("waiting", &SCRIPT));
@@ -135,7 +135,7 @@ fn is_interrupted(engine: &str) {
     let mut machine = machine(&image(&directory), &format!("unix:{}", socket.display()), engine);
     machine.arg("--qmp").arg(format!("unix:{}", qmp.display()));
     let mut child = machine.spawn().unwrap();
-    wait_until("there is no socket for gdb", || socket.exists().then_some(()));
+    wait_until("nobody listens for gdb", || listens(&socket).then_some(()));
     let script = ["continue", "p/x $eip", "continue", "p/x $cr3", "kill"];
     let gdb: Child = gdb(&socket.display().to_string(), &script).spawn().unwrap();
     let id = Pid::from_child(&gdb);

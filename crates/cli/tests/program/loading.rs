@@ -8,7 +8,9 @@ use serde_json::json;
 
 use crate::support::guest::Guest;
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, PATIENCE, kernel, output, ring3, system_program, wait_until};
+use crate::support::{
+    Directory, PATIENCE, kernel, listens, output, ring3, system_program, wait_until,
+};
 
 /// A kernel that shows a letter, writes to memory, shows another letter, and halts for ever.
 #[rustfmt::skip]
@@ -67,7 +69,7 @@ fn clients_stay(engine: &str) {
     machine.arg("--kernel").arg(directory.file("kernel", &kernel(LETTERS)));
     let machine = Guest::of(machine);
     let mut viewer = Viewer::connect(&vnc);
-    wait_until("there is no socket for gdb", || gdb.exists().then_some(()));
+    wait_until("nobody listens for gdb", || listens(&gdb).then_some(()));
     let mut debugger = system_program("gdb");
     debugger.args(["-nx", "-q", "-ex", "set pagination off", "-ex", "set confirm off"]);
     debugger.args(["-ex", "set architecture i386", "-ex"]);

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -60,7 +61,7 @@ fn vblock(directory: &Directory, port: u16) -> Vblock {
     let ctl = |arguments: &[&str]| {
         output(ring3().args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments));
     };
-    wait_until("the server does not listen", || directory.path("ctl").exists().then_some(()));
+    wait_until("the server does not listen", || UnixStream::connect(directory.path("ctl")).ok());
     let file = format!("file=nbd://127.0.0.1:{port}/?reconnect-delay=300");
     ctl(&["device-add", "name=disk", &file, "format=raw"]);
     let socket = format!("socket={}", directory.path("vm").display());
@@ -146,7 +147,7 @@ fn a_guest_mounts_a_disk_over_its_network() {
         command.args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments);
         String::from_utf8(output(&mut command)).unwrap()
     };
-    wait_until("the server does not listen", || directory.path("ctl").exists().then_some(()));
+    wait_until("the server does not listen", || UnixStream::connect(directory.path("ctl")).ok());
     let clients = ctl(&["query-clients"]);
     let (_, port) = clients.split_once("nbd://127.0.0.1:").expect("the address is told");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();

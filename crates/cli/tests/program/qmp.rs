@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
+use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, listens, ring3, wait_until};
 use serde_json::json;
 
 /// QEMU's client library, from the Python Package Index.
@@ -55,7 +55,7 @@ fn qemus_client_library_drives_the_machine() {
         .expect("the program starts");
     wait_until("there is no socket", || {
         assert!(machine.try_wait().unwrap().is_none(), "the machine has ended");
-        socket.exists().then_some(())
+        listens(&socket).then_some(())
     });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/qmp.py");
     let mut command = Command::new(python);

@@ -9,6 +9,7 @@ pub(crate) mod pty;
 pub(crate) mod qmp;
 pub(crate) mod screen;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +41,19 @@ pub(crate) fn wait_up_to<T>(
         assert!(Instant::now() < deadline, "{complaint}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Returns whether a program listens at `socket`, without connecting to it: a debugger that connects would be
+/// the first of the machine. The file is there a little earlier.
+pub(crate) fn listens(socket: &Path) -> bool {
+    // The fourth field holds the flags of the socket, and the last one its path.
+    const LISTENS: &str = "00010000";
+    let path = socket.to_str().expect("the path is plain");
+    let is_this = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        fields.get(3) == Some(&LISTENS) && fields.get(7) == Some(&path)
+    };
+    fs::read_to_string("/proc/net/unix").unwrap().lines().any(is_this)
 }
 
 /// Returns the program under test, to add arguments.

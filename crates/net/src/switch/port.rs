@@ -98,8 +98,10 @@ impl PortSender {
         network.flush();
         // Whoever is woken by this needs the same lock first.
         let mut is_slow = lock(&self.is_slow);
-        if network.is_congested() {
-            *is_slow = true;
+        *is_slow = network.is_congested();
+        // A network that has given its packets up relieves nobody.
+        if !*is_slow {
+            self.changed.notify_all();
         }
     }
 
@@ -112,6 +114,14 @@ impl PortSender {
     fn relieve(&self) {
         *lock(&self.is_slow) = false;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+impl Port {
+    /// Returns whether those who send to this port wait.
+    pub(super) fn is_slow(&self) -> bool {
+        self.shared.sender(self.id).is_some_and(|sender| *lock(&sender.is_slow))
     }
 }
 

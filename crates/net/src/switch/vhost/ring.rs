@@ -53,6 +53,8 @@ pub(super) struct Ring {
     queue: Queue,
     memory: Arc<GuestMemoryMmap>,
     used: GuestAddress,
+    /// The index of the available ring at which there was no entry.
+    end: u16,
     /// The next index of the used ring, and the one up to which the guest was told.
     next_used: u16,
     told: u16,
@@ -65,8 +67,8 @@ impl Ring {
         let (queue, next_used) = setting.queue()?;
         let memory = setting.memory;
         let (call, error) = (setting.call, setting.error);
-        let ring =
-            Ring { queue, memory, used: setting.used, next_used, told: next_used, call, error };
+        let (used, told) = (setting.used, next_used);
+        let ring = Ring { queue, memory, used, end: setting.next, next_used, told, call, error };
         // An earlier server may have died before it told the guest.
         ring.call();
         Ok(ring)
@@ -93,7 +95,10 @@ impl Ring {
             self.queue.avail_idx(memory, Ordering::Acquire).map_err(|_| BadRing::Available)?;
         let size = self.queue.size();
         match available.0.wrapping_sub(self.queue.next_avail()) {
-            0 => return Ok(None),
+            0 => {
+                self.end = available.0;
+                return Ok(None);
+            }
             // A driver that follows the specification has no more descriptors than that.
             waiting if waiting > size => return Err(BadRing::Available),
             _ => {}
@@ -150,9 +155,16 @@ impl Ring {
         }
     }
 
-    /// Asks the guest for kicks. Returns whether there are entries already, for which no kick comes.
+    /// Asks the guest for kicks. Returns whether there are entries already after the last one that was found, for which
+    /// no kick comes.
     pub(super) fn wants_kicks(&mut self) -> bool {
-        self.queue.enable_notification(&*self.memory).unwrap_or(false)
+        // The ring may have gone back from its end since. A guest with an event index does not kick again for
+        // entries before that end, or after it if the index lies before (2.7.10.1).
+        let position = self.position();
+        self.queue.set_next_avail(self.end);
+        let has_more = self.queue.enable_notification(&*self.memory).unwrap_or(false);
+        self.return_to(position);
+        has_more
     }
 
     /// Tells the guest that kicks are not needed until they are asked for again. This is only a hint: kicks

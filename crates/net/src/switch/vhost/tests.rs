@@ -228,6 +228,44 @@ fn packets_wait_for_buffers_in_their_order() {
     assert_eq!(lens, [112, 113, 114, 115, 116]);
 }
 
+/// A packet waits for more buffers than there are. The guest gives one more, and must have been asked to tell so: with an
+/// event index it kicks only if the index is that of the new entry (virtio 1.2, 2.7.10.1).
+#[test]
+fn a_guest_with_too_few_buffers_is_asked_for_more() {
+    let (_switch, first, mut second) = pair(Features::OFFERED);
+    let avail_event = |guest: &Guest| -> u16 {
+        guest.memory.read_obj(GuestAddress(PARTS[2] + 4 + 8 * u64::from(SIZE))).unwrap()
+    };
+    for index in 0..3 {
+        second.offer(0, &[(BUFFERS + index * 2048, 1500)], WRITE);
+    }
+    // Without a flush, which would wait.
+    first.port.take(large(1, 2, 9000));
+    for index in 3..7 {
+        assert_eq!(avail_event(&second), second.offered[0]);
+        assert_eq!(second.used(), []);
+        second.offer(0, &[(BUFFERS + index * 2048, 1500)], WRITE);
+        assert_eq!(second.receiver.resume(), index == 6);
+    }
+    assert_eq!(second.used().len(), 7);
+}
+
+/// A guest gives no buffers for so long that packets for it are given up. After that nobody waits for it any more.
+#[test]
+fn senders_do_not_wait_for_a_guest_that_has_been_given_up() {
+    let (_switch, mut first, mut second) = pair(Features::OFFERED);
+    // One waits for the guest until it is given up. The next one finds it so.
+    for _ in 0..2 {
+        first.send(&packet(1, 2, 100));
+    }
+    for index in 0..4 {
+        second.offer(0, &[(BUFFERS + index * 2048, 2000)], WRITE);
+        assert!(!second.port.is_slow());
+        first.send(&packet(1, 2, 100));
+    }
+    assert_eq!(second.used().len(), 4);
+}
+
 #[test]
 fn spoofed_packets_and_bad_headers_are_dropped() {
     let (switch, mut first, mut second) = pair(Features::OFFERED);

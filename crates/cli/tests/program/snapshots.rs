@@ -477,6 +477,7 @@ fn copies_with_new_identities_differ() {
 
 /// The benchmark continues machines with both engines, and they share what they have not changed.
 #[test]
+#[ignore = "boots six machines; make test-long runs it"]
 fn the_benchmark_restores_machines_that_share_memory() {
     let guests = file("initramfs.cpio.gz");
     let mut bench = ring3();

@@ -227,6 +227,7 @@ fn the_suite_is_measured_with_a_virtio_disk() {
 }
 
 #[test]
+#[ignore = "boots Tern and Linux for a benchmark; make test-long runs it"]
 fn operations_are_measured_in_tern_and_in_linux() {
     if !has_tern() {
         return;
@@ -267,27 +268,35 @@ fn compiling_tern_is_measured() {
     }
 }
 
-/// In a deterministic run no tick is early or late, so all of them come.
-#[test]
-fn tern_s_clock_ticks_as_often_as_it_is_told() {
+/// Counts Tern's ticks. In a deterministic run no tick is early or late, so all of them come.
+fn ticks_are_counted(engine: &str) {
     if !has_tern() {
         return;
     }
-    for engine in ["translator", "interpreter"] {
-        let mut guest = Guest::start(|command| {
-            command.args(["--tern", "--deterministic", "--engine", engine]);
-        });
-        guest.wait_for("/ # ");
-        guest.type_line("PS1=ring3':~# '");
-        guest.wait_for(PROMPT);
-        for (hz, source) in
-            [(1, ""), (100, ""), (1024, "pit"), (2400, ""), (10_000, ""), (10_000, "pit")]
-        {
-            let shown = guest.command(&format!("suite --ticks 50000000 {hz} {source}"));
-            assert_ticks(&shown, hz);
-        }
-        assert_eq!(guest.power_off(), Some(0));
+    let mut guest = Guest::start(|command| {
+        command.args(["--tern", "--deterministic", "--engine", engine]);
+    });
+    guest.wait_for("/ # ");
+    guest.type_line("PS1=ring3':~# '");
+    guest.wait_for(PROMPT);
+    for (hz, source) in
+        [(1, ""), (100, ""), (1024, "pit"), (2400, ""), (10_000, ""), (10_000, "pit")]
+    {
+        let shown = guest.command(&format!("suite --ticks 50000000 {hz} {source}"));
+        assert_ticks(&shown, hz);
     }
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+#[test]
+fn tern_s_clock_ticks_as_often_as_it_is_told() {
+    ticks_are_counted("translator");
+}
+
+#[test]
+#[ignore = "the same on the interpreter, in many times the time; make test-long runs it"]
+fn tern_s_clock_ticks_as_often_in_the_interpreter() {
+    ticks_are_counted("interpreter");
 }
 
 #[test]
@@ -333,6 +342,7 @@ fn counted(arguments: &[&str]) -> String {
 /// Instructions are the same wherever they are counted, and so is what a direct call saves of a
 /// message's: at least as much as in the paper, though it checks the port.
 #[test]
+#[ignore = "computes for more than a minute; make test-long runs it"]
 fn instructions_of_ways_to_ports_are_exact() {
     if !has_tern() {
         return;
@@ -414,6 +424,7 @@ fn transfers_of_drivers_are_measured() {
 }
 
 #[test]
+#[ignore = "computes for twenty seconds; make test-long runs it"]
 fn checks_of_destinations_are_measured() {
     if !has_tern() {
         return;

@@ -145,13 +145,16 @@ fn status_socket(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// Returns how a machine finds the switch at `socket`, or starts one there.
-pub(crate) fn program(socket: Option<&Path>) -> io::Result<SwitchProgram> {
+/// Returns how a machine finds the switch at `socket`, or, if it `starts` switches, makes one there.
+pub(crate) fn program(socket: Option<&Path>, starts: bool) -> io::Result<SwitchProgram> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
+    if !starts {
+        return Ok(SwitchProgram { socket, program: None });
+    }
     let mut address = std::ffi::OsString::from("unix:");
     address.push(&socket);
     let arguments = vec!["switch".into(), "--listen".into(), address, "--ends-when-unused".into()];
-    Ok(SwitchProgram { socket, program: crate::own_program(arguments)? })
+    Ok(SwitchProgram { socket, program: Some(crate::own_program(arguments)?) })
 }
 
 /// Runs a switch until it is told to end, or shows the status of another one.

@@ -23,8 +23,12 @@ pub(crate) enum Behind {
     User(Box<NatProperties>),
     /// The name of the interface.
     Tap(String),
-    /// The switch's socket, or None for the usual one.
-    Switch(Option<PathBuf>),
+    Switch {
+        /// The switch's socket, or None for the usual one.
+        socket: Option<PathBuf>,
+        /// Whether the machine starts a switch if there is none.
+        starts: bool,
+    },
 }
 
 impl Behind {
@@ -48,7 +52,7 @@ impl Behind {
     pub(crate) fn default_address(&self, index: u8) -> MacAddress {
         let mut address = nic::default_address(index);
         let mut random = [0; 3];
-        if matches!(self, Behind::Switch(_))
+        if matches!(self, Behind::Switch { .. })
             && getrandom(&mut random, GetRandomFlags::empty()) == Ok(random.len())
         {
             address.0[3..].copy_from_slice(&random);
@@ -62,8 +66,8 @@ impl Behind {
             Behind::Stream(options) => Backend::Stream(options.clone()),
             Behind::Dgram(options) => Backend::Dgram(options.clone()),
             Behind::Tap(interface) => Backend::Tap(interface.clone()),
-            Behind::Switch(socket) => {
-                let program = program(socket.as_deref()).map_err(NicError::Program)?;
+            Behind::Switch { socket, starts } => {
+                let program = program(socket.as_deref(), *starts).map_err(NicError::Program)?;
                 Backend::Switch(program)
             }
             Behind::User(nat) => {
@@ -145,9 +149,10 @@ fn stream(mut properties: Properties) -> Result<Behind, BadNic> {
 }
 
 fn switched(mut properties: Properties) -> Result<Behind, BadNic> {
-    let path = properties.take("path").map(PathBuf::from);
-    properties.finish("path")?;
-    Ok(Behind::Switch(path))
+    let socket = properties.take("path").map(PathBuf::from);
+    let starts = properties.take("start").map_or(Ok(true), |value| switch("start", &value))?;
+    properties.finish("path, start")?;
+    Ok(Behind::Switch { socket, starts })
 }
 
 fn dgram(mut properties: Properties) -> Result<Behind, BadNic> {

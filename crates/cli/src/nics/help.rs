@@ -7,7 +7,8 @@ A network card, and the network behind it: KIND[,PROPERTY=VALUE]... May be given
 Kinds:
   user      a NAT that needs no rights, in a process of its own; its properties are those of \"ring3 nat --help\", among them
             hostfwd=tcp|udp:[ADDRESS]:PORT-[ADDRESS]:PORT and restrict=on
-  switch    a network of all this user's machines with this option (see \"ring3 switch\"); path=SOCKET for another switch
+  switch    a network of all this user's machines with this option (see \"ring3 switch\"); path=SOCKET for another switch,
+            start=off to wait for one instead of starting it
   stream    a connection with another machine, also one of QEMU: addr=HOST:PORT|unix:PATH, server=on, reconnect=SECONDS
   dgram     packets to another machine or to several: local.type=inet|unix, local.host=ADDRESS, local.port=PORT,
             local.path=PATH, and the same for remote

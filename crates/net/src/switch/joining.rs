@@ -1,4 +1,4 @@
-//! A machine's connection to a switch. If there is no switch, the machine starts one.
+//! A machine's connection to a switch. If there is no switch, the machine starts one, or waits for one.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -24,16 +24,16 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The pause before another switch is started.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The address of a switch, and the program that is started if there is none.
+/// The address of a switch, and what is done if there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchProgram {
     /// The socket to which machines connect.
     pub socket: PathBuf,
-    /// The program that listens at that socket.
-    pub program: Program,
+    /// The program that is started to listen at that socket. Without it the machine waits until another process does.
+    pub program: Option<Program>,
 }
 
-/// Connects to the switch, and starts one first if there is none.
+/// Connects to the switch. If there is none, it starts one first, or waits for some seconds.
 pub(crate) fn join(program: SwitchProgram, card: Card) -> Result<Box<dyn Network>, NetError> {
     let mut joining = Joining { program, child: None };
     let first = joining.join()?;
@@ -56,10 +56,11 @@ impl Joining {
             return Ok(connection);
         }
         let SwitchProgram { socket, program } = &self.program;
-        // The switch outlives this machine.
-        let child = program.spawn(Stdio::null())?;
-        info!("starting a switch at {}", socket.display());
-        self.child = Some(child);
+        if let Some(program) = program {
+            // The switch outlives this machine.
+            self.child = Some(program.spawn(Stdio::null())?);
+            info!("starting a switch at {}", socket.display());
+        }
         let until = Instant::now() + START;
         loop {
             // Another machine may have been quicker; its switch will do as well.

@@ -51,7 +51,7 @@ fn low_bits(count: u64) -> u64 {
 }
 
 /// Sets the flags after `result`: CF as given, ZF, and SF if `is_signed`. OF, which is defined where SF is, is clear, and
-/// so is AF. [`Vendor`] tells of those that are not defined.
+/// so is AF. [`Vendor`](crate::undefined::Vendor) tells of those that are not defined.
 fn set_status<W: Word>(cpu: &mut Cpu, result: W, carry: bool, is_signed: bool) {
     let by_result = Status::new(result, carry, false, false).to_eflags();
     let mut known = Eflags::CF | Eflags::ZF;

@@ -195,7 +195,7 @@ pub(super) fn word(image: &[u8; image::BYTES], at: usize) -> u32 {
 }
 
 impl Cpu {
-    /// Returns the state of the x87 as instructions store it and as it is saved: see [`Vendor::Amd`].
+    /// Returns the state of the x87 as instructions store it and as it is saved: see [`Vendor::Amd`](crate::undefined::Vendor::Amd).
     pub(crate) fn stored_fpu(&self) -> Fpu {
         let mut fpu = self.fpu.clone();
         fpu.forget_access();

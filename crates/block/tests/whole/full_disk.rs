@@ -131,7 +131,7 @@ fn fill_up(format: Format, specific: &[(&str, &str)], seed: u64) {
                 "{format} {specific:?}: something else changed in step {step}"
             );
         }
-        assert!(failures > 5, "{failures}");
+        assert!(failures > 0, "{format} {specific:?}: no write failed");
         storage.refuses.store(false, Ordering::Relaxed);
         image.close().unwrap();
         let image = open();

@@ -34,6 +34,8 @@ use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::snapshot::SnapshotArguments;
+use crate::supervisor::SupervisorArguments;
+use crate::supervisor::ctl::CtlArguments;
 use crate::switch::SwitchArguments;
 use crate::trace::TraceArguments;
 use crate::vblock::VblockArguments;
@@ -63,6 +65,12 @@ pub(crate) enum Command {
 
     /// Run a NAT, a network for machines that needs no rights on the host; "ring3 run --nic user" starts one
     Nat(NatArguments),
+
+    /// Start machines and servers, watch them, and replace those that die or hang
+    Supervisor(SupervisorArguments),
+
+    /// Send a command to the supervisor
+    Ctl(CtlArguments),
 
     /// Run a network switch between machines; "ring3 run --nic switch" starts one
     Switch(SwitchArguments),

@@ -91,6 +91,7 @@ mod signals;
 mod smbios;
 mod snapshot;
 mod status;
+mod supervisor;
 mod switch;
 mod symbols;
 mod trace;
@@ -183,6 +184,13 @@ fn work() -> Work {
             .and_then(|()| vblock::run(&arguments))
             .map(|()| Status::Ended),
         Command::Nat(arguments) => return Work::Nat(Box::new(arguments)),
+        Command::Supervisor(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| supervisor::run(&arguments).map_err(|error| error.to_string()))
+            .map(|()| Status::Ended),
+        Command::Ctl(arguments) => supervisor::ctl::run(&arguments)
+            .map(|()| Status::Ended)
+            .map_err(|error| error.to_string()),
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))

@@ -153,6 +153,8 @@ fn the_book_describes_every_option() {
         ("run", ["command-line.md", "images.md", "repetition.md", "network.md"].as_slice()),
         ("switch", &["network.md"]),
         ("vblock", &["vblock.md", "images.md"]),
+        ("supervisor", &["supervisor.md"]),
+        ("ctl", &["supervisor.md"]),
         ("bench", &["benchmarks.md"]),
         ("netmodel", &["netmodel.md"]),
     ] {

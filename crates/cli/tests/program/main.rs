@@ -55,6 +55,7 @@ mod repetition;
 mod screens;
 mod snapshots;
 mod suite;
+mod supervisor;
 mod switch;
 mod terminal;
 mod tern;

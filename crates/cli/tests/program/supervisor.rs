@@ -1,0 +1,351 @@
+//! The supervisor starts machines and servers in order, replaces those that die or hang, and may itself die.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::guest::{CONSOLE, PROMPT, WITH_MODULES, file, linux};
+use crate::support::{Directory, PATIENCE, output, ring3, wait_until};
+
+/// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
+struct Supervised {
+    directory: Directory,
+    supervisor: Child,
+}
+
+impl Supervised {
+    fn new(configuration: &str) -> Supervised {
+        Supervised::in_directory(Directory::new(), configuration)
+    }
+
+    fn in_directory(directory: Directory, configuration: &str) -> Supervised {
+        fs::write(directory.path("parts.toml"), configuration).unwrap();
+        let supervisor = Supervised::start(&directory);
+        let supervised = Supervised { directory, supervisor };
+        supervised.answers();
+        supervised
+    }
+
+    fn start(directory: &Directory) -> Child {
+        let mut command = ring3();
+        command.args(["supervisor", "--directory", "run", "parts.toml"]);
+        command.current_dir(directory.path("")).stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    fn answers(&self) {
+        wait_until("the supervisor does not answer", || {
+            self.ctl(&["query"]).output().unwrap().status.success().then_some(())
+        });
+    }
+
+    /// Kills the supervisor, and starts another one.
+    fn replace(&mut self) {
+        self.supervisor.kill().unwrap();
+        self.supervisor.wait().unwrap();
+        self.supervisor = Supervised::start(&self.directory);
+        self.answers();
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Command {
+        let mut ctl = ring3();
+        ctl.args(["ctl", "--directory"]).arg(self.directory.path("run")).args(arguments);
+        ctl.current_dir(self.directory.path(""));
+        ctl
+    }
+
+    fn execute(&self, arguments: &[&str]) -> String {
+        String::from_utf8(output(&mut self.ctl(arguments))).unwrap()
+    }
+
+    /// Returns the complaint about a command.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    }
+
+    fn query(&self, name: &str) -> Value {
+        serde_json::from_str(&self.execute(&["query", "--json", name])).unwrap()
+    }
+
+    fn reaches(&self, name: &str, state: &str) {
+        wait_until(&format!("{name} is never {state}"), || {
+            (self.query(name)["state"] == state).then_some(())
+        });
+    }
+
+    fn pid(&self, name: &str) -> Pid {
+        let pid = self.query(name)["pid"].as_i64().unwrap();
+        Pid::from_raw(pid as i32).unwrap()
+    }
+
+    fn signal(&self, name: &str, signal: Signal) {
+        kill_process(self.pid(name), signal).unwrap();
+    }
+
+    /// Waits until the process of a part was replaced `times` times.
+    fn was_replaced(&self, name: &str, times: u64) {
+        wait_until(&format!("{name} is not replaced"), || {
+            let part = self.query(name);
+            (part["restarts"] == times && part["state"] == "running").then_some(())
+        });
+    }
+
+    fn file(&self, part: &str, name: &str) -> PathBuf {
+        self.directory.path("run").join("parts").join(part).join(name)
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // Machines of a test that failed must not go on.
+        let parts = self.ctl(&["query", "--json"]).output().unwrap();
+        let parts: Value = serde_json::from_slice(&parts.stdout).unwrap_or_default();
+        let _ = self.supervisor.kill();
+        let _ = self.supervisor.wait();
+        for pid in parts.as_array().into_iter().flatten().filter_map(|part| part["pid"].as_i64()) {
+            if let Some(pid) = Pid::from_raw(pid as i32) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// The serial line of a guest with a shell.
+struct Shell {
+    line: UnixStream,
+    commands: u32,
+}
+
+impl Shell {
+    fn connect(socket: &Path) -> Shell {
+        let line = wait_until("there is no serial line", || UnixStream::connect(socket).ok());
+        line.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        Shell { line, commands: 0 }
+    }
+
+    /// Waits until the guest shows `wanted`, and returns what it shows before that.
+    fn wait_for(&mut self, wanted: &str) -> String {
+        let (mut shown, end) = (String::new(), Instant::now() + PATIENCE);
+        let mut byte = [0; 4096];
+        loop {
+            assert!(Instant::now() < end, "{wanted:?} does not come: {shown}");
+            let Ok(length) = self.line.read(&mut byte) else { continue };
+            assert!(length > 0, "the line is closed: {shown}");
+            let text = byte[..length].iter().filter(|byte| **byte != b'\r');
+            shown.extend(text.map(|byte| char::from(*byte)));
+            if let Some(at) = shown.find(wanted) {
+                return shown[..at].to_owned();
+            }
+        }
+    }
+
+    fn type_line(&mut self, line: &str) {
+        writeln!(self.line, "{line}").unwrap();
+    }
+
+    /// Begins a command, whose output ends with a word that only the shell puts together.
+    fn begin(&mut self, command: &str) {
+        self.commands += 1;
+        let number = self.commands;
+        self.type_line(&format!("echo begin-$(({number})); {command}; echo end-$(({number}))"));
+    }
+
+    fn end(&mut self) -> String {
+        let number = self.commands;
+        let shown = self.wait_for(&format!("end-{number}\n"));
+        let (_, result) = shown.rsplit_once(&format!("begin-{number}\n")).expect("it has begun");
+        result.trim_end().to_owned()
+    }
+
+    fn command(&mut self, command: &str) -> String {
+        self.begin(command);
+        self.end()
+    }
+}
+
+/// Returns the lines of a definition that make a machine boot Linux.
+fn linux_lines() -> String {
+    let initrd = json!(WITH_MODULES.map(file));
+    format!(
+        "memory = \"96M\"\nkernel = {}\ninitrd = {initrd}\nappend = \"{CONSOLE}\"\n",
+        json!(linux())
+    )
+}
+
+/// A guest writes to a disk while the server of the disk, the switch and the supervisor are killed again and again.
+/// The short form of `make chaos`: all that it wrote is there, and the machine never ended.
+#[test]
+fn nothing_is_lost_when_servers_and_the_supervisor_are_killed() {
+    let lines = linux_lines();
+    let directory = Directory::new();
+    let image = directory.path("data.img");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let mut supervised = Supervised::in_directory(
+        directory,
+        &format!(
+            "[server.disks]\nkind = \"vblock\"\ndevice.data = {{ file = \"data.img\", format = \"raw\" }}\ndeadline = 1\n\
+         [server.lan]\nkind = \"switch\"\n\
+         [machine.one]\n{lines}disk = [\"disks:data\"]\nnetwork = [\"lan\"]\nstart = false\nstop-timeout = 1\n"
+        ),
+    );
+    supervised.execute(&["start", "one"]);
+    let machine = supervised.pid("one");
+    let mut shell = Shell::connect(&supervised.file("one", "serial"));
+    shell.wait_for(PROMPT);
+    shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk; modprobe virtio_net");
+    let sum =
+        shell.command("dd if=/dev/urandom of=/data bs=1M count=16 2>/dev/null; md5sum < /data");
+    shell.begin(
+        "for part in 0 1 2 3; do dd if=/data of=/dev/vda bs=64k seek=$((256 * part)) conv=fsync 2>/dev/null; done",
+    );
+    for _ in 0..3 {
+        for (name, signal) in
+            [("disks", Signal::KILL), ("lan", Signal::KILL), ("disks", Signal::STOP)]
+        {
+            let pid = supervised.pid(name);
+            kill_process(pid, signal).unwrap();
+            if name == "lan" {
+                supervised.replace();
+            }
+            wait_until(&format!("{name} is not replaced"), || {
+                let part = supervised.query(name);
+                let is_new = part["pid"] != pid.as_raw_nonzero().get();
+                (is_new && part["state"] == "running").then_some(())
+            });
+        }
+    }
+    shell.end();
+    assert_eq!(supervised.pid("one"), machine, "the machine has gone on all the time");
+    for part in 0..4 {
+        let read = format!("dd if=/dev/vda bs=1M skip={} count=16 2>/dev/null | md5sum", 16 * part);
+        assert_eq!(shell.command(&format!("echo 3 > /proc/sys/vm/drop_caches; {read}")), sum);
+    }
+    supervised.execute(&["quit"]);
+    let status = wait_until("the supervisor ends", || supervised.supervisor.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+    let written = fs::read(&image).unwrap();
+    let parts: Vec<&[u8]> = written.chunks(16 << 20).collect();
+    assert!(parts.iter().all(|part| *part == parts[0]) && parts[0].iter().any(|byte| *byte != 0));
+    for part in ["one", "disks", "lan"] {
+        assert!(!supervised.file(part, "control").exists(), "{part} leaves its socket");
+    }
+}
+
+#[test]
+fn machines_are_launched_paused_started_and_ended_by_command() {
+    let supervised = Supervised::new("");
+    let kernel = format!("kernel={}", linux().display());
+    let launch = ["launch", "b", "memory=64M", "append=console=ttyS0", "deadline=0", &kernel];
+    supervised.execute(&launch);
+    assert_eq!(supervised.query("b")["state"], "paused");
+    assert!(supervised.refused(&launch).contains("\"b\" already"));
+    supervised.execute(&["start", "b"]);
+    let mut shell = Shell::connect(&supervised.file("b", "serial"));
+    // It has no root file system.
+    shell.wait_for("Linux version");
+    supervised.execute(&["pause", "b"]);
+    assert_eq!(supervised.query("b")["state"], "paused");
+    assert!(supervised.refused(&["remove", "b"]).contains("runs; stop it first"));
+    // A machine that waits is ended at once.
+    supervised.execute(&["stop", "b"]);
+    let ended = supervised.query("b");
+    assert_eq!((&ended["state"], &ended["pid"]), (&json!("ended"), &Value::Null));
+    supervised.execute(&["start", "b"]);
+    supervised.execute(&["kill", "b"]);
+    supervised.reaches("b", "ended");
+    supervised.execute(&["remove", "b"]);
+    assert!(supervised.refused(&["start", "b"]).contains("no machine and no server \"b\""));
+    assert!(!supervised.file("b", "").exists());
+}
+
+/// A guest that switches its machine off has not failed; a machine that dies has.
+#[test]
+fn machines_are_started_again_by_their_policy() {
+    let supervised = Supervised::new(&format!("[machine.one]\n{}start = false\n", linux_lines()));
+    supervised.execute(&["start", "one"]);
+    supervised.signal("one", Signal::KILL);
+    supervised.was_replaced("one", 1);
+    assert_eq!(supervised.query("one")["ended"], "killed by signal 9");
+    let power_off = || {
+        let mut shell = Shell::connect(&supervised.file("one", "serial"));
+        shell.wait_for(PROMPT);
+        shell.type_line("exit");
+    };
+    power_off();
+    supervised.reaches("one", "ended");
+    assert_eq!(supervised.query("one")["ended"], "the guest has switched off");
+    supervised.execute(&["restart-policy", "one", "always"]);
+    supervised.execute(&["start", "one"]);
+    power_off();
+    supervised.was_replaced("one", 2);
+    supervised.execute(&["restart-policy", "one", "never"]);
+    supervised.signal("one", Signal::KILL);
+    supervised.reaches("one", "ended");
+    assert_eq!(supervised.query("one")["restarts"], 2);
+}
+
+#[test]
+fn mistakes_are_answered_with_a_reason() {
+    let supervised = Supervised::new("[server.lan]\nkind = \"switch\"\n");
+    for (command, reason) in [
+        (&["start", "nobody"][..], "there is no machine and no server \"nobody\""),
+        (&["pause", "lan"], "\"lan\" is not a machine"),
+        (&["launch", "lan"], "there is a machine or a server \"lan\" already"),
+        (&["launch", "m", "memry=3"], "unexpected argument '--memry'"),
+        (&["launch", "m", "kernel=/nowhere"], "/nowhere"),
+        (&["launch", "m", "disk=disks:root"], "\"m\" needs \"disks\", which is not defined"),
+        (&["launch", "m", "disk=lan:root"], "\"lan\" is not a server of disks"),
+        (&["launch", "m", "qmp=x"], "the supervisor itself gives machines the option \"qmp\""),
+        (&["launch", "m", "disk=root"], "is not SERVER:DEVICE"),
+        (&["grant", "lan", "disks:root"], "\"lan\" is not a machine"),
+    ] {
+        let said = supervised.refused(command);
+        assert!(said.contains(reason), "{command:?}: {said}");
+    }
+    let mut second = ring3();
+    second.args(["supervisor", "--directory"]).arg(supervised.directory.path("run"));
+    let said = String::from_utf8(second.output().unwrap().stderr).unwrap();
+    assert!(said.contains("is in use by another process"), "{said}");
+    let bad = supervised.directory.file("bad.toml", b"[machine.x]\nneeds = [\"y\"]\n");
+    let bad = ring3().args(["supervisor", "--directory", "elsewhere"]).arg(bad).output().unwrap();
+    let said = String::from_utf8(bad.stderr).unwrap();
+    assert!(said.contains("\"x\" needs \"y\", which is not defined"), "{said}");
+    let absent = ring3().args(["ctl", "--directory", "/nowhere", "query"]).output().unwrap();
+    let said = String::from_utf8(absent.stderr).unwrap();
+    assert!(said.contains("start one with \"ring3 supervisor\""), "{said}");
+}
+
+/// Tools get the events of all machines and servers.
+#[test]
+fn events_tell_what_happens() {
+    let supervised = Supervised::new("[server.lan]\nkind = \"switch\"\n");
+    supervised.reaches("lan", "running");
+    let socket = supervised.directory.path("run").join("supervisor");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    writeln!(stream, "{}", json!({ "execute": "events" })).unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    // The greeting, and the answer.
+    for key in ["QMP", "return"] {
+        assert!(lines.next().unwrap().unwrap().contains(key));
+    }
+    supervised.signal("lan", Signal::KILL);
+    let mut seen = Vec::new();
+    while !seen.contains(&"running".to_owned()) {
+        let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(event["data"]["name"], "lan");
+        let what =
+            if event["event"] == "STATE" { &event["data"]["state"] } else { &event["event"] };
+        seen.push(what.as_str().unwrap().to_owned());
+    }
+    assert_eq!(seen, ["ENDED", "backing-off", "waiting", "starting", "running"]);
+}

@@ -1,0 +1,141 @@
+//! The commands of users and tools.
+//!
+//! The protocol is that of QMP (QEMU, "QEMU Machine Protocol Specification"): each message is a JSON object on one
+//! line. The supervisor greets with `{"QMP": …}` and answers `{"execute": NAME, "arguments": {…}}` with
+//! `{"return": …}` or `{"error": …}`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::definition::{Definition, Disk, Name, Restart};
+
+/// A command.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(
+    tag = "execute",
+    content = "arguments",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Command {
+    /// Does nothing. Clients of QMP begin with this command.
+    #[serde(rename = "qmp_capabilities")]
+    Capabilities {},
+    /// Lists all parts, or one.
+    Query {
+        /// The part, or None for all.
+        name: Option<Name>,
+    },
+    /// Defines a part and starts its process. The guest of a machine waits until it is started.
+    Launch {
+        /// The name.
+        name: Name,
+        /// The definition.
+        definition: Definition,
+    },
+    /// Starts a part, or lets the guest of a machine that waits go on.
+    Start {
+        /// The part.
+        name: Name,
+    },
+    /// Lets the guest of a machine wait.
+    Pause {
+        /// The machine.
+        name: Name,
+    },
+    /// Ends a part in an orderly manner: a guest is asked to switch off. After a time it is ended all the same.
+    Stop {
+        /// The part.
+        name: Name,
+        /// Whether the answer comes when it has ended, and not at once.
+        #[serde(default)]
+        wait: bool,
+    },
+    /// Kills the process of a part. It is not started again.
+    Kill {
+        /// The part.
+        name: Name,
+    },
+    /// Forgets a part that does not run, with its log.
+    Remove {
+        /// The part.
+        name: Name,
+    },
+    /// Gives a machine a right to a disk. It has the disk from its next start on.
+    Grant {
+        /// The machine.
+        machine: Name,
+        /// The disk.
+        disk: Disk,
+    },
+    /// Takes a machine's right to a disk away, at once.
+    Revoke {
+        /// The machine.
+        machine: Name,
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+    },
+    /// Changes what is done when a part has ended.
+    RestartPolicy {
+        /// The part.
+        name: Name,
+        /// What is done.
+        policy: Restart,
+    },
+    /// Returns the end of a part's log.
+    Log {
+        /// The part.
+        name: Name,
+    },
+    /// Turns the connection into a list of events, one a line. No further commands are read.
+    Events {},
+    /// Ends the supervisor.
+    Quit {
+        /// Whether parts go on, for the next supervisor. Otherwise they are stopped first.
+        #[serde(default)]
+        leave: bool,
+    },
+}
+
+/// The state of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It does not run.
+    Ended,
+    /// It waits for parts that it needs.
+    Waiting,
+    /// Its process was started and has not answered yet.
+    Starting,
+    /// Its guest waits.
+    Paused,
+    /// It runs.
+    Running,
+    /// It was told to end.
+    Stopping,
+    /// It has failed, and will be started again after a pause.
+    BackingOff,
+}
+
+/// A part, as `query` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// The name.
+    pub name: Name,
+    /// `machine`, `vblock` or `switch`.
+    pub kind: String,
+    /// The state.
+    pub state: State,
+    /// The number of the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// How often the process was started again since the part was defined.
+    pub restarts: u64,
+    /// Why it last ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// What is done when it ends.
+    pub restart: Restart,
+}

@@ -1,0 +1,169 @@
+//! The command lines of parts.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::definition::{
+    Definition, Definitions, Device, Disk, Machine, Name, Network, OptionValue, Server, Switch,
+    Vblock,
+};
+use crate::place::Place;
+
+/// Returns the arguments with which the process of part `name` is started. Those of a server of disks have the rights
+/// of all machines among `all`.
+pub(crate) fn arguments(name: &Name, all: &Definitions, place: &Place) -> Vec<OsString> {
+    let mut line = Line::default();
+    match &all[name] {
+        Definition::Machine(definition) => machine(&mut line, name, definition, place),
+        Definition::Server(Server::Vblock(definition)) => {
+            vblock(&mut line, name, definition, all, place);
+        }
+        Definition::Server(Server::Switch(definition)) => {
+            switch(&mut line, name, definition, place);
+        }
+    }
+    line.words
+}
+
+#[derive(Default)]
+struct Line {
+    words: Vec<OsString>,
+}
+
+impl Line {
+    fn word(&mut self, word: impl Into<OsString>) {
+        self.words.push(word.into());
+    }
+
+    fn option(&mut self, option: &str, value: impl Into<OsString>) {
+        self.word(option);
+        self.word(value);
+    }
+
+    /// Adds an option whose value is `before`, a path, and `after`.
+    fn option_with_path(&mut self, option: &str, before: &str, path: &Path, after: &str) {
+        let mut value = OsString::from(before);
+        value.push(path);
+        value.push(after);
+        self.option(option, value);
+    }
+
+    /// Adds an option of a user.
+    fn given(&mut self, option: &str, value: &OptionValue) {
+        match value {
+            OptionValue::Flag(true) => self.word(option),
+            OptionValue::Flag(false) => {}
+            OptionValue::Number(number) => self.option(option, number.to_string()),
+            OptionValue::Text(text) => self.option(option, text),
+            OptionValue::List(values) => values.iter().for_each(|value| self.given(option, value)),
+        }
+    }
+}
+
+fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place) {
+    let own = place.part(name);
+    line.word("run");
+    line.word("--paused");
+    line.option_with_path("--qmp", "unix:", &own.control(), "");
+    for (option, value) in &definition.options {
+        line.given(&format!("--{option}"), value);
+    }
+    let is_given = |option: &str| definition.options.contains_key(option);
+    if !is_given("name") {
+        line.option("--name", name.as_str());
+    }
+    if !is_given("serial") {
+        line.option_with_path("--serial", "unix:", &own.serial(), "");
+    }
+    if !is_given("display") {
+        line.option_with_path("--display", "vnc:unix:", &own.screen(), "");
+    }
+    for disk in &definition.disk {
+        let properties = match disk.properties.as_str() {
+            "" => ",if=virtio".to_owned(),
+            given => format!(",{given}"),
+        };
+        line.option_with_path("--drive", "vblock=", &own.disk(disk), &properties);
+    }
+    for Network { switch, properties } in &definition.network {
+        let comma = if properties.is_empty() { "" } else { "," };
+        let after = format!(",start=off{comma}{properties}");
+        line.option_with_path("--nic", "switch,path=", &place.part(switch).network(), &after);
+    }
+}
+
+fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, place: &Place) {
+    line.word("vblock");
+    line.option("--control", place.part(name).control());
+    for (device, Device { file, format, read_only, external_files }) in &definition.device {
+        let mut value = format!("{device},file={}", file.replace(',', ",,"));
+        if let Some(format) = format {
+            value.push_str(",format=");
+            value.push_str(format);
+        }
+        if *read_only {
+            value += ",readonly=on";
+        }
+        if !external_files {
+            value += ",external-files=off";
+        }
+        line.option("--device", value);
+    }
+    for (client, definition) in all {
+        let Definition::Machine(machine) = definition else { continue };
+        for disk in machine.disk.iter().filter(|disk| disk.server == *name) {
+            let Disk { device, is_writable, .. } = disk;
+            let access = if *is_writable { "rw" } else { "r" };
+            let before = format!("{client}={device}:{access},socket=");
+            line.option_with_path("--client", &before, &place.part(client).disk(disk), "");
+        }
+    }
+}
+
+fn switch(line: &mut Line, name: &Name, definition: &Switch, place: &Place) {
+    let own = place.part(name);
+    line.word("switch");
+    line.option_with_path("--listen", "unix:", &own.network(), "");
+    line.option("--status-socket", own.control());
+    for uplink in &definition.uplink {
+        line.option("--uplink", uplink);
+    }
+    if let Some(broadcasts) = definition.broadcasts {
+        line.option("--broadcasts", broadcasts.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_are_those_that_a_user_would_type() {
+        let text = "[server.disks]\nkind = \"vblock\"\ndevice.root = { file = \"a,b.img\", format = \"raw\" }\n\
+            [server.lan]\nkind = \"switch\"\nuplink = [\"user\"]\n\
+            [machine.web]\nmemory = \"64M\"\nhda = [\"x\", \"y\"]\nsnapshot = true\nseed = 7\n\
+            disk = [\"disks:root:r\"]\nnetwork = [\"lan,model=e1000\"]";
+        let all = crate::definition::parse(text, Path::new("/")).unwrap();
+        let place = Place::new(Some(Path::new("/run")));
+        let line = |name: &str| {
+            let words = arguments(&name.parse().unwrap(), &all, &place);
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            line("web"),
+            "run --paused --qmp unix:/run/parts/web/control --hda x --hda y --memory 64M --seed 7 --snapshot \
+             --name web --serial unix:/run/parts/web/serial --display vnc:unix:/run/parts/web/screen \
+             --drive vblock=/run/parts/web/disks:root,if=virtio \
+             --nic switch,path=/run/parts/lan/network,start=off,model=e1000"
+        );
+        assert_eq!(
+            line("disks"),
+            "vblock --control /run/parts/disks/control --device root,file=a,,b.img,format=raw \
+             --client web=root:r,socket=/run/parts/web/disks:root"
+        );
+        assert_eq!(
+            line("lan"),
+            "switch --listen unix:/run/parts/lan/network --status-socket /run/parts/lan/control --uplink user"
+        );
+    }
+}

@@ -1,0 +1,507 @@
+//! Definitions of machines and servers, as users write them in TOML and tools in JSON.
+//!
+//! ```toml
+//! [server.disks]
+//! kind = "vblock"
+//! device.root = { file = "root.qcow2" }
+//!
+//! [server.lan]
+//! kind = "switch"
+//! uplink = ["user"]
+//!
+//! [machine.web]
+//! memory = "512M"
+//! kernel = "vmlinuz"
+//! append = "console=ttyS0 root=/dev/vda"
+//! disk = ["disks:root:rw"]
+//! network = ["lan"]
+//! ```
+//!
+//! All further keys of a machine are options of `ring3 run` without their dashes: a string or a number is the
+//! option's value, `true` an option without a value, and a list an option that is given several times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The most characters in a name. A name is part of the paths of sockets, which are short.
+const NAME_MAX: usize = 40;
+
+/// Options of `ring3 run` that are the supervisor's own.
+const RESERVED: [&str; 4] = ["qmp", "paused", "incoming", "replay"];
+
+/// The reasons why a definition is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BadDefinition {
+    /// A name has too many characters, or one that is not allowed.
+    #[error(
+        "\"{0}\" is not a name: use 1 to {NAME_MAX} letters, digits, \"-\", \"_\" and \".\", and begin with a letter or digit"
+    )]
+    Name(String),
+    /// A machine and a server have one name.
+    #[error("\"{0}\" is the name of a machine and of a server; give each a name of its own")]
+    Twice(Name),
+    /// A part needs one that is not defined.
+    #[error("\"{name}\" needs \"{needed}\", which is not defined")]
+    Missing {
+        /// The part.
+        name: Name,
+        /// The one that it needs.
+        needed: Name,
+    },
+    /// Parts need each other.
+    #[error("\"{0}\" needs itself, directly or by way of others")]
+    Circle(Name),
+    /// A disk makes no sense.
+    #[error(
+        "the disk \"{0}\" is not SERVER:DEVICE, SERVER:DEVICE:r or SERVER:DEVICE:rw, with properties of --drive behind a comma"
+    )]
+    Disk(String),
+    /// A machine's disk or network is at a server of another kind.
+    #[error("\"{name}\" is not a {kind}")]
+    Kind {
+        /// The server.
+        name: Name,
+        /// The kind that it should be.
+        kind: &'static str,
+    },
+    /// A server has no such device.
+    #[error("the server \"{server}\" has no device \"{device}\"")]
+    Device {
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+    },
+    /// A server's definition has a key that means nothing.
+    #[error("\"{name}\" has a key \"{key}\", which a server of its kind does not have")]
+    Key {
+        /// The server.
+        name: Name,
+        /// The key.
+        key: String,
+    },
+    /// An option belongs to the supervisor.
+    #[error("the supervisor itself gives machines the option \"{0}\"; leave it out")]
+    Reserved(String),
+}
+
+/// The name of a part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+impl Name {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = BadDefinition;
+
+    fn try_from(text: String) -> Result<Name, BadDefinition> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if begins && text.len() <= NAME_MAX && text.bytes().all(is_allowed) {
+            Ok(Name(text))
+        } else {
+            Err(BadDefinition::Name(text))
+        }
+    }
+}
+
+impl std::str::FromStr for Name {
+    type Err = BadDefinition;
+
+    fn from_str(text: &str) -> Result<Name, BadDefinition> {
+        Name::try_from(text.to_owned())
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What is done when a part has ended without having been told to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// It is started again, also when its guest has switched off.
+    Always,
+    /// It is started again if it died, hung or failed.
+    #[default]
+    OnFailure,
+    /// It stays as it is.
+    Never,
+}
+
+/// The part of a definition that all kinds share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Common {
+    /// What is done when the part has ended.
+    #[serde(default)]
+    pub restart: Restart,
+    /// Parts that must be ready before this one starts, beyond those of its disks and networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Name>,
+    /// For how many seconds a process may give no answer before it counts as hung and is killed. By default 10 for a
+    /// server, and 30 for a machine; 0 is for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<u32>,
+    /// The directory to which relative paths refer. By default that of the file with the definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Machine {
+    /// What all kinds share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Whether it starts with the supervisor.
+    #[serde(default = "yes")]
+    pub start: bool,
+    /// How many seconds a guest has for switching off before its machine is ended.
+    #[serde(default = "half_a_minute")]
+    pub stop_timeout: u32,
+    /// Disks of servers: `SERVER:DEVICE`, `:r` or `:rw` (the default), and properties of `--drive`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disk: Vec<Disk>,
+    /// Networks: the name of a switch, and properties of `--nic`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<Network>,
+    /// Further options of `ring3 run`.
+    #[serde(flatten)]
+    pub options: BTreeMap<String, OptionValue>,
+}
+
+/// The value of an option of `ring3 run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// An option without a value, which is given or not.
+    Flag(bool),
+    /// A number.
+    Number(i64),
+    /// Text.
+    Text(String),
+    /// An option that is given several times.
+    List(Vec<OptionValue>),
+}
+
+/// A disk of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Disk {
+    /// The server.
+    pub server: Name,
+    /// The device.
+    pub device: Name,
+    /// Whether the guest may write.
+    pub is_writable: bool,
+    /// Properties of `--drive`.
+    pub properties: String,
+}
+
+impl TryFrom<String> for Disk {
+    type Error = BadDefinition;
+
+    fn try_from(text: String) -> Result<Disk, BadDefinition> {
+        let bad = || BadDefinition::Disk(text.clone());
+        let (place, properties) = text.split_once(',').unwrap_or((&text, ""));
+        let mut words = place.split(':');
+        let (Some(server), Some(device)) = (words.next(), words.next()) else { return Err(bad()) };
+        let is_writable = match (words.next(), words.next()) {
+            (None | Some("rw"), None) => true,
+            (Some("r"), None) => false,
+            _ => return Err(bad()),
+        };
+        let properties = properties.to_owned();
+        Ok(Disk { server: server.parse()?, device: device.parse()?, is_writable, properties })
+    }
+}
+
+impl From<Disk> for String {
+    fn from(disk: Disk) -> String {
+        let Disk { server, device, is_writable, properties } = disk;
+        let access = if is_writable { "rw" } else { "r" };
+        let comma = if properties.is_empty() { "" } else { "," };
+        format!("{server}:{device}:{access}{comma}{properties}")
+    }
+}
+
+/// A network of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network {
+    /// The switch.
+    pub switch: Name,
+    /// Properties of `--nic`.
+    pub properties: String,
+}
+
+impl TryFrom<String> for Network {
+    type Error = BadDefinition;
+
+    fn try_from(text: String) -> Result<Network, BadDefinition> {
+        let (switch, properties) = text.split_once(',').unwrap_or((&text, ""));
+        Ok(Network { switch: switch.parse()?, properties: properties.to_owned() })
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> String {
+        let Network { switch, properties } = network;
+        let comma = if properties.is_empty() { "" } else { "," };
+        format!("{switch}{comma}{properties}")
+    }
+}
+
+/// A server of disk images.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Vblock {
+    /// What all kinds share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// The disks, by name.
+    #[serde(default)]
+    pub device: BTreeMap<Name, Device>,
+    /// Keys that have no meaning.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, OptionValue>,
+}
+
+/// A disk image that is served as a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Device {
+    /// The path of the image, or the address of an NBD export.
+    pub file: String,
+    /// The image's format. By default its first bytes decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Whether no client may write to it.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Whether files that the image names are opened.
+    #[serde(default = "yes")]
+    pub external_files: bool,
+}
+
+/// A network between machines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Switch {
+    /// What all kinds share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Ways to other networks, as `ring3 switch --uplink` takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uplink: Vec<String>,
+    /// The number of broadcasts that a machine may send in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcasts: Option<u32>,
+    /// Keys that have no meaning.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, OptionValue>,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Server {
+    /// A server of disk images.
+    Vblock(Vblock),
+    /// A network.
+    Switch(Switch),
+}
+
+/// A machine or a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Definition {
+    /// A machine.
+    Machine(Machine),
+    /// A server.
+    Server(Server),
+}
+
+impl Definition {
+    /// Returns what all kinds share.
+    pub fn common(&self) -> &Common {
+        match self {
+            Definition::Machine(machine) => &machine.common,
+            Definition::Server(Server::Vblock(server)) => &server.common,
+            Definition::Server(Server::Switch(server)) => &server.common,
+        }
+    }
+
+    /// Returns the same, to be changed.
+    pub fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Definition::Machine(machine) => &mut machine.common,
+            Definition::Server(Server::Vblock(server)) => &mut server.common,
+            Definition::Server(Server::Switch(server)) => &mut server.common,
+        }
+    }
+
+    /// Returns the kind, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Definition::Machine(_) => "machine",
+            Definition::Server(Server::Vblock(_)) => "vblock",
+            Definition::Server(Server::Switch(_)) => "switch",
+        }
+    }
+
+    /// Returns the parts that must be ready before this one starts.
+    pub fn needs(&self) -> BTreeSet<Name> {
+        let mut needs: BTreeSet<Name> = self.common().needs.iter().cloned().collect();
+        if let Definition::Machine(machine) = self {
+            needs.extend(machine.disk.iter().map(|disk| disk.server.clone()));
+            needs.extend(machine.network.iter().map(|network| network.switch.clone()));
+        }
+        needs
+    }
+
+    /// Returns for how long the process may give no answer; None is for ever.
+    pub fn deadline(&self) -> Option<Duration> {
+        let usual = if matches!(self, Definition::Machine(_)) { 30 } else { 10 };
+        let seconds = self.common().deadline.unwrap_or(usual);
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
+    /// Returns whether it starts with the supervisor.
+    pub fn starts(&self) -> bool {
+        !matches!(self, Definition::Machine(Machine { start: false, .. }))
+    }
+}
+
+/// All definitions of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    machine: BTreeMap<Name, Machine>,
+    #[serde(default)]
+    server: BTreeMap<Name, Server>,
+}
+
+/// Definitions by name.
+pub type Definitions = BTreeMap<Name, Definition>;
+
+/// Reads the TOML text of a file in `directory`. An error is a text with the place in the file.
+pub fn parse(text: &str, directory: &Path) -> Result<Definitions, String> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        format!("line {line}: {}", error.message())
+    })?;
+    let machines =
+        file.machine.into_iter().map(|(name, machine)| (name, Definition::Machine(machine)));
+    let mut definitions: Definitions = machines.collect();
+    for (name, server) in file.server {
+        if definitions.contains_key(&name) {
+            return Err(BadDefinition::Twice(name).to_string());
+        }
+        definitions.insert(name, Definition::Server(server));
+    }
+    for definition in definitions.values_mut() {
+        let common = definition.common_mut();
+        common.directory.get_or_insert_with(|| directory.to_owned());
+    }
+    for name in definitions.keys() {
+        check(name, &definitions).map_err(|error| error.to_string())?;
+    }
+    Ok(definitions)
+}
+
+/// Reads the definition of one machine: the keys of its table in a file.
+pub fn parse_machine(text: &str) -> Result<Definition, String> {
+    toml::from_str(text).map(Definition::Machine).map_err(|error| error.message().to_owned())
+}
+
+/// Reads the definition of one server.
+pub fn parse_server(text: &str) -> Result<Definition, String> {
+    toml::from_str(text).map(Definition::Server).map_err(|error| error.message().to_owned())
+}
+
+/// Checks the definition of `name` among all others.
+pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
+    let definition = &all[name];
+    for needed in definition.needs() {
+        if !all.contains_key(&needed) {
+            return Err(BadDefinition::Missing { name: name.clone(), needed });
+        }
+    }
+    let (mut seen, mut open) = (BTreeSet::new(), vec![name.clone()]);
+    while let Some(next) = open.pop() {
+        for needed in all.get(&next).into_iter().flat_map(Definition::needs) {
+            if needed == *name {
+                return Err(BadDefinition::Circle(name.clone()));
+            }
+            if seen.insert(needed.clone()) {
+                open.push(needed);
+            }
+        }
+    }
+    let machine = match definition {
+        Definition::Machine(machine) => machine,
+        Definition::Server(
+            Server::Vblock(Vblock { unknown, .. }) | Server::Switch(Switch { unknown, .. }),
+        ) => {
+            return unknown.keys().next().map_or(Ok(()), |key| {
+                Err(BadDefinition::Key { name: name.clone(), key: key.clone() })
+            });
+        }
+    };
+    for option in machine.options.keys() {
+        if RESERVED.contains(&option.as_str()) {
+            return Err(BadDefinition::Reserved(option.clone()));
+        }
+    }
+    for Disk { server, device, .. } in &machine.disk {
+        match &all[server] {
+            Definition::Server(Server::Vblock(vblock)) if vblock.device.contains_key(device) => {}
+            Definition::Server(Server::Vblock(_)) => {
+                let (server, device) = (server.clone(), device.clone());
+                return Err(BadDefinition::Device { server, device });
+            }
+            _ => return Err(BadDefinition::Kind { name: server.clone(), kind: "server of disks" }),
+        }
+    }
+    for Network { switch, .. } in &machine.network {
+        if !matches!(all[switch], Definition::Server(Server::Switch(_))) {
+            return Err(BadDefinition::Kind { name: switch.clone(), kind: "switch" });
+        }
+    }
+    Ok(())
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn half_a_minute() -> u32 {
+    30
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The reasons why the supervisor, or a command to it, fails.
+
+use std::io;
+use std::path::PathBuf;
+
+use ring3_host::socket::SocketError;
+use thiserror::Error;
+
+use crate::definition::{BadDefinition, Name};
+
+/// See the module.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The file with definitions cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file with definitions makes no sense.
+    #[error("{path}: {reason}")]
+    Configuration {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with the place in the file.
+        reason: String,
+    },
+    /// A definition makes no sense.
+    #[error(transparent)]
+    Definition(#[from] BadDefinition),
+    /// The directory for sockets cannot be used.
+    #[error("cannot use the directory {path}: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The directory belongs to somebody else, or others can write to it.
+    #[error("the directory {0} must belong to you, and nobody else may have rights to it")]
+    Strangers(PathBuf),
+    /// The control socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The host gives the supervisor no means to work.
+    #[error("cannot work on this host: {0}")]
+    Host(#[source] io::Error),
+    /// No supervisor answers.
+    #[error("no supervisor answers at {socket}: {source}; start one with \"ring3 supervisor\"")]
+    Absent {
+        /// Its socket.
+        socket: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The connection with the supervisor has ended.
+    #[error("the supervisor has ended")]
+    Ended,
+    /// The supervisor refuses a command.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The reasons why a command is refused.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// The message is no command.
+    #[error("the message is not a command: {0}")]
+    Message(#[from] serde_json::Error),
+    /// There is no such part.
+    #[error("there is no machine and no server \"{0}\"")]
+    Unknown(Name),
+    /// A part has the name already.
+    #[error(
+        "there is a machine or a server \"{0}\" already; remove it first, or choose another name"
+    )]
+    Exists(Name),
+    /// The part is not a machine.
+    #[error("\"{0}\" is not a machine")]
+    NoMachine(Name),
+    /// The part does not run.
+    #[error("\"{0}\" does not run")]
+    Ended(Name),
+    /// The part runs.
+    #[error("\"{0}\" runs; stop it first")]
+    Runs(Name),
+    /// Other parts need this one.
+    #[error("\"{name}\" is needed by \"{by}\"; remove that one first")]
+    Needed {
+        /// The part.
+        name: Name,
+        /// One that needs it.
+        by: Name,
+    },
+    /// The part has ended before it was ready.
+    #[error("\"{name}\" has ended at once: {reason}")]
+    NotStarted {
+        /// The part.
+        name: Name,
+        /// Its last words.
+        reason: String,
+    },
+    /// The machine or server has not done as it was told.
+    #[error("\"{name}\": {reason}")]
+    Part {
+        /// The part.
+        name: Name,
+        /// Its answer.
+        reason: String,
+    },
+    /// A definition makes no sense.
+    #[error(transparent)]
+    Definition(#[from] BadDefinition),
+    /// A log cannot be read.
+    #[error("cannot read the log: {0}")]
+    Log(#[source] io::Error),
+}

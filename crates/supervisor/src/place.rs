@@ -1,0 +1,111 @@
+//! The directory of a supervisor: its socket, its record, and a directory for each part.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::definition::{Disk, Name};
+use crate::error::Error;
+
+/// The rights of others to the directory.
+const RIGHTS_OF_OTHERS: u32 = 0o077;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    /// Returns the place at `directory`, or the usual one: `ring3` in `$XDG_RUNTIME_DIR`, or `/tmp/ring3-UID`.
+    pub fn new(directory: Option<&Path>) -> Place {
+        let usual = || match env::var_os("XDG_RUNTIME_DIR") {
+            Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("ring3"),
+            _ => env::temp_dir().join(format!("ring3-{}", rustix::process::geteuid().as_raw())),
+        };
+        Place { directory: directory.map_or_else(usual, Path::to_owned) }
+    }
+
+    /// Makes the directory if it is not there. Nobody else may have rights to it: who can connect to the sockets
+    /// in it can do whatever this user can.
+    pub fn prepare(&self) -> Result<(), Error> {
+        let failed = |source| Error::Directory { path: self.directory.clone(), source };
+        make_directory(&self.directory).map_err(failed)?;
+        let found = fs::symlink_metadata(&self.directory).map_err(failed)?;
+        let is_own = found.uid() == rustix::process::geteuid().as_raw();
+        if !found.is_dir() || !is_own || found.mode() & RIGHTS_OF_OTHERS != 0 {
+            return Err(Error::Strangers(self.directory.clone()));
+        }
+        Ok(())
+    }
+
+    /// Returns the socket for commands.
+    pub fn control(&self) -> PathBuf {
+        self.directory.join("supervisor")
+    }
+
+    /// Returns the file with the record of all parts.
+    pub(crate) fn record(&self) -> PathBuf {
+        self.directory.join("record.json")
+    }
+
+    /// Returns the place of a part.
+    pub fn part(&self, name: &Name) -> PartPlace {
+        PartPlace { directory: self.directory.join("parts").join(name.as_str()) }
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The directory of a part.
+#[derive(Debug, Clone)]
+pub struct PartPlace {
+    directory: PathBuf,
+}
+
+impl PartPlace {
+    /// Makes the directory if it is not there.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        make_directory(&self.directory)
+    }
+
+    /// Removes the directory with all that is in it.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.directory)
+    }
+
+    /// Returns the socket by which the supervisor talks with the process: a machine's QMP, a server's commands or, of
+    /// a switch, its status.
+    pub(crate) fn control(&self) -> PathBuf {
+        self.directory.join("control")
+    }
+
+    /// Returns the file with the last words of the process.
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    /// Returns the socket of a machine's first serial line.
+    pub fn serial(&self) -> PathBuf {
+        self.directory.join("serial")
+    }
+
+    /// Returns the socket of a machine's screen (VNC).
+    pub fn screen(&self) -> PathBuf {
+        self.directory.join("screen")
+    }
+
+    /// Returns the socket of one of a machine's disks.
+    pub(crate) fn disk(&self, disk: &Disk) -> PathBuf {
+        self.directory.join(format!("{}:{}", disk.server, disk.device))
+    }
+
+    /// Returns the socket of a switch.
+    pub(crate) fn network(&self) -> PathBuf {
+        self.directory.join("network")
+    }
+}

@@ -1,0 +1,331 @@
+//! All parts together, and the commands that concern them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ring3_host::socket::listen_at;
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::runtime;
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, broadcast};
+use tokio::task::{LocalSet, spawn_local};
+use tracing::{info, warn};
+
+use crate::command::{Command, State};
+use crate::control;
+use crate::definition::{self, Definition, Definitions, Disk, Name};
+use crate::error::{Error, Refusal};
+use crate::part::{self, Order, Part};
+use crate::place::Place;
+use crate::record::{self, Entry, Record, Wanted};
+
+/// The events that a slow listener may be behind; it loses older ones, and is told so.
+const EVENTS: usize = 1024;
+
+/// The options of a supervisor.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Its directory.
+    pub place: Place,
+    /// The file with definitions.
+    pub configuration: Option<PathBuf>,
+    /// The program `ring3`.
+    pub program: PathBuf,
+}
+
+/// All parts, and what they share.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) place: Place,
+    pub(crate) program: PathBuf,
+    parts: RefCell<BTreeMap<Name, Rc<Part>>>,
+    /// Events, as lines.
+    events: broadcast::Sender<String>,
+    /// Whether to leave the parts as they are at the end.
+    leaves: Cell<bool>,
+    ends: Notify,
+}
+
+/// Runs a supervisor until it is told to end.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let Options { place, configuration, program } = options;
+    place.prepare()?;
+    // While it exists, no other supervisor starts here.
+    let (listener, file) = listen_at(&place.control())?;
+    let mut record = record::read(&place.record())
+        .map_err(|source| Error::Read { path: place.record(), source })?;
+    if let Some(path) = configuration {
+        add_definitions(&mut record, path)?;
+    }
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::Host)?;
+    let house = Rc::new(House {
+        place: place.clone(),
+        program: program.clone(),
+        parts: RefCell::default(),
+        events: broadcast::Sender::new(EVENTS),
+        leaves: Cell::new(false),
+        ends: Notify::new(),
+    });
+    let tasks = LocalSet::new();
+    let result = tasks.block_on(&runtime, async {
+        let listener = UnixListener::from_std(listener).map_err(Error::Host)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(Error::Host)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Host)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(Error::Host)?;
+        for (name, entry) in record {
+            house.add(name, entry);
+        }
+        house.save();
+        spawn_local(control::serve(Rc::clone(&house), listener));
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hang_up.recv() => house.leaves.set(true),
+            () = house.ends.notified() => {}
+        }
+        if !house.leaves.get() {
+            house.stop_all().await;
+            // The next supervisor begins with what its file says.
+            let _ = fs::remove_file(house.place.record());
+        }
+        Ok(())
+    });
+    drop(file);
+    result
+}
+
+/// Adds the definitions in the file `path`. They replace those of the same names.
+fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<(), Error> {
+    let failed = |source| Error::Read { path: path.clone(), source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    let directory = absolute.parent().unwrap_or(&absolute);
+    let definitions = definition::parse(&text, directory)
+        .map_err(|reason| Error::Configuration { path: path.clone(), reason })?;
+    for (name, definition) in definitions {
+        let wanted = if definition.starts() { Wanted::Running } else { Wanted::Ended };
+        let new = Entry { definition: definition.clone(), wanted, restarts: 0 };
+        record.entry(name).or_insert(new).definition = definition;
+    }
+    Ok(())
+}
+
+impl House {
+    /// Returns the part `name`.
+    pub(crate) fn part(&self, name: &Name) -> Result<Rc<Part>, Refusal> {
+        let parts = self.parts.borrow();
+        parts.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))
+    }
+
+    /// Returns all definitions.
+    pub(crate) fn definitions(&self) -> Definitions {
+        let parts = self.parts.borrow();
+        let definition =
+            |(name, part): (&Name, &Rc<Part>)| (name.clone(), part.definition.borrow().clone());
+        parts.iter().map(definition).collect()
+    }
+
+    /// Writes the record.
+    pub(crate) fn save(&self) {
+        let parts = self.parts.borrow();
+        let record = parts.iter().map(|(name, part)| (name.clone(), part.entry())).collect();
+        if let Err(error) = record::write(&self.place.record(), &record) {
+            warn!(
+                "the record cannot be written, so another supervisor will not know of changes: {error}"
+            );
+        }
+    }
+
+    /// Tells all who listen of an event.
+    pub(crate) fn tell(&self, event: &str, name: &Name, data: &Value) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut data = if data.is_object() { data.clone() } else { json!({}) };
+        data["name"] = json!(name);
+        let line = json!({
+            "event": event,
+            "data": data,
+            "timestamp": { "seconds": time.as_secs(), "microseconds": time.subsec_micros() },
+        });
+        // This fails if nobody listens.
+        let _ = self.events.send(line.to_string());
+    }
+
+    /// Returns the events from now on.
+    pub(crate) fn events(&self) -> broadcast::Receiver<String> {
+        self.events.subscribe()
+    }
+
+    fn add(self: &Rc<House>, name: Name, entry: Entry) -> Rc<Part> {
+        // A server makes sockets in the directories of its machines.
+        if let Err(error) = self.place.part(&name).prepare() {
+            warn!("the directory of {name} cannot be made: {error}");
+        }
+        let (part, orders) = Part::new(name.clone(), entry);
+        self.parts.borrow_mut().insert(name, Rc::clone(&part));
+        spawn_local(part::live(Rc::clone(self), Rc::clone(&part), orders));
+        part
+    }
+
+    /// Gives a machine the right to a disk at the server, if it does not have it yet.
+    pub(crate) async fn grant(&self, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
+        let server = self.part(&disk.server)?;
+        let ask = async |command, arguments| {
+            server.answer(|reply| Order::Ask { command, arguments, reply }).await
+        };
+        let clients = ask("query-clients", json!({})).await?;
+        let is_this = |client: &&Value| client["name"] == machine.as_str();
+        let client = clients.as_array().into_iter().flatten().find(is_this);
+        let mut rights =
+            client.into_iter().filter_map(|client| client["grants"].as_array()).flatten();
+        let (device, access) = (disk.device.as_str(), if disk.is_writable { "rw" } else { "r" });
+        match rights.find(|right| right["device"] == device) {
+            Some(right) if right["access"] == access => return Ok(()),
+            Some(_) => {
+                ask("revoke", json!({ "client": machine, "device": device })).await?;
+            }
+            None => {}
+        }
+        let socket = self.place.part(machine).disk(disk);
+        let right =
+            json!({ "client": machine, "device": device, "access": access, "socket": socket });
+        ask("grant", right).await.map(|_| ())
+    }
+
+    /// Executes a command.
+    pub(crate) async fn execute(self: &Rc<House>, command: Command) -> Result<Value, Refusal> {
+        match command {
+            Command::Capabilities {} | Command::Events {} => {}
+            Command::Query { name: None } => {
+                let parts = self.parts.borrow();
+                return Ok(parts.values().map(|part| json!(part.status())).collect());
+            }
+            Command::Query { name: Some(name) } => return Ok(json!(self.part(&name)?.status())),
+            Command::Launch { name, definition } => return self.launch(name, definition).await,
+            Command::Start { name } => return self.part(&name)?.answer(Order::Start).await,
+            Command::Pause { name } => return self.part(&name)?.answer(Order::Pause).await,
+            Command::Stop { name, wait } => {
+                let part = self.part(&name)?;
+                part.order(Order::Stop);
+                if wait {
+                    part.reaches(|state| state == State::Ended).await;
+                }
+            }
+            Command::Kill { name } => self.part(&name)?.order(Order::Kill),
+            Command::Remove { name } => self.remove(&name).await?,
+            Command::Grant { machine, disk } => {
+                self.define(&machine, |definition| definition.disk.push(disk.clone()))?;
+                self.part(&disk.server)?;
+                self.grant(&machine, &disk).await?;
+            }
+            Command::Revoke { machine, server, device } => {
+                let is_this = |disk: &Disk| disk.server == server && disk.device == device;
+                self.define(&machine, |definition| definition.disk.retain(|disk| !is_this(disk)))?;
+                let arguments = json!({ "client": machine, "device": device });
+                let ask = |reply| Order::Ask { command: "revoke", arguments, reply };
+                return self.part(&server)?.answer(ask).await;
+            }
+            Command::RestartPolicy { name, policy } => {
+                self.part(&name)?.definition.borrow_mut().common_mut().restart = policy;
+                self.save();
+            }
+            Command::Log { name } => {
+                self.part(&name)?;
+                let text = part::end_of_log(&self.place.part(&name).log()).map_err(Refusal::Log)?;
+                return Ok(json!(text));
+            }
+            Command::Quit { leave } => {
+                self.leaves.set(leave);
+                self.ends.notify_one();
+            }
+        }
+        Ok(json!({}))
+    }
+
+    async fn launch(
+        self: &Rc<House>,
+        name: Name,
+        definition: Definition,
+    ) -> Result<Value, Refusal> {
+        if self.part(&name).is_ok() {
+            return Err(Refusal::Exists(name));
+        }
+        let mut all = self.definitions();
+        all.insert(name.clone(), definition.clone());
+        definition::check(&name, &all)?;
+        let part = self.add(name.clone(), Entry { definition, wanted: Wanted::Ended, restarts: 0 });
+        let launched = part.answer(Order::Launch).await;
+        if launched.is_err() {
+            // There is nothing to be removed by the user.
+            let _ = part.answer(Order::Forget).await;
+            self.parts.borrow_mut().remove(&name);
+            self.save();
+        }
+        launched
+    }
+
+    /// Changes the definition of a machine.
+    fn define(
+        &self,
+        name: &Name,
+        change: impl FnOnce(&mut definition::Machine),
+    ) -> Result<(), Refusal> {
+        let part = self.part(name)?;
+        let mut all = self.definitions();
+        let Some(Definition::Machine(machine)) = all.get_mut(name) else {
+            return Err(Refusal::NoMachine(name.clone()));
+        };
+        change(machine);
+        definition::check(name, &all)?;
+        let new = all.remove(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
+        *part.definition.borrow_mut() = new;
+        self.save();
+        Ok(())
+    }
+
+    async fn remove(&self, name: &Name) -> Result<(), Refusal> {
+        let part = self.part(name)?;
+        let needing =
+            self.definitions().into_iter().find(|(_, other)| other.needs().contains(name));
+        if let Some((by, _)) = needing {
+            return Err(Refusal::Needed { name: name.clone(), by });
+        }
+        part.answer(Order::Forget).await?;
+        self.parts.borrow_mut().remove(name);
+        self.save();
+        if let Err(error) = self.place.part(name).remove() {
+            info!("the directory of {name} stays: {error}");
+        }
+        Ok(())
+    }
+
+    /// Ends all parts, those that others need after those others.
+    async fn stop_all(&self) {
+        loop {
+            let parts: Vec<Rc<Part>> = self.parts.borrow().values().cloned().collect();
+            let alive = parts
+                .iter()
+                .filter(|part| part.state() != State::Ended || part.wanted.get() != Wanted::Ended);
+            let alive: Vec<_> = alive.collect();
+            let is_needed = |name: &Name| {
+                alive.iter().any(|part| part.definition.borrow().needs().contains(name))
+            };
+            let round: Vec<_> = alive.iter().filter(|part| !is_needed(&part.name)).collect();
+            if round.is_empty() {
+                return;
+            }
+            for part in &round {
+                part.order(Order::Stop);
+            }
+            for part in round {
+                part.reaches(|state| state == State::Ended).await;
+            }
+        }
+    }
+}

@@ -19,6 +19,7 @@ mod copies;
 mod full;
 mod map;
 mod ram;
+mod released;
 mod saved;
 mod written;
 
@@ -35,6 +36,7 @@ pub use copies::MemoryCopy;
 pub use full::FullPages;
 use map::Map;
 pub use ram::{RAM_MAX, RamLayout};
+pub use released::Released;
 use written::Watch;
 
 /// Bytes in a page (SDM vol. 3, 5.2: the smallest unit that paging maps).
@@ -126,6 +128,21 @@ pub trait HostPages: Send + Sync {
     /// it is all of them.
     fn data_from(&self, place: usize, len: usize) -> Range<usize> {
         place..len
+    }
+
+    /// Makes `pages` of `bytes`, which are those that were returned last, zero, and gives back to the host what it
+    /// holds for them, if it can.
+    fn release(&self, bytes: &mut MmapMut, pages: Range<usize>) {
+        zero(&mut bytes[pages]);
+    }
+}
+
+/// Makes `bytes` zero, and writes to no page that is zero already.
+pub fn zero(bytes: &mut [u8]) {
+    for page in bytes.chunks_mut(PAGE_SIZE as usize) {
+        if page.iter().any(|byte| *byte != 0) {
+            page.fill(0);
+        }
     }
 }
 

@@ -129,6 +129,27 @@ impl Absent {
         self.shared().chunks(place, len).try_for_each(|chunk| self.shared().fetch(chunk))
     }
 
+    /// Lets `Memory` see the chunks of the `len` bytes at `place` in the memory file. Those that are whole in there are
+    /// not copied: their contents are to be dropped.
+    ///
+    /// # Errors
+    /// As [`Absent::fetch`].
+    pub(crate) fn give_up(&self, place: usize, len: usize) -> io::Result<()> {
+        let shared = self.shared();
+        let mut chunks = shared.chunks(place, len);
+        while let Some(chunk) = chunks.next() {
+            let group = shared.group_of(chunk);
+            let bytes = group.start * CHUNK..(group.end * CHUNK).min(shared.len);
+            if place <= bytes.start && bytes.end <= place + len {
+                shared.show(group.clone())?;
+            } else {
+                shared.fetch(chunk)?;
+            }
+            chunks.start = group.end;
+        }
+        Ok(())
+    }
+
     /// Returns the first part of the first `len` bytes of memory, from `place` on, that may not be zero in the
     /// file of the saved machine.
     pub(crate) fn next_data(&self, place: usize, len: usize) -> Range<usize> {
@@ -173,10 +194,14 @@ impl Shared {
         if self.has(chunk) {
             return Ok(());
         }
+        self.group_of(chunk).try_for_each(|chunk| self.fetch_one(chunk))
+    }
+
+    /// Returns the chunks that come together with a chunk.
+    fn group_of(&self, chunk: usize) -> Range<usize> {
         let group = if self.fetched.load(Ordering::Relaxed) < SINGLE { 1 } else { self.group };
         let first = chunk - chunk % group;
-        let mut chunks = first..(first + group).min(self.here.len());
-        chunks.try_for_each(|chunk| self.fetch_one(chunk))
+        first..(first + group).min(self.here.len())
     }
 
     fn fetch_one(&self, chunk: usize) -> io::Result<()> {
@@ -188,17 +213,28 @@ impl Shared {
         let start = ptr::with_exposed_provenance_mut::<u8>(self.start + place);
         // SAFETY: the bytes are mapped for reading, and nobody writes to them meanwhile: that would fault.
         self.copy(place, unsafe { slice::from_raw_parts(start, len) })?;
+        self.show(chunk..chunk + 1)
+    }
+
+    /// Lets `Memory` see these chunks in the memory file.
+    fn show(&self, chunks: Range<usize>) -> io::Result<()> {
+        let place = chunks.start * CHUNK;
+        let len = (chunks.end * CHUNK).min(self.len) - place;
+        let start = ptr::with_exposed_provenance_mut::<u8>(self.start + place);
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: the call replaces pages of `Memory` by others with the same contents.
+        // SAFETY: the call replaces pages of `Memory` by others with the same contents, or by zeros where
+        // nobody refers to them.
         let mapped = unsafe {
             libc::mmap(start.cast(), len, protection, flags, self.file, place as libc::off_t)
         };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        self.here[chunk].store(true, Ordering::Release);
-        self.fetched.fetch_add(1, Ordering::Relaxed);
+        for here in &self.here[chunks] {
+            let was_here = here.swap(true, Ordering::AcqRel);
+            self.fetched.fetch_add((!was_here).into(), Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -265,7 +301,7 @@ fn fetch_watched(address: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     use ring3_core::memory::HostPages;
 
@@ -297,6 +333,34 @@ mod tests {
         assert_eq!(found, [300, 301, 900]);
         assert!(data < LEN / 2, "{data} of {LEN} bytes");
         drop(bytes);
+    }
+
+    /// What is given back is zero in both mappings, and what was not copied yet is not copied for that.
+    #[test]
+    fn released_pages_are_zero_and_their_neighbours_stay() {
+        const LEN: usize = 64 * CHUNK;
+        let _handler = Watch::new(1, 0).unwrap();
+        let source = memory_file(c"saved", LEN).unwrap();
+        source.write_at(&vec![0xa5; LEN], 0).unwrap();
+        let memory = GuestMemory::default();
+        let mut bytes = memory.copy_of(&source, 0, LEN).unwrap();
+        bytes[9 * CHUNK] = 1;
+        // From the second page of a chunk to the first one of another.
+        let (start, end) = (4 * CHUNK + PAGE, 40 * CHUNK + PAGE);
+        memory.release(&mut bytes, start..end);
+        let file = memory.file().unwrap();
+        assert!(file.has(4 * CHUNK, 37 * CHUNK) && !file.has(41 * CHUNK, 1));
+        // What is left of the two chunks at the ends, in units of 512 bytes.
+        let kept = file.with(0, 0).unwrap().metadata().unwrap().blocks();
+        assert_eq!(kept, ((CHUNK / PAGE) * PAGE / 512) as u64);
+        for (page, found) in bytes.chunks(PAGE).enumerate() {
+            let value = if (start..end).contains(&(page * PAGE)) { 0 } else { 0xa5 };
+            assert!(found.iter().all(|byte| *byte == value), "page {page}");
+        }
+        bytes[20 * CHUNK] = 5;
+        let mut read = [0];
+        file.with(20 * CHUNK, 1).unwrap().read_exact_at(&mut read, 20 * CHUNK as u64).unwrap();
+        assert_eq!(read, [5]);
     }
 
     /// More chunks than are copied one by one, in groups of two.

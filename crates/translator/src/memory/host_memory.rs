@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{c_int, c_void, off_t};
-use memmap2::{MmapMut, MmapOptions};
-use ring3_core::memory::{HostPages, Private};
+use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
+use ring3_core::memory::{HostPages, Private, zero};
 
 use super::absent::{Absent, CHUNK};
 
@@ -81,6 +81,21 @@ impl GuestFile {
         self.absent.as_ref().map_or(Ok(()), |absent| absent.fetch(place, len))?;
         Ok(&self.file)
     }
+
+    /// Gives the `len` bytes at `place`, which are pages, back to the host. From then on they are zero in all mappings, as
+    /// holes of the file are; the host gives them a page again at the next access.
+    fn release(&self, place: usize, len: usize) -> io::Result<()> {
+        self.absent.as_ref().map_or(Ok(()), |absent| absent.give_up(place, len))?;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (fd, place, len) = (self.file.as_raw_fd(), place as off_t, len as off_t);
+        // SAFETY: the call changes bytes of the file, as a write to guest memory does: the caller has `Memory`
+        // mutably, so no reference to them lives, and translated code waits.
+        if unsafe { libc::fallocate(fd, mode, place, len) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
 }
 
 /// Maps `len` bytes of `file`, which holds guest memory.
@@ -118,6 +133,14 @@ impl HostPages for GuestMemory {
             _ => here,
         }
     }
+
+    fn release(&self, bytes: &mut MmapMut, pages: std::ops::Range<usize>) {
+        let is_released =
+            self.file().is_some_and(|file| file.release(pages.start, pages.len()).is_ok());
+        if !is_released {
+            zero(&mut bytes[pages]);
+        }
+    }
 }
 
 /// Returns the first part of the first `len` bytes of `file`, from `place` on, for which the host has pages.
@@ -150,6 +173,16 @@ impl HostPages for PrivateMemory {
         // complete. Guest memory is bytes of which nothing else is assumed, so another process that changes
         // the file changes what the guest sees. If it cuts the file, a signal ends this process.
         unsafe { MmapOptions::new().offset(offset).len(len).map_copy(file) }.ok()
+    }
+
+    fn release(&self, bytes: &mut MmapMut, pages: std::ops::Range<usize>) {
+        // SAFETY: the bytes are borrowed mutably, and both zeros and what the file of a saved machine has there
+        // are bytes. If the host refuses, they stay as they are.
+        let _ = unsafe {
+            bytes.unchecked_advise_range(UncheckedAdvice::DontNeed, pages.start, pages.len())
+        };
+        // A page of such a file has its old contents again.
+        zero(&mut bytes[pages]);
     }
 }
 

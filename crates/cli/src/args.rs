@@ -194,7 +194,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
-        "replay", "debug_exit", "hpet", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
+        "replay", "debug_exit", "hpet", "balloon", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) restore: Option<PathBuf>,
 
     /// Wait for a machine that runs in another process and moves here ("migrate", by QMP): at unix:PATH,
@@ -203,7 +203,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "WHERE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "hda",
         "hdb", "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "vga", "rtc", "seed", "deterministic", "verify",
-        "record", "replay", "debug_exit", "hpet", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
+        "record", "replay", "debug_exit", "hpet", "balloon", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) incoming: Option<MovingPlace>,
 
     /// With --restore: continue as a machine of its own, beside others from the same file: its network cards
@@ -347,7 +347,7 @@ pub(crate) struct RepetitionArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
-        "deterministic", "debug_exit", "hpet", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools"])]
+        "deterministic", "debug_exit", "hpet", "balloon", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
 
     /// With --replay: stop after this number of instructions, and print the registers; with --gdb, let the

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
-use ring3_vm::{Config, FwCfgFile, GuestTools};
+use ring3_core::device::DeviceId;
+use ring3_devices::virtio::balloon::BalloonModel;
+use ring3_vm::{Config, FwCfgFile, GuestTools, Vm};
 use thiserror::Error;
 
 use crate::qemu::machine;
@@ -31,6 +33,12 @@ pub(crate) struct BoardArguments {
     /// for a random one, or off for no such device
     #[arg(long, value_name = "auto|off|GUID", default_value = "auto")]
     pub(crate) generation_id: GenerationId,
+
+    /// A memory balloon (virtio), by which the guest gives memory back to the host: on, off, or with
+    /// free-page-reporting=off (do not let the guest report pages that it does not use) and deflate-on-oom=on (let a
+    /// guest that runs out of memory take its pages back). The QMP command balloon says how much the guest keeps
+    #[arg(long, value_name = "on|off|PROPERTIES", default_value = "off")]
+    pub(crate) balloon: BalloonProperties,
 
     /// Whether Linux can say how the data of its kernel are laid out (driver qemu_fw_cfg), which ring3 dump then writes
     /// for debuggers
@@ -111,6 +119,37 @@ impl FromStr for GenerationId {
     }
 }
 
+/// The value of `--balloon`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BalloonProperties {
+    /// The device, if there is one.
+    pub(crate) model: Option<BalloonModel>,
+    /// The id by which people know it.
+    pub(crate) id: Option<String>,
+}
+
+impl FromStr for BalloonProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<BalloonProperties, BadProperties> {
+        let mut properties = Properties::parse(text, None);
+        let mut flag = |key: &str, default| match properties.take(key) {
+            None => Ok(default),
+            Some(value) => properties::switch(key, &value).map_err(BadProperties),
+        };
+        let is_off = flag("off", false)?;
+        flag("on", true)?;
+        let model = BalloonModel {
+            deflate_on_oom: flag("deflate-on-oom", false)?,
+            free_page_reporting: flag("free-page-reporting", true)?,
+        };
+        properties
+            .finish("on, off, deflate-on-oom and free-page-reporting")
+            .map_err(BadProperties)?;
+        Ok(BalloonProperties { model: (!is_off).then_some(model), id: None })
+    }
+}
+
 /// Reads `on` or `off`.
 fn switch(text: &str) -> Result<bool, BadProperties> {
     properties::switch("it", text).map_err(BadProperties)
@@ -163,10 +202,18 @@ impl BoardArguments {
         self.smbios.iter().rev().find_map(|properties| properties.uuid)
     }
 
+    /// Tells the machine by which ids people know its devices.
+    pub(crate) fn name_devices(&self, vm: &mut Vm) {
+        if let Some(id) = &self.balloon.id {
+            vm.name_card(DeviceId::BALLOON, id.clone());
+        }
+    }
+
     /// Enters the options into `config`.
     pub(crate) fn describe(&self, config: &mut Config) -> Result<(), RunError> {
         config.hpet = self.hpet;
         config.note = self.vmcoreinfo;
+        config.balloon = self.balloon.model;
         config.test_device = self.test_device;
         config.on_panic = self.on_panic.map(|action| match action {
             OnPanic::Continue => ring3_vm::OnPanic::Continue,
@@ -209,6 +256,20 @@ mod tests {
         assert_eq!("off".parse(), Ok(GenerationId::Off));
         assert_eq!("auto".parse(), Ok(GenerationId::Auto));
         assert!("on".parse::<GenerationId>().is_err());
+    }
+
+    #[test]
+    fn a_balloon_is_there_with_its_properties() {
+        let balloon = |deflate_on_oom, free_page_reporting| {
+            let model = Some(BalloonModel { deflate_on_oom, free_page_reporting });
+            Ok(BalloonProperties { model, id: None })
+        };
+        assert_eq!("off".parse(), Ok(BalloonProperties::default()));
+        assert_eq!("on".parse(), balloon(false, true));
+        assert_eq!("deflate-on-oom=on,free-page-reporting=off".parse(), balloon(true, false));
+        for wrong in ["on=maybe", "deflate-on-oom=2", "yes"] {
+            assert!(wrong.parse::<BalloonProperties>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ fn complete(
     check_for_machine(arguments, config, "the machine that comes")?;
     let mut vm = Vm::restore(arriving.machine(), engine(arguments)).map_err(MoveError::from)?;
     arguments.nics.attach(&mut vm, sender)?;
+    arguments.board.name_devices(&mut vm);
     let arrived = arriving.receive(&mut vm)?;
     Ok((vm, arrived))
 }

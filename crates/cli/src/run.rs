@@ -247,6 +247,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let (mut vm, arrived) = match (made, coming) {
         (Some(mut vm), _) => {
             arguments.nics.attach(&mut vm, &sender)?;
+            arguments.board.name_devices(&mut vm);
             (vm, None)
         }
         (None, Some(coming)) => match incoming::receive(coming, arguments, &sender)? {

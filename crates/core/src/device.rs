@@ -11,6 +11,7 @@ mod id;
 use serde::{Deserialize, Serialize};
 
 use crate::a20::A20Line;
+use crate::balloon::BalloonStatus;
 use crate::bus::{Claim, Decoded, PortRange};
 use crate::clock::{Tag, Time, Timers};
 use crate::disk::{DiskRequest, DriveId};
@@ -88,6 +89,11 @@ pub enum Output {
     },
     /// The guest ends the run with this status.
     Exit(u8),
+    /// The memory balloon has this many pages now.
+    Balloon {
+        /// The number of pages of 4 KiB.
+        pages: u32,
+    },
     /// The guest says that its system has failed.
     Failed(GuestFailure),
     /// The guest has released the card in a PCI slot, which is then removed.
@@ -314,6 +320,11 @@ pub trait Device {
     /// Returns the guest-physical address and the size of the note for debuggers that the guest has told this device
     /// of. Both are only what the guest says.
     fn note(&self) -> Option<(u64, u32)> {
+        None
+    }
+
+    /// Returns what is known of a memory balloon, or None for other devices.
+    fn balloon(&self) -> Option<BalloonStatus> {
         None
     }
 

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::balloon::BalloonRequest;
 use crate::clock::Time;
 use crate::device::DeviceId;
 use crate::disk::{DiskAnswer, Medium};
@@ -60,6 +61,8 @@ pub enum DeviceInput {
         /// PCI device number.
         slot: u8,
     },
+    /// Somebody outside wants something of the memory balloon.
+    Balloon(BalloonRequest),
     /// A person has pressed the power button briefly.
     PowerButton,
     /// The machine has become another one, with this generation ID.

@@ -11,6 +11,7 @@
 //!   them;
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door through which every event from outside enters;
+//! * [`balloon`]: what passes between a memory balloon and those outside;
 //! * [`keys`]: keys by name, by character and by X keysym;
 //! * [`state`]: saved states of devices, tagged and versioned.
 //!
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod a20;
+pub mod balloon;
 pub mod bus;
 pub mod clock;
 pub mod device;

@@ -8,7 +8,8 @@
 //! * [`pci`]: the PCI function by which a driver reaches them, of version 1 and of 0.9.5;
 //! * `msix`: its interrupts as messages;
 //! * [`block`]: a disk;
-//! * [`net`]: a network card.
+//! * [`net`]: a network card;
+//! * [`balloon`]: a memory balloon.
 //!
 //! # How a device type attaches
 //!
@@ -43,12 +44,15 @@
 
 use std::fmt::Debug;
 
+use ring3_core::balloon::BalloonStatus;
+use ring3_core::clock::Tag;
 use ring3_core::device::{Context, DeviceId};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 
 use self::queue::Queue;
 
+pub mod balloon;
 pub mod block;
 #[cfg(test)]
 mod driver;
@@ -103,6 +107,9 @@ pub trait DeviceType: Debug {
     /// Something from outside has come, perhaps for what was asked before a reset.
     fn input(&mut self, _work: &mut Work<'_, '_>, _input: DeviceInput) {}
 
+    /// A timer is due that it has set.
+    fn timer(&mut self, _work: &mut Work<'_, '_>, _tag: Tag) {}
+
     /// False while there is no room for more input.
     fn takes_input(&self) -> bool {
         true
@@ -110,6 +117,11 @@ pub trait DeviceType: Debug {
 
     /// Everything is as after power-on, but for what others still do for it. The queues of `work` are new already.
     fn reset(&mut self, work: &mut Work<'_, '_>);
+
+    /// What is known of a memory balloon.
+    fn balloon(&self) -> Option<BalloonStatus> {
+        None
+    }
 
     /// Its state, without those of queues and registers.
     fn save(&self) -> SavedState;

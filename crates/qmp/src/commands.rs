@@ -23,8 +23,8 @@ use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump::{self, Format};
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
-    block_stats, capture, cards, dumps, inspect, limits, media, monitor, moving, nodes, probe, qom,
-    schema, snapshots,
+    balloon, block_stats, capture, cards, dumps, inspect, limits, media, monitor, moving, nodes,
+    probe, qom, schema, snapshots,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -32,7 +32,7 @@ type Handler = fn(&Machine, Arguments) -> Result<Value, Failure>;
 
 /// The commands, except `qmp_capabilities`, which belongs to the session.
 const COMMANDS: &[(&str, Handler)] = &[
-    ("balloon", probe::inflate),
+    ("balloon", balloon::set),
     ("block_resize", media::resize),
     ("block_set_io_throttle", limits::set),
     ("blockdev-add", nodes::add),
@@ -71,7 +71,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("qom-list", qom::list),
     ("qom-list-properties", qom::type_properties),
     ("qom-list-types", qom::list_types),
-    ("query-balloon", probe::balloon),
+    ("qom-set", qom::set),
+    ("query-balloon", balloon::query),
     ("query-block", |machine, arguments| {
         none(arguments)?;
         Ok(machine.control.drives()?.iter().map(block_info).collect())

@@ -59,6 +59,13 @@ const VIRTIO_CARD: &[(&str, &str)] = &[
     ("bootindex", "int32"),
     ("addr", "int32"),
 ];
+const BALLOON: &[(&str, &str)] = &[
+    ("deflate-on-oom", "bool"),
+    ("free-page-reporting", "bool"),
+    ("addr", "int32"),
+    ("guest-stats", "guest statistics"),
+    ("guest-stats-polling-interval", "int"),
+];
 const ISA_CARD: &[(&str, &str)] =
     &[("netdev", "str"), ("mac", "str"), ("iobase", "uint32"), ("irq", "uint32")];
 const SERIAL: &[(&str, &str)] = &[("chardev", "str"), ("index", "uint32")];
@@ -90,6 +97,8 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("e1000-82540em", "pci-device", CARD, false),
     device("ne2k_pci", "pci-device", CARD, false),
     device("ne2k_isa", "isa-device", ISA_CARD, false),
+    device("virtio-balloon-pci", "virtio-pci", BALLOON, false),
+    device("virtio-balloon", "virtio-pci", BALLOON, false),
     device("isa-serial", "isa-device", SERIAL, false),
     device("isa-debugcon", "isa-device", CONSOLE, false),
     device("isa-debug-exit", "isa-device", EXIT, false),

@@ -41,6 +41,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod balloon;
 mod block_stats;
 mod capture;
 mod cards;

@@ -103,31 +103,6 @@ pub(crate) fn memory_size(machine: &Machine, arguments: Arguments) -> Result<Val
     Ok(json!({"base-memory": bytes, "plugged-memory": 0}))
 }
 
-/// Reports that there is no balloon: the guest keeps all its memory.
-pub(crate) fn balloon(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    none(arguments)?;
-    Err(no_balloon())
-}
-
-/// Refuses to change the guest's memory, since there is no balloon.
-pub(crate) fn inflate(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Balloon {
-        #[serde(rename = "value")]
-        _value: u64,
-    }
-    read::<Balloon>(arguments)?;
-    Err(no_balloon())
-}
-
-fn no_balloon() -> Failure {
-    Failure {
-        class: crate::protocol::Class::DeviceNotActive,
-        description: "No balloon device has been activated".to_owned(),
-    }
-}
-
 pub(crate) fn current_machine(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Ok(json!({"wakeup-suspend-support": false}))

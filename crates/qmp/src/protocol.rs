@@ -134,7 +134,8 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 12] = [
+pub(crate) const EVENTS: [&str; 13] = [
+    "BALLOON_CHANGE",
     "BLOCK_IO_ERROR",
     "DEVICE_DELETED",
     "DUMP_COMPLETED",
@@ -188,6 +189,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             };
             (name, Some(json!({"action": action})))
         }
+        Event::Balloon { guest_bytes } => ("BALLOON_CHANGE", Some(json!({"actual": guest_bytes}))),
         Event::Arrived => ("MIGRATION", Some(json!({"status": "completed"}))),
         Event::CardGone { device, id } => {
             ("DEVICE_DELETED", Some(card_gone(*device, id.as_deref())))

@@ -4,7 +4,8 @@ use ring3_core::device::DeviceId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::commands::Machine;
+use crate::balloon;
+use crate::commands::{Machine, done};
 use crate::devices::{ABSTRACT, DEVICES};
 use crate::protocol::{Arguments, Failure, read};
 
@@ -166,6 +167,9 @@ fn object(machine: &Machine, path: &str) -> Result<Object, Failure> {
             let Some((_, kind)) = found else {
                 return Err(Failure::device_not_found(format!("Device '{path}' not found")));
             };
+            if kind == balloon::DRIVER {
+                return balloon_object(machine);
+            }
             let hotpluggable =
                 DEVICES.iter().any(|device| device.name == kind && device.hotpluggable);
             Object {
@@ -179,6 +183,25 @@ fn object(machine: &Machine, path: &str) -> Result<Object, Failure> {
         }
     })
 }
+
+/// Returns the memory balloon.
+fn balloon_object(machine: &Machine) -> Result<Object, Failure> {
+    let info = machine.control.balloon()?.unwrap_or_default();
+    let seconds = info.status.poll_seconds;
+    Ok(Object {
+        kind: balloon::DRIVER,
+        children: Vec::new(),
+        properties: vec![
+            ("realized", "bool", json!(true)),
+            ("hotpluggable", "bool", json!(false)),
+            (balloon::STATISTICS, "guest statistics", balloon::statistics(&info)),
+            (balloon::INTERVAL, "int", json!(seconds)),
+        ],
+    })
+}
+
+/// The name in the object model of a memory balloon without an id.
+const BALLOON: &str = "balloon0";
 
 /// Returns the devices that have names, and their types.
 fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
@@ -198,7 +221,10 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
         };
         Some((drive.id.clone()?, kind))
     });
-    Ok(nics.chain(drives).collect())
+    let balloon = machine.control.balloon()?;
+    let balloon =
+        balloon.map(|info| (info.id.unwrap_or_else(|| BALLOON.to_owned()), balloon::DRIVER));
+    Ok(nics.chain(drives).chain(balloon).collect())
 }
 
 pub(crate) fn list(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
@@ -231,4 +257,24 @@ pub(crate) fn get(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     found
         .map(|(.., value)| value)
         .ok_or_else(|| Failure::generic(format!("Property '{kind}.{property}' not found")))
+}
+
+/// Sets a property, of those few that can be.
+pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Which {
+        path: String,
+        property: String,
+        value: Value,
+    }
+    let Which { path, property, value } = read(arguments)?;
+    let Object { kind, properties, .. } = object(machine, &path)?;
+    if kind == balloon::DRIVER {
+        balloon::set_property(machine, &property, &value)?;
+        return done();
+    }
+    let is_known = property == "type" || properties.iter().any(|(name, ..)| *name == property);
+    let reason = if is_known { "cannot be set" } else { "not found" };
+    Err(Failure::generic(format!("Property '{kind}.{property}' {reason}")))
 }

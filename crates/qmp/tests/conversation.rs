@@ -17,6 +17,7 @@ use ring3_core::input::{DeviceInput, Input, Key, MouseMove};
 use ring3_host::listener::Listener;
 use ring3_host::telnet::Filter;
 use ring3_qmp::{Facts, Protocol, Server};
+use ring3_vm::balloon::BalloonError;
 use ring3_vm::control::{DriveInfo, Event, LinkError, MediumHeld, Request};
 use ring3_vm::drives::{Cache, Counts, DetectZeroes, DriveNames, ErrorPolicy, Limits};
 use ring3_vm::{Control, Door, Ending, Stats, door};
@@ -153,6 +154,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     let is_known = id == "net0";
                     reply.answer(if is_known { Ok(()) } else { Err(LinkError::NoCard) });
                 }
+                Request::Balloon(_, reply) => reply.answer(Err(BalloonError::NoBalloon)),
                 Request::AreDrivesIdle(reply) => reply.answer(true),
                 Request::PlugDisk(..)
                 | Request::Unplug(..)

@@ -19,6 +19,7 @@ mod devices;
 mod tests;
 
 use ring3_core::a20::A20Line;
+use ring3_core::balloon::BalloonStatus;
 use ring3_core::bus::{Bus, Claim};
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
@@ -346,6 +347,11 @@ impl Board {
     /// Returns the guest-physical address and the size of the guest's note for debuggers, as far as the guest says.
     pub fn note(&self) -> Option<(u64, u32)> {
         self.bus.devices().find_map(|(_, device)| device.note())
+    }
+
+    /// Returns what is known of the memory balloon, if there is one.
+    pub fn balloon(&self) -> Option<BalloonStatus> {
+        self.bus.devices().find_map(|(_, device)| device.balloon())
     }
 
     /// Returns the picture that the display adapter shows.

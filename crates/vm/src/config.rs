@@ -5,6 +5,7 @@ use ring3_core::net::MacAddress;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
 use ring3_devices::pci::rom::RomImage;
+use ring3_devices::virtio::balloon::BalloonModel;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
@@ -63,6 +64,8 @@ pub struct Config {
     /// The network cards, up to 8: the devices of [`DeviceId::NIC`](ring3_core::device::DeviceId::NIC).
     /// [`Vm::attach_network`](crate::Vm::attach_network) attaches the network of one.
     pub nics: Vec<Nic>,
+    /// The memory balloon, by which the guest gives memory back; None for no such device.
+    pub balloon: Option<BalloonModel>,
     /// The diskette drives A and B: units 0 and 1 of
     /// [`DeviceId::FLOPPY`](ring3_core::device::DeviceId::FLOPPY).
     pub diskettes: [Option<DisketteDrive>; 2],
@@ -133,6 +136,7 @@ impl Default for Config {
             ide: [const { None }; 4],
             virtio_disks: Vec::new(),
             nics: Vec::new(),
+            balloon: None,
             diskettes: [None; 2],
             flash: Vec::new(),
             boot_order: Vec::new(),

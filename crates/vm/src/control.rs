@@ -31,6 +31,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring3_core::balloon::BalloonRequest;
 use ring3_core::device::{DeviceId, GuestFailure};
 use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::display::Picture;
@@ -39,6 +40,7 @@ use ring3_core::memory::Memory;
 use thiserror::Error;
 use tracing::warn;
 
+use crate::balloon::BalloonError;
 use crate::cards::{NewDisk, PlugError, UnplugError};
 use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
@@ -137,6 +139,11 @@ pub enum Event {
     PowerButton,
     /// The guest has said that its system has failed, and the machine does this.
     GuestFailed(GuestFailure, OnPanic),
+    /// The guest has this much memory for itself now, as its memory balloon has another size.
+    Balloon {
+        /// The number of bytes.
+        guest_bytes: u64,
+    },
     /// It has come from another process.
     Arrived,
     /// The guest has given up a card, which was removed.
@@ -259,6 +266,8 @@ pub enum Request {
         /// The result: done, or there is no such card.
         reply: Reply<Result<(), LinkError>>,
     },
+    /// Pass this to the memory balloon.
+    Balloon(BalloonRequest, Reply<Result<(), BalloonError>>),
     /// Return the counters so far.
     Stats(Reply<Box<Stats>>),
     /// Describe the state of the processor.
@@ -309,6 +318,7 @@ impl Request {
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::SetLink { .. }
+                | Request::Balloon(..)
                 | Request::Load(..)
         )
     }

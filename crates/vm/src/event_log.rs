@@ -14,6 +14,7 @@ use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 
+use ring3_core::balloon::BalloonRequest;
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, HostClocks, Input};
@@ -161,6 +162,12 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         }
         DeviceInput::CardAdded { slot } => write!(f, "card in slot {slot}"),
         DeviceInput::CardWanted { slot } => write!(f, "request to remove the card in slot {slot}"),
+        DeviceInput::Balloon(BalloonRequest::Target { pages }) => {
+            write!(f, "balloon should have {pages} pages")
+        }
+        DeviceInput::Balloon(BalloonRequest::Poll { seconds }) => {
+            write!(f, "balloon statistics every {seconds} s")
+        }
         DeviceInput::PowerButton => f.write_str("power button"),
         DeviceInput::Generation(number) => {
             write!(f, "generation {:032x}", u128::from_le_bytes(*number))

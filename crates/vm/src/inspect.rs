@@ -6,6 +6,7 @@ use ring3_x86::cpu::Cpu;
 use ring3_x86::report::LONG_NAMES;
 use ring3_x86::segment::sreg;
 
+use crate::balloon::BalloonInfo;
 use crate::board::Board;
 use crate::config::Config;
 use crate::machine::Vm;
@@ -115,6 +116,8 @@ pub struct Description {
     pub engine: &'static str,
     /// Its network cards, in the order of [`Config::nics`].
     pub nics: Vec<NicInfo>,
+    /// Its memory balloon, if it has one.
+    pub balloon: Option<BalloonInfo>,
 }
 
 impl Vm {
@@ -177,7 +180,8 @@ impl Vm {
             counts: self.networks.counts(device),
         });
         let nics = nics.collect();
-        Description { config: self.config.clone(), engine: self.engine.name(), nics }
+        let (config, engine) = (self.config.clone(), self.engine.name());
+        Description { config, engine, nics, balloon: self.balloon() }
     }
 }
 

@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acpi;
+pub mod balloon;
 pub mod board;
 pub mod cards;
 mod checksum;

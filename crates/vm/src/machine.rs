@@ -217,6 +217,8 @@ pub struct Vm {
     giving_up: GivingUp,
     /// What the guest has said of its system's failure, until it is told outside.
     failure: Option<GuestFailure>,
+    /// The pages of the memory balloon, if it has changed and nobody outside was told.
+    pub(crate) told_balloon: Option<u32>,
     pub(crate) debugging: Debugging,
     /// A run that is being repeated: its inputs, including the answers of the drives.
     replay: Option<Replay>,
@@ -329,6 +331,7 @@ impl Vm {
             is_off: false,
             giving_up: GivingUp::default(),
             failure: None,
+            told_balloon: None,
             debugging: Debugging::default(),
             replay: None,
             goes_back: false,
@@ -552,7 +555,7 @@ impl Vm {
     }
 
     /// Accepts an input. Everything that is not determined passes here.
-    fn take_input(&mut self, input: Input) -> Option<Ending> {
+    pub(crate) fn take_input(&mut self, input: Input) -> Option<Ending> {
         let (instructions, time) = (self.cpu.instructions, self.now());
         let stamped = StampedInput { instructions, time, input };
         if let Some(recorder) = &mut self.recorder {
@@ -650,6 +653,7 @@ impl Vm {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
                 }
+                Output::Balloon { pages } => self.told_balloon = Some(pages),
                 Output::Failed(failure) => ending = self.hear_of(failure).or(ending),
                 Output::PowerOff => {
                     info!("the guest has switched the machine off");

@@ -1,9 +1,11 @@
 //! `-device` and `-vga`: the devices of QEMU, and which of them ring3 has, ignores with a warning, or lacks.
 
-use crate::args::{self, Vga};
-use crate::board::{BadProperties, GenerationId};
+use ring3_devices::virtio::balloon::BalloonModel;
 
-use super::properties::unknown;
+use crate::args::{self, Vga};
+use crate::board::{BadProperties, BalloonProperties, GenerationId};
+
+use super::properties::{switch, unknown};
 use super::{
     Properties, Reason, Translation, characters, drives, machine, network, reason, served, set,
 };
@@ -80,6 +82,8 @@ pub(super) const DEVICES: &[Device] = &[
     taken("pc-testdev", "ISA", "devices for tests of virtual machines", |all, _, _| {
         set(&mut all.run.board.test_device, true)
     }),
+    taken("virtio-balloon-pci", "PCI", "virtio memory balloon", balloon),
+    taken("virtio-balloon", "PCI", "virtio memory balloon", balloon),
     taken("pvpanic", "ISA", "port by which a failed system says so", machine::pvpanic),
     taken("vmgenid", "", "VM generation ID", generation_id),
     taken("vmcoreinfo", "", "place of the guest's note for debuggers", |all, _, _| {
@@ -96,7 +100,6 @@ pub(super) const DEVICES: &[Device] = &[
     warned("qemu-xhci", NO_BUS),
     warned("pci-ohci", NO_BUS),
     warned("virtio-serial*", NO_BUS),
-    warned("virtio-balloon*", "the guest always keeps all its memory"),
     warned("virtio-rng*", "the guest has its own sources of random numbers"),
     warned("virtio-keyboard*", "the keyboard is on PS/2"),
     warned("virtio-mouse*", "the mouse is on PS/2"),
@@ -253,6 +256,40 @@ fn debug_exit(all: &mut Translation, _: &str, properties: &mut Properties) -> Re
         _ => unknown(key, "iobase and iosize"),
     })?;
     set(&mut all.run.debug_exit, Some(port))
+}
+
+fn balloon(all: &mut Translation, _: &str, properties: &mut Properties) -> Result<(), Reason> {
+    let (mut id, mut model) = (None, BalloonModel::default());
+    properties.for_each(|key, value| match key {
+        "id" => set(&mut id, Some(value.to_owned())),
+        "deflate-on-oom" => set(&mut model.deflate_on_oom, switch(key, value)?),
+        "free-page-reporting" => set(&mut model.free_page_reporting, switch(key, value)?),
+        // These say where the device is, and which drivers it is for, all of which it serves. There are no hints of free
+        // pages, which concern moves alone.
+        "addr"
+        | "bus"
+        | "disable-legacy"
+        | "disable-modern"
+        | "free-page-hint"
+        | "iothread"
+        | "page-poison"
+        | "guest-stats-polling-interval" => Ok(()),
+        _ => unknown(key, "deflate-on-oom and free-page-reporting"),
+    })?;
+    if all.run.board.balloon.model.is_some() {
+        return reason("the machine has one memory balloon at most");
+    }
+    set(&mut all.run.board.balloon, BalloonProperties { model: Some(model), id })
+}
+
+/// `-balloon`, of QEMU before 5.0.
+pub(super) fn old_balloon(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    let mut properties = Properties::parse(value, Some("type"));
+    match properties.take("type").as_deref() {
+        Some("none") => Ok(()),
+        Some("virtio") => balloon(all, "virtio-balloon-pci", &mut properties),
+        _ => reason("the balloon must be virtio or none"),
+    }
 }
 
 fn generation_id(

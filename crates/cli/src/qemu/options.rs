@@ -78,7 +78,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other("audio", Some("…"), Kind::Missing(NO_AUDIO)),
     other("audio-help", None, Kind::Missing(NO_AUDIO)),
     other("audiodev", Some("…"), Kind::Warned("there is no sound card that could use it")),
-    other("balloon", Some("none"), Kind::Ignored),
+    option("balloon", "virtio|none", devices::old_balloon),
     option("bios", "FILE", |all, value| set(&mut all.run.bios, Some(value.into()))),
     option("blockdev", "driver=DRIVER,node-name=NAME,…", drives::blockdev),
     option("boot", "[order=LETTERS][,once=LETTERS][,menu=on]", machine::boot),

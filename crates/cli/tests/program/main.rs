@@ -4,6 +4,7 @@
 mod support;
 
 mod amd64;
+mod balloon;
 mod beyond_4_gib;
 mod board;
 mod boot_debian;

@@ -65,6 +65,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "virtio-blk13",
     "virtio-blk14",
     "virtio-blk15",
+    "balloon",
     "io_apic",
     "local_apic",
     "dma",
@@ -74,7 +75,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 52;
+    pub const COUNT: usize = 53;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -120,6 +121,8 @@ impl DeviceId {
     pub const PVPANIC: DeviceId = DeviceId::known("pvpanic");
     /// The virtio disks.
     pub const VIRTIO_BLK: [DeviceId; 16] = DeviceId::row("virtio-blk0");
+    /// The memory balloon.
+    pub const BALLOON: DeviceId = DeviceId::known("balloon");
     /// The I/O APIC.
     pub const IO_APIC: DeviceId = DeviceId::known("io_apic");
     /// The local APIC.

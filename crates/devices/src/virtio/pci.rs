@@ -3,6 +3,8 @@
 //! Base address register 0 has the ports of a legacy device, 1 the table of MSI-X, and 4 the memory with what drivers of version 1 use, which
 //! vendor-specific capabilities describe. There may be an expansion ROM. A *transitional* device, which is the usual one, has all of that.
 
+use ring3_core::balloon::BalloonStatus;
+use ring3_core::clock::Tag;
 use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
@@ -341,8 +343,16 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         self.work(context, |device_type, work| device_type.input(work, input));
     }
 
+    fn timer(&mut self, context: &mut Context<'_>, tag: Tag) {
+        self.work(context, |device_type, work| device_type.timer(work, tag));
+    }
+
     fn takes_input(&self) -> bool {
         self.device_type.takes_input()
+    }
+
+    fn balloon(&self) -> Option<BalloonStatus> {
+        self.device_type.balloon()
     }
 
     fn save(&self) -> SavedState {

@@ -62,6 +62,11 @@ const COMMANDS: &[Command] = &[
         "limit a drive",
         throttle,
     ),
+    command("balloon", "size", "ask the guest to do with so many MiB", |machine, arguments| {
+        let [size] = exactly(arguments)?;
+        let bytes = number(size)?.saturating_mul(1 << 20);
+        quiet(machine, "balloon", json!({"value": bytes}))
+    }),
     command("boot_set", "letters", "change the order of boot devices", |_, _| {
         missing("the order is that of -boot")
     }),

@@ -9,14 +9,14 @@ use ring3_vm::NicModel;
 use super::{moving, paging, qmp};
 use crate::commands::Machine;
 use crate::protocol::Failure;
-use crate::{block_stats, media, uuid};
+use crate::{balloon, block_stats, media, uuid};
 
 /// A function that describes a subject.
 type Teller = fn(&Machine) -> Result<String, Failure>;
 
 const SUBJECTS: &[(&str, &str, Teller)] = &[
     ("balloon", "the memory that the guest has", |machine| {
-        Ok(format!("balloon: actual={}", machine.control.describe()?.config.memory_bytes >> 20))
+        Ok(format!("balloon: actual={}", balloon::guest_bytes(machine)? >> 20))
     }),
     ("block", "the drives", block),
     ("blockstats", "what the drives have done", block_stats::lines),

@@ -28,9 +28,10 @@ use ring3_devices::rtc::Rtc;
 use ring3_devices::test_device::TestDevice;
 use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
+use ring3_devices::virtio::balloon::Balloon;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::net::{Net, NetModel};
-use ring3_devices::virtio::pci::VirtioPci;
+use ring3_devices::virtio::pci::{Interfaces, VirtioPci};
 use ring3_devices::vmgenid::Vmgenid;
 
 use super::{Board, Wires};
@@ -47,6 +48,8 @@ const DISPLAY: (u8, u8) = (2, 0);
 /// PCI device numbers of the first two network cards; the others follow.
 const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
+/// PCI device number of the memory balloon, behind all cards.
+const BALLOON: u8 = 27;
 /// Number of interrupt pins of a PCI device.
 const PINS: u8 = 4;
 
@@ -163,6 +166,10 @@ impl Board {
                     board.attach(card, &ports)?;
                 }
             }
+        }
+        if let Some(model) = config.balloon {
+            let balloon = VirtioPci::new(BALLOON, Interfaces::default(), Balloon::new(model));
+            board.attach_pci(balloon, &[], (BALLOON, 0))?;
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {

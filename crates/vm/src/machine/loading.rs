@@ -151,8 +151,9 @@ impl Vm {
         new.config.ends_when_stuck = self.config.ends_when_stuck;
         new.networks = mem::take(&mut self.networks);
         new.taps = mem::take(&mut self.taps);
-        let of_nics = self.ids.iter().filter(|(card, _)| DeviceId::NIC.contains(card));
-        new.ids.extend(of_nics.map(|(card, id)| (*card, id.clone())));
+        let stays = |card: &DeviceId| DeviceId::NIC.contains(card) || *card == DeviceId::BALLOON;
+        let ids = self.ids.iter().filter(|(card, _)| stays(card));
+        new.ids.extend(ids.map(|(card, id)| (*card, id.clone())));
         new.drives.inherit(&self.drives);
         if !new.config.deterministic {
             new.drives.answer_at(door.sender());

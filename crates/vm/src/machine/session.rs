@@ -125,6 +125,7 @@ impl Vm {
         if ended.is_none() && self.is_off && !door.is_off() {
             door.switch_off();
         }
+        self.tell_of_balloon(door);
         self.tell_of_failure(door);
         Ok(ended)
     }
@@ -216,6 +217,7 @@ impl Vm {
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
+                Request::Balloon(request, reply) => reply.answer(self.ask_balloon(request)),
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => reply.answer(self.describe_drives()),
                 Request::Processor(reply) => reply.answer(Box::new(self.processor())),

@@ -13,6 +13,9 @@ ARGS ?=
 # For `make power-cuts`: how many for each kind of image.
 CUTS ?= 10000
 
+# For `make chaos`: how many kills.
+KILLS ?= 1000
+
 # For `make fuzz-cpu`: how many random instructions to compare, for each of the testers.
 CASES ?= 10000000
 
@@ -83,8 +86,13 @@ test-long: guests guests-debug guests-cloud ## the tests that take many minutes:
 	RING3_POWER_CUTS=1000 RING3_FUZZ_TIMES=10 cargo test --workspace --profile gate --test whole -- \
 		power_cuts full_disk
 	RING3_FUZZ_TIMES=20 PROPTEST_CASES=1000 cargo test --workspace --profile gate --lib --test '[!abpw]*' --test any_bytes
-	cargo test --workspace --profile gate --test program --test whole -- --ignored --skip server_process
+	cargo test --workspace --profile gate --test program --test whole -- --ignored --skip server_process --skip chaos
 	$(MAKE) --no-print-directory --silent -C guest BUILD=$(CURDIR)/target/guest NET_PACKETS=1000000 test-net
+
+.PHONY: chaos
+chaos: guests ## kill servers and the supervisor KILLS times under load: nothing must be lost
+	RING3_CHAOS_KILLS=$(KILLS) cargo test --workspace --profile gate --test program -- --ignored --nocapture \
+		supervisor::nothing_is_lost_in_chaos
 
 .PHONY: test-checked
 test-checked: needs ## the unit tests with checks for overflow and debug assertions

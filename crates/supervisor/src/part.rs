@@ -229,6 +229,8 @@ impl Life {
     async fn run(&mut self) {
         let began = Instant::now();
         let over = self.run_once().await;
+        let has_answered =
+            matches!(self.part.state(), State::Running | State::Paused | State::Stopping);
         self.part.pid.set(None);
         let Over { reason, is_orderly } = over;
         let name = self.part.name.clone();
@@ -252,7 +254,7 @@ impl Life {
             self.house.save();
             return;
         }
-        let pause = self.back_off.after(began.elapsed());
+        let pause = self.back_off.after(began.elapsed(), has_answered);
         warn!("{name} has ended: {reason}; it starts again in {} ms", pause.as_millis());
         self.part.restarts.set(self.part.restarts.get() + 1);
         self.house.save();

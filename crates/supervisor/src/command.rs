@@ -60,14 +60,15 @@ pub enum Command {
         /// The part.
         name: Name,
     },
-    /// Gives a machine a right to a disk. It has the disk from its next start on.
+    /// Gives a machine a right to a disk, which appears in a guest that runs. One with properties of its own comes with
+    /// the machine's next start.
     Grant {
         /// The machine.
         machine: Name,
         /// The disk.
         disk: Disk,
     },
-    /// Takes a machine's right to a disk away, at once.
+    /// Takes a machine's right to a disk away. A guest that runs is asked for its card first, and has two seconds.
     Revoke {
         /// The machine.
         machine: Name,

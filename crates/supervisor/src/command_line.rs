@@ -80,7 +80,7 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place) {
     }
     for disk in &definition.disk {
         let properties = match disk.properties.as_str() {
-            "" => ",if=virtio".to_owned(),
+            "" => format!(",if=virtio,id={}", disk.id()),
             given => format!(",{given}"),
         };
         line.option_with_path("--drive", "vblock=", &own.disk(disk), &properties);
@@ -153,7 +153,7 @@ mod tests {
             line("web"),
             "run --paused --qmp unix:/run/parts/web/control --hda x --hda y --memory 64M --seed 7 --snapshot \
              --name web --serial unix:/run/parts/web/serial --display vnc:unix:/run/parts/web/screen \
-             --drive vblock=/run/parts/web/disks:root,if=virtio \
+             --drive vblock=/run/parts/web/disks:root,if=virtio,id=disk.disks.root \
              --nic switch,path=/run/parts/lan/network,start=off,model=e1000"
         );
         assert_eq!(

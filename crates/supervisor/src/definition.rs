@@ -77,6 +77,16 @@ pub enum BadDefinition {
         /// The device.
         device: Name,
     },
+    /// A machine has a disk twice.
+    #[error("\"{name}\" has this disk already: {server}:{device}")]
+    Again {
+        /// The machine.
+        name: Name,
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+    },
     /// A server's definition has a key that means nothing.
     #[error("\"{name}\" has a key \"{key}\", which a server of its kind does not have")]
     Key {
@@ -218,6 +228,14 @@ pub struct Disk {
     pub is_writable: bool,
     /// Properties of `--drive`.
     pub properties: String,
+}
+
+impl Disk {
+    /// Returns the name by which tools know it in its machine.
+    pub fn id(&self) -> String {
+        // QEMU's names begin with a letter.
+        format!("disk.{}.{}", self.server, self.device)
+    }
 }
 
 impl TryFrom<String> for Disk {
@@ -477,7 +495,12 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
             return Err(BadDefinition::Reserved(option.clone()));
         }
     }
+    let mut disks = BTreeSet::new();
     for Disk { server, device, .. } in &machine.disk {
+        if !disks.insert((server, device)) {
+            let (name, server, device) = (name.clone(), server.clone(), device.clone());
+            return Err(BadDefinition::Again { name, server, device });
+        }
         match &all[server] {
             Definition::Server(Server::Vblock(vblock)) if vblock.device.contains_key(device) => {}
             Definition::Server(Server::Vblock(_)) => {

@@ -94,6 +94,16 @@ pub enum Refusal {
         /// One that needs it.
         by: Name,
     },
+    /// The machine has no right to the disk.
+    #[error("\"{machine}\" has no right to {server}:{device}")]
+    NoRight {
+        /// The machine.
+        machine: Name,
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+    },
     /// The part has ended before it was ready.
     #[error("\"{name}\" has ended at once: {reason}")]
     NotStarted {

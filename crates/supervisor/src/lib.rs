@@ -10,6 +10,8 @@
 //!   asks it every two seconds whether it still answers (by a [`link`]), carries out the orders of
 //!   users, and decides about a new start when the process ends.
 //!
+//! `plugging` gives disks to guests that run, and takes them away.
+//!
 //! All tasks run in one thread ([`supervisor`]), so the state of one is never seen half changed by another.
 //!
 //! # The supervisor may die, too
@@ -30,6 +32,7 @@ mod command_line;
 mod control;
 mod link;
 mod part;
+mod plugging;
 mod process;
 mod record;
 mod supervisor;

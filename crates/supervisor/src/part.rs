@@ -58,6 +58,7 @@ pub(crate) enum Order {
 pub(crate) struct Part {
     pub(crate) name: Name,
     pub(crate) definition: RefCell<Definition>,
+    in_file: Option<Definition>,
     pub(crate) wanted: Cell<Wanted>,
     restarts: Cell<u64>,
     pid: Cell<Option<i32>>,
@@ -76,6 +77,7 @@ impl Part {
         let part = Part {
             name,
             definition: RefCell::new(entry.definition),
+            in_file: entry.in_file,
             wanted: Cell::new(entry.wanted),
             restarts: Cell::new(entry.restarts),
             pid: Cell::new(None),
@@ -90,6 +92,7 @@ impl Part {
     pub(crate) fn entry(&self) -> Entry {
         Entry {
             definition: self.definition.borrow().clone(),
+            in_file: self.in_file.clone(),
             wanted: self.wanted.get(),
             restarts: self.restarts.get(),
         }
@@ -124,6 +127,15 @@ impl Part {
     pub(crate) fn order(&self, order: Order) {
         // A part that was forgotten has no orders.
         let _ = self.orders.send(order);
+    }
+
+    /// Asks its process to execute a command, and returns the answer.
+    pub(crate) async fn ask(
+        &self,
+        command: &'static str,
+        arguments: Value,
+    ) -> Result<Value, Refusal> {
+        self.answer(|reply| Order::Ask { command, arguments, reply }).await
     }
 
     /// Gives it an order that has an answer, and returns that.

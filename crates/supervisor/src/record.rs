@@ -25,9 +25,19 @@ pub(crate) enum Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) definition: Definition,
+    /// The definition in the file of the user, from which commands may have changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) in_file: Option<Definition>,
     pub(crate) wanted: Wanted,
     /// How often its process was started again.
     pub(crate) restarts: u64,
+}
+
+impl Entry {
+    /// Makes the entry of a part that has just been defined.
+    pub(crate) fn new(definition: Definition, wanted: Wanted) -> Entry {
+        Entry { definition, in_file: None, wanted, restarts: 0 }
+    }
 }
 
 /// All parts, by name.

@@ -23,6 +23,7 @@ use crate::definition::{self, Definition, Definitions, Disk, Name};
 use crate::error::{Error, Refusal};
 use crate::part::{self, Order, Part};
 use crate::place::Place;
+use crate::plugging;
 use crate::record::{self, Entry, Record, Wanted};
 
 /// The events that a slow listener may be behind; it loses older ones, and is told so.
@@ -101,7 +102,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     result
 }
 
-/// Adds the definitions in the file `path`. They replace those of the same names.
+/// Adds the definitions in the file `path`. One that is as it was when the file was last read keeps the changes that
+/// commands have made since.
 fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<(), Error> {
     let failed = |source| Error::Read { path: path.clone(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
@@ -111,8 +113,11 @@ fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<(), Error> {
         .map_err(|reason| Error::Configuration { path: path.clone(), reason })?;
     for (name, definition) in definitions {
         let wanted = if definition.starts() { Wanted::Running } else { Wanted::Ended };
-        let new = Entry { definition: definition.clone(), wanted, restarts: 0 };
-        record.entry(name).or_insert(new).definition = definition;
+        let entry = record.entry(name).or_insert(Entry::new(definition.clone(), wanted));
+        if entry.in_file.as_ref() != Some(&definition) {
+            entry.definition = definition.clone();
+            entry.in_file = Some(definition);
+        }
     }
     Ok(())
 }
@@ -176,10 +181,7 @@ impl House {
     /// Gives a machine the right to a disk at the server, if it does not have it yet.
     pub(crate) async fn grant(&self, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
         let server = self.part(&disk.server)?;
-        let ask = async |command, arguments| {
-            server.answer(|reply| Order::Ask { command, arguments, reply }).await
-        };
-        let clients = ask("query-clients", json!({})).await?;
+        let clients = server.ask("query-clients", json!({})).await?;
         let is_this = |client: &&Value| client["name"] == machine.as_str();
         let client = clients.as_array().into_iter().flatten().find(is_this);
         let mut rights =
@@ -188,14 +190,14 @@ impl House {
         match rights.find(|right| right["device"] == device) {
             Some(right) if right["access"] == access => return Ok(()),
             Some(_) => {
-                ask("revoke", json!({ "client": machine, "device": device })).await?;
+                server.ask("revoke", json!({ "client": machine, "device": device })).await?;
             }
             None => {}
         }
         let socket = self.place.part(machine).disk(disk);
         let right =
             json!({ "client": machine, "device": device, "access": access, "socket": socket });
-        ask("grant", right).await.map(|_| ())
+        server.ask("grant", right).await.map(|_| ())
     }
 
     /// Executes a command.
@@ -223,13 +225,20 @@ impl House {
                 self.define(&machine, |definition| definition.disk.push(disk.clone()))?;
                 self.part(&disk.server)?;
                 self.grant(&machine, &disk).await?;
+                plugging::plug(self, &machine, &disk).await?;
             }
             Command::Revoke { machine, server, device } => {
                 let is_this = |disk: &Disk| disk.server == server && disk.device == device;
-                self.define(&machine, |definition| definition.disk.retain(|disk| !is_this(disk)))?;
-                let arguments = json!({ "client": machine, "device": device });
-                let ask = |reply| Order::Ask { command: "revoke", arguments, reply };
-                return self.part(&server)?.answer(ask).await;
+                let mut count = 0;
+                self.define(&machine, |definition| {
+                    count = definition.disk.len();
+                    definition.disk.retain(|disk| !is_this(disk));
+                    count -= definition.disk.len();
+                })?;
+                if count == 0 {
+                    return Err(Refusal::NoRight { machine, server, device });
+                }
+                plugging::unplug(self, &machine, &server, &device).await?;
             }
             Command::RestartPolicy { name, policy } => {
                 self.part(&name)?.definition.borrow_mut().common_mut().restart = policy;
@@ -259,7 +268,7 @@ impl House {
         let mut all = self.definitions();
         all.insert(name.clone(), definition.clone());
         definition::check(&name, &all)?;
-        let part = self.add(name.clone(), Entry { definition, wanted: Wanted::Ended, restarts: 0 });
+        let part = self.add(name.clone(), Entry::new(definition, Wanted::Ended));
         let launched = part.answer(Order::Launch).await;
         if launched.is_err() {
             // There is nothing to be removed by the user.

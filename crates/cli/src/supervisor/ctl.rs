@@ -77,14 +77,14 @@ enum Act {
     Kill { name: Name },
     /// Forget a machine or a server that does not run
     Remove { name: Name },
-    /// Give a machine a right to a disk, which it has from its next start on
+    /// Give a machine a right to a disk, which appears in a guest that runs
     Grant {
         machine: Name,
 
         /// SERVER:DEVICE, and r or rw behind another colon
         disk: DiskText,
     },
-    /// Take a machine's right to a disk away, at once
+    /// Take a disk out of a machine, and its right away
     Revoke {
         machine: Name,
 

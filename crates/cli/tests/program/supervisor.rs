@@ -217,17 +217,19 @@ receive() {
 fn chaos(kills: u32) {
     const GUESTS: [&str; 3] = ["one", "two", "three"];
     let directory = Directory::new();
-    let (mut devices, mut machines) = (String::new(), String::new());
-    for (number, name) in GUESTS.iter().enumerate() {
+    let lines = linux_lines();
+    let parts = (1..).zip(GUESTS).map(|(number, name)| {
         let image = directory.path(&format!("{name}.img"));
         fs::File::create(image).unwrap().set_len(16 << 20).unwrap();
-        devices += &format!("device.{name} = {{ file = \"{name}.img\", format = \"raw\" }}\n");
-        machines += &format!(
-            "[machine.{name}]\n{}disk = [\"disks:{name}\"]\nnetwork = [\"lan,mac=52:54:00:00:00:0{number}\"]\n\
-             stop-timeout = 1\n",
-            linux_lines()
+        let device = format!("device.{name} = {{ file = \"{name}.img\", format = \"raw\" }}\n");
+        let machine = format!(
+            "[machine.{name}]\n{lines}disk = [\"disks:{name}\"]\n\
+             network = [\"lan,mac=52:54:00:00:00:0{number}\"]\nstop-timeout = 1\n"
         );
-    }
+        (device, machine)
+    });
+    let (devices, machines): (Vec<_>, Vec<_>) = parts.unzip();
+    let (devices, machines) = (devices.concat(), machines.concat());
     let mut supervised = Supervised::in_directory(
         directory,
         &format!(
@@ -425,6 +427,50 @@ fn mistakes_are_answered_with_a_reason() {
     let absent = ring3().args(["ctl", "--directory", "/nowhere", "query"]).output().unwrap();
     let said = String::from_utf8(absent.stderr).unwrap();
     assert!(said.contains("start one with \"ring3 supervisor\""), "{said}");
+}
+
+/// A disk that is granted appears in the guest, and one that is revoked disappears: one of the machine's definition, and one
+/// that came later.
+#[test]
+fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
+    let directory = Directory::new();
+    for (name, megabytes) in [("a", 1), ("b", 2)] {
+        fs::File::create(directory.path(name)).unwrap().set_len(megabytes << 20).unwrap();
+    }
+    let mut supervised = Supervised::in_directory(
+        directory,
+        &format!(
+            "[server.disks]\nkind = \"vblock\"\ndevice.a = {{ file = \"a\", format = \"raw\" }}\n\
+             device.b = {{ file = \"b\", format = \"raw\" }}\n\
+             [machine.one]\n{}disk = [\"disks:a\"]\nstop-timeout = 1\n",
+            linux_lines()
+        ),
+    );
+    let mut shell = Shell::connect(&supervised.file("one", "serial"));
+    shell.wait_for(PROMPT);
+    shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk");
+    let mut has = |disks: &str| {
+        wait_until(&format!("the disks are never {disks:?}"), || {
+            let there = shell
+                .command("cd /sys/block; for disk in vd*; do cat $disk/size; done 2>/dev/null");
+            (there.split_whitespace().collect::<Vec<_>>().join(" ") == disks).then_some(())
+        });
+    };
+    has("2048");
+    supervised.execute(&["grant", "one", "disks:b:r"]);
+    has("2048 4096");
+    assert!(supervised.refused(&["grant", "one", "disks:b:r"]).contains("has this disk already"));
+    supervised.execute(&["revoke", "one", "disks:a"]);
+    has("4096");
+    // The next supervisor knows of it, too.
+    supervised.replace();
+    supervised.execute(&["revoke", "one", "disks:b"]);
+    has("");
+    supervised.execute(&["grant", "one", "disks:b"]);
+    has("4096");
+    shell.command("dd if=/dev/zero of=/dev/vda bs=1M count=2 conv=fsync");
+    supervised.execute(&["stop", "one"]);
+    assert!(supervised.refused(&["revoke", "one", "disks:a"]).contains("no right"));
 }
 
 /// Tools get the events of all machines and servers.

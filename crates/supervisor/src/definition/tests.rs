@@ -4,6 +4,7 @@ const EXAMPLE: &str = r#"
 [server.disks]
 kind = "vblock"
 device.root = { file = "root.qcow2", format = "qcow2" }
+device.usr = { file = "usr.raw", read-only = true }
 
 [server.lan]
 kind = "switch"
@@ -16,7 +17,7 @@ cpu = "qemu64"
 no-external-files = true
 initrd = ["one", "two"]
 seed = 7
-disk = ["disks:root,if=virtio", "disks:root:r"]
+disk = ["disks:root,if=virtio", "disks:usr:r"]
 network = ["lan,model=e1000"]
 start = false
 "#;
@@ -73,6 +74,10 @@ fn mistakes_are_explained() {
         ("[server.s]\nkind = \"vblock\"\n[machine.a]\nnetwork = [\"s\"]", "is not a switch"),
         ("[server.s]\nkind = \"vblock\"\ndevices = 1", "has a key \"devices\""),
         ("[server.s]\nkind = \"video\"", "unknown variant `video`"),
+        (
+            "[server.s]\nkind = \"vblock\"\ndevice.x = { file = \"x\" }\n[machine.a]\ndisk = [\"s:x\", \"s:x:r\"]",
+            "\"a\" has this disk already: s:x",
+        ),
         ("[server.s]", "missing field `kind`"),
         ("[machines.a]", "unknown field `machines`"),
         ("[machine.a]\nrestart = \"sometimes\"", "unknown variant `sometimes`"),

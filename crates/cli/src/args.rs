@@ -34,6 +34,7 @@ use crate::rtc::RtcBase;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::snapshot::SnapshotArguments;
+use crate::starter::StarterArguments;
 use crate::supervisor::SupervisorArguments;
 use crate::supervisor::ctl::CtlArguments;
 use crate::switch::SwitchArguments;
@@ -65,6 +66,10 @@ pub(crate) enum Command {
 
     /// Run a NAT, a network for machines that needs no rights on the host; "ring3 run --nic user" starts one
     Nat(NatArguments),
+
+    /// Start a NAT or a switch whenever the machine at the other end of standard input asks for it
+    #[command(hide = true)]
+    Starter(StarterArguments),
 
     /// Start machines and servers, watch them, and replace those that die or hang
     Supervisor(SupervisorArguments),

@@ -16,7 +16,7 @@
 //! * [`doctor`]: `ring3 doctor`;
 //! * [`img`]: `ring3 img`;
 //! * [`vblock`]: `ring3 vblock`;
-//! * [`nat`]: `ring3 nat`;
+//! * [`nat`]: `ring3 nat`; [`starter`]: the process that starts it;
 //! * [`switch`]: `ring3 switch`;
 //! * [`netmodel`]: `ring3 netmodel`;
 //! * [`boot`]: the files that the machine boots;
@@ -90,6 +90,7 @@ mod shipped;
 mod signals;
 mod smbios;
 mod snapshot;
+mod starter;
 mod status;
 mod supervisor;
 mod switch;
@@ -191,6 +192,10 @@ fn work() -> Work {
         Command::Ctl(arguments) => supervisor::ctl::run(&arguments)
             .map(|()| Status::Ended)
             .map_err(|error| error.to_string()),
+        Command::Starter(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| starter::run(&arguments).map_err(|error| error.to_string()))
+            .map(|()| Status::Ended),
         Command::Switch(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| switch::run(&arguments))

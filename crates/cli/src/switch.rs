@@ -20,6 +20,7 @@ use tracing::info;
 use crate::nat::Listen;
 use crate::nics::{BadNic, NetworkProperties};
 use crate::qemu::properties::Properties;
+use crate::starter;
 
 /// How long a switch that was started for machines runs without any.
 const LINGER: Duration = Duration::from_secs(10);
@@ -149,12 +150,12 @@ fn status_socket(socket: &Path) -> PathBuf {
 pub(crate) fn program(socket: Option<&Path>, starts: bool) -> io::Result<SwitchProgram> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
     if !starts {
-        return Ok(SwitchProgram { socket, program: None });
+        return Ok(SwitchProgram { socket, starter: None });
     }
     let mut address = std::ffi::OsString::from("unix:");
     address.push(&socket);
-    let arguments = vec!["switch".into(), "--listen".into(), address, "--ends-when-unused".into()];
-    Ok(SwitchProgram { socket, program: Some(crate::own_program(arguments)?) })
+    let arguments = ["switch".into(), "--listen".into(), address, "--ends-when-unused".into()];
+    Ok(SwitchProgram { socket, starter: Some(starter::program(true, arguments)?) })
 }
 
 /// Runs a switch until it is told to end, or shows the status of another one.

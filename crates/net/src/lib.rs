@@ -13,6 +13,7 @@
 //!
 //! Internally, `message` is the format of packets in a stream, `outgoing` is the queue of packets that a card
 //! has sent, and `short_cuts` are a machine's ways to other machines of a switch besides its connection.
+//! A [`starter`] starts the processes of a NAT and a switch, which the machine's own may not.
 //!
 //! # The machine does not wait
 //!
@@ -45,6 +46,7 @@ mod outgoing;
 pub mod pcap;
 mod program;
 mod short_cuts;
+pub mod starter;
 pub mod stream;
 pub mod switch;
 pub mod tap;
@@ -71,7 +73,7 @@ pub enum Backend {
     Stream(StreamOptions),
     /// [`dgram`].
     Dgram(DgramOptions),
-    /// [`nat`].
+    /// [`nat`]: the program that [starts](starter) it.
     Nat(Program),
     /// [`tap`]: the interface's name.
     Tap(String),

@@ -11,21 +11,21 @@
 pub mod commands;
 mod server;
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ring3_vm::networks::Network;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::card::Card;
 use crate::error::NetError;
 use crate::message::{Notice, Received};
 use crate::outgoing::Outgoing;
 use crate::program::Program;
+use crate::starter::Starter;
 use crate::stream::{self, Connection, Connector, StreamSink};
 pub use server::{NatOptions, serve, serve_at};
 
@@ -39,27 +39,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A process that has lived this long has not ended soon.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// Starts `program`, which talks to the machine over its standard input, and waits until it is ready.
-pub(crate) fn start(program: Program, card: Card) -> Result<Box<dyn Network>, NetError> {
-    let mut processes = Processes { program, child: None, pause: PAUSE_MIN };
+/// Starts a NAT, which talks to the machine over its standard input, and waits until it is ready. `starter` is the program
+/// that [starts](crate::starter) it.
+pub(crate) fn start(starter: Program, card: Card) -> Result<Box<dyn Network>, NetError> {
+    let program = starter.path.clone();
+    let starter = Starter::new(starter)?;
+    let mut processes = Processes { starter, program, since: Instant::now(), pause: PAUSE_MIN };
     let first = processes.start()?;
     stream::start(card, first, processes)
 }
 
 /// One process after another, each with a connection.
 struct Processes {
-    program: Program,
-    child: Option<(Child, Instant)>,
+    starter: Starter,
+    /// The path of its file, for messages.
+    program: PathBuf,
+    /// When the present one was started.
+    since: Instant,
     /// The pause before the next process is started.
     pause: Duration,
 }
 
 impl Processes {
     fn start(&mut self) -> Result<Connection, NetError> {
-        let fails = |source| NetError::Program { program: self.program.path.clone(), source };
+        let fails = |source| NetError::Program { program: self.program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(fails)?;
-        let child = self.program.spawn(Stdio::from(OwnedFd::from(theirs)))?;
-        self.child = Some((child, Instant::now()));
+        self.since = Instant::now();
+        self.starter.start(Some(&OwnedFd::from(theirs)))?;
         let mut connection = Connection::new(ours.into()).map_err(fails)?;
         let set_timeout = |time| set_socket_timeout(&connection.socket, Timeout::Recv, time);
         set_timeout(Some(START)).map_err(|error| fails(error.into()))?;
@@ -73,23 +79,13 @@ impl Processes {
         connection.was_greeted = true;
         Ok(connection)
     }
-
-    /// Ends the present process, and notes how long it has lived.
-    fn end(&mut self) {
-        let Some((mut child, since)) = self.child.take() else { return };
-        let killed: io::Result<()> = child.kill();
-        match killed.and_then(|()| child.wait()) {
-            Ok(status) => info!("the NAT ended with {status}"),
-            Err(error) => warn!("the NAT cannot be ended: {error}"),
-        }
-        self.pause = if since.elapsed() < LIFE { PAUSE_MAX.min(self.pause * 2) } else { PAUSE_MIN };
-    }
 }
 
 impl Connector for Processes {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
         loop {
-            self.end();
+            let is_soon = self.since.elapsed() < LIFE;
+            self.pause = if is_soon { PAUSE_MAX.min(self.pause * 2) } else { PAUSE_MIN };
             if !outgoing.wait(self.pause) {
                 return None;
             }
@@ -101,11 +97,5 @@ impl Connector for Processes {
                 Err(error) => warn!("{error}"),
             }
         }
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        self.end();
     }
 }

@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{BadNic, NicError};
 use crate::qemu::properties::{Properties, switch};
+use crate::starter;
 use crate::switch::program;
 
 /// The network behind a card.
@@ -71,8 +72,8 @@ impl Behind {
                 Backend::Switch(program)
             }
             Behind::User(nat) => {
-                let arguments = vec!["nat".into(), nat.text.clone().into()];
-                Backend::Nat(crate::own_program(arguments).map_err(NicError::Program)?)
+                let arguments = ["nat".into(), nat.text.clone().into()];
+                Backend::Nat(starter::program(false, arguments).map_err(NicError::Program)?)
             }
         })
     }

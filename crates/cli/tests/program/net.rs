@@ -191,6 +191,12 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Returns the processes of the NAT of machine `id`, which another process starts for it.
+fn nats(id: u32) -> Vec<i32> {
+    let [starter] = children(id)[..] else { panic!("not one process starts the NAT") };
+    children(starter as u32)
+}
+
 /// Returns the children of process `id`.
 fn children(id: u32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
@@ -213,12 +219,12 @@ fn a_nat_that_is_killed_is_started_again() {
     let echoes = || converse(port, &bytes).is_ok_and(|answer| answer == bytes);
     wait_until("the guest does not answer", || echoes().then_some(()));
     for _ in 0..2 {
-        let nats = children(guest.id());
-        let [nat] = nats.as_slice() else { panic!("{nats:?}") };
+        let there = nats(guest.id());
+        let [nat] = there.as_slice() else { panic!("{there:?}") };
         let nat = rustix::process::Pid::from_raw(*nat).unwrap();
         rustix::process::kill_process(nat, rustix::process::Signal::KILL).unwrap();
         wait_until("there is no other NAT", || {
-            children(guest.id()).iter().find(|id| **id != nat.as_raw_nonzero().get()).copied()
+            nats(guest.id()).iter().find(|id| **id != nat.as_raw_nonzero().get()).copied()
         });
         assert_eq!(
             guest.command("ping -c 30 -i 0.1 10.0.2.2 | grep -q 'bytes from' && echo back"),
@@ -228,7 +234,7 @@ fn a_nat_that_is_killed_is_started_again() {
     }
     assert_eq!(guest.command("echo hello | nc 10.0.2.100 7"), "hello");
     // No process is left behind.
-    let nat = children(guest.id())[0];
+    let nat = nats(guest.id())[0];
     assert_eq!(guest.power_off(), Some(0));
     wait_until("the NAT cannot be ended", || {
         (!Path::new(&format!("/proc/{nat}")).exists()).then_some(())

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use ring3_vm::networks::Network;
@@ -13,6 +12,7 @@ use crate::card::Card;
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
 use crate::program::Program;
+use crate::starter::Starter;
 use crate::stream::{self, Connection, Connector, StreamSink};
 
 /// How long a switch may take until machines can connect.
@@ -29,37 +29,37 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct SwitchProgram {
     /// The socket to which machines connect.
     pub socket: PathBuf,
-    /// The program that is started to listen at that socket. Without it the machine waits until another process does.
-    pub program: Option<Program>,
+    /// The program that [starts](crate::starter) the one that listens at that socket. Without it the machine
+    /// waits until another process does.
+    pub starter: Option<Program>,
 }
 
 /// Connects to the switch. If there is none, it starts one first, or waits for some seconds.
 pub(crate) fn join(program: SwitchProgram, card: Card) -> Result<Box<dyn Network>, NetError> {
-    let mut joining = Joining { program, child: None };
+    let SwitchProgram { socket, starter } = program;
+    let joining = Joining { socket, starter: starter.map(Starter::new).transpose()? };
     let first = joining.join()?;
     stream::start(card, first, joining)
 }
 
 struct Joining {
-    program: SwitchProgram,
-    /// The switch, if it was started here. Others may use it, so it is never ended.
-    child: Option<Child>,
+    socket: PathBuf,
+    /// Others may use a switch that was started here, so it is never ended.
+    starter: Option<Starter>,
 }
 
 impl Joining {
     fn connect(&self) -> io::Result<Connection> {
-        Connection::new(UnixStream::connect(&self.program.socket)?.into())
+        Connection::new(UnixStream::connect(&self.socket)?.into())
     }
 
-    fn join(&mut self) -> Result<Connection, NetError> {
+    fn join(&self) -> Result<Connection, NetError> {
         if let Ok(connection) = self.connect() {
             return Ok(connection);
         }
-        let SwitchProgram { socket, program } = &self.program;
-        if let Some(program) = program {
-            // The switch outlives this machine.
-            self.child = Some(program.spawn(Stdio::null())?);
-            info!("starting a switch at {}", socket.display());
+        if let Some(starter) = &self.starter {
+            starter.start(None)?;
+            info!("starting a switch at {}", self.socket.display());
         }
         let until = Instant::now() + START;
         loop {
@@ -68,7 +68,7 @@ impl Joining {
                 Ok(connection) => return Ok(connection),
                 Err(source) if Instant::now() > until => {
                     return Err(NetError::Connect {
-                        address: socket.display().to_string(),
+                        address: self.socket.display().to_string(),
                         source,
                     });
                 }
@@ -81,10 +81,6 @@ impl Joining {
 impl Connector for Joining {
     fn next(&mut self, outgoing: &Outgoing<StreamSink>) -> Option<Connection> {
         loop {
-            // Reaps a switch that was started here and has ended.
-            if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None))) {
-                self.child = None;
-            }
             if !outgoing.wait(PAUSE) {
                 return None;
             }

@@ -31,6 +31,7 @@ use crate::nics::{NICS_MAX, NicArguments};
 use crate::observe::ObserveArguments;
 use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
+use crate::sandbox::SandboxProperties;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::snapshot::SnapshotArguments;
@@ -314,6 +315,17 @@ pub(crate) struct RunArguments {
     /// Write the log to this file, which is emptied first, instead of to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
+
+    /// Whether the machine's process gives up, before the guest's first instruction, all rights that it does not need: on,
+    /// off, or auto (as far as the host allows it). Clients of --qmp and --gdb may name any of this user's files, unless
+    /// ,files=DIRECTORY says where they may; it may be given several times
+    #[arg(
+        long,
+        value_name = "MODE[,files=DIRECTORY]",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub(crate) sandbox: SandboxProperties,
 
     /// Print counters to standard error when the run has ended
     #[arg(long)]

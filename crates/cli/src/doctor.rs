@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 
 use clap::{Args, ValueEnum};
-use ring3_net::hostnet::sandbox::{has_seccomp, landlock_version};
 use ring3_net::hostnet::slirp::may_ping;
+use ring3_sandbox::{has_seccomp, landlock_version};
 use ring3_vm::{EngineChoice, EngineMaker};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::param::linux_hwcap;
@@ -145,13 +145,14 @@ fn diagnose() -> Diagnosis {
         Check::ok("KVM", "not needed"),
         landlock(),
         seccomp(),
+        sandbox(),
         pings(),
     ];
     let engine = if reason.is_none() { "translator" } else { "interpreter" };
     Diagnosis { engine, reason, checks }
 }
 
-/// Checks for the means that deny the NAT access to files.
+/// Checks for the means that deny a process access to files.
 fn landlock() -> Check {
     let name = "Landlock";
     match landlock_version() {
@@ -159,7 +160,7 @@ fn landlock() -> Check {
         None => Check {
             name,
             state: State::Poor,
-            found: "not available: the NAT can read this user's files".to_owned(),
+            found: "not available: machines and the NAT can use this user's files".to_owned(),
             advice: Some(
                 "needs Linux 5.13 or later, with landlock in its list of security modules",
             ),
@@ -167,7 +168,7 @@ fn landlock() -> Check {
     }
 }
 
-/// Checks for the means that deny the NAT system calls.
+/// Checks for the means that deny a process system calls.
 fn seccomp() -> Check {
     let name = "seccomp";
     if has_seccomp() {
@@ -176,9 +177,22 @@ fn seccomp() -> Check {
     Check {
         name,
         state: State::Poor,
-        found: "not allowed: the NAT can make all system calls".to_owned(),
+        found: "not allowed: machines and the NAT can make all system calls".to_owned(),
         advice: Some("let the sandbox allow the system call seccomp"),
     }
+}
+
+/// Says what `--sandbox auto`, the default, does here.
+fn sandbox() -> Check {
+    let name = "machines by default (--sandbox auto)";
+    let (found, state) = match (has_seccomp(), landlock_version()) {
+        (true, Some(0..4)) => ("in a sandbox, except that they may use TCP", State::Poor),
+        (true, Some(_)) => ("in a sandbox", State::Ok),
+        (true, None) => ("in a sandbox without Landlock", State::Poor),
+        (false, Some(_)) => ("in a sandbox without seccomp", State::Poor),
+        (false, None) => ("with all rights of this user", State::Poor),
+    };
+    Check { name, state, found: found.to_owned(), advice: None }
 }
 
 /// Checks whether guests behind the NAT can ping.

@@ -95,12 +95,15 @@ impl LastProperties {
         LastOptions { time, input_bytes, read_bytes }
     }
 
+    /// Returns the path of the recordings.
+    pub(crate) fn path(&self) -> PathBuf {
+        let usual = || PathBuf::from(format!("ring3-{}.recording", std::process::id()));
+        self.file.clone().unwrap_or_else(usual)
+    }
+
     /// Returns the place for the recordings, after finding out that files can be written there.
     pub(crate) fn archive(&self) -> Result<LastFile, RepetitionError> {
-        let path = self
-            .file
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(format!("ring3-{}.recording", std::process::id())));
+        let path = self.path();
         remove_left(&path);
         let is_other = fs::metadata(&path).is_ok_and(|data| !data.is_file());
         let made = if is_other {

@@ -34,6 +34,7 @@
 //! * [`replay`]: runs that are repeated from their recordings;
 //! * [`diff_log`]: `ring3 diff-log`;
 //! * [`rtc`]: the time of its real-time clock;
+//! * [`sandbox`]: the rights that a machine's process keeps;
 //! * [`secrets`]: passwords by their names;
 //! * [`shipped`]: completions and manual pages;
 //! * [`snapshot`], [`dump`]: `ring3 snapshot` and `ring3 dump`;
@@ -84,6 +85,7 @@ mod replay;
 mod report;
 mod rtc;
 mod run;
+mod sandbox;
 mod secrets;
 mod serial;
 mod shipped;

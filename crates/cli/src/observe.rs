@@ -58,6 +58,11 @@ impl ObserveArguments {
         histogram.or(self.profile.profile.as_ref().map(|_| "--profile"))
     }
 
+    /// Returns the path of a file that is made when the run ends.
+    pub(crate) fn written_at_the_end(&self) -> Option<PathBuf> {
+        self.perf_map.perf_map.then(perf_map::path)
+    }
+
     /// Returns whether samples are taken.
     pub(crate) fn has_profile(&self) -> bool {
         self.profile.profile.is_some()

@@ -59,10 +59,15 @@ impl PerfMapArguments {
 impl Output {
     /// Writes the names.
     pub(crate) fn finish(&self, vm: &Vm) -> Result<(), PerfMapError> {
-        let path = PathBuf::from(format!("/tmp/perf-{}.map", process::id()));
+        let path = path();
         let text = lines(&vm.host_code(), &self.symbols);
         write(&path, &text).map_err(|source| PerfMapError::Write { path, source })
     }
+}
+
+/// Returns the path at which perf looks for the file.
+pub(crate) fn path() -> PathBuf {
+    PathBuf::from(format!("/tmp/perf-{}.map", process::id()))
 }
 
 /// Writes a new file. Everybody may create files in this directory, so one that is there is not followed.

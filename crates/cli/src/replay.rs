@@ -13,6 +13,7 @@ use crate::repetition;
 use crate::run::{
     COMPARED, Outputs, RunError, debug_output, engine, explain, serve_qmp, show_stats,
 };
+use crate::sandbox;
 use crate::serial::SerialPorts;
 use crate::serial::terminals::Terminals;
 use crate::signals::Signals;
@@ -49,6 +50,7 @@ pub(crate) fn replay(
     let serial = SerialPorts::open(&targets, &nobody, &characters, &mut terminals)?;
     let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
     let failed = |source| RunError::Replay { path: path.to_owned(), source };
+    sandbox::enter(arguments, &vm)?;
     let ended = if repetition.verify {
         vm.verify_replay(COMPARED, recording, &mut output).map(Some).map_err(failed)
     } else if arguments.gdb.is_some() {
@@ -71,6 +73,7 @@ pub(crate) fn replay(
     }
     show_stats(arguments, &vm);
     let written = observations.finish(&mut vm);
+    sandbox::report();
     let ended = ended?;
     written?;
     Ok(ended)

@@ -46,6 +46,7 @@ use crate::qemu::pid_file::{PidFile, PidFileError};
 use crate::repetition::RepetitionError;
 use crate::replay;
 use crate::rtc::RtcBase;
+use crate::sandbox::{self, SandboxError};
 use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
 use crate::signals::{self, Signals};
@@ -111,6 +112,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Characters(#[from] CharacterError),
     #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
     PidFile(#[from] PidFileError),
     #[error("cannot tell the parent process that the machine runs: {0}")]
     Parent(#[source] io::Error),
@@ -155,6 +158,7 @@ pub(crate) enum RunError {
 /// Runs the machine that `arguments` describe until it ends.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
     log::start(arguments.log.as_ref(), arguments.log_file.as_deref())?;
+    arguments.sandbox.check()?;
     let repetition = &arguments.repetition;
     let mut signals = Signals::default();
     let verified = match &repetition.replay {
@@ -281,6 +285,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     {
         return Ok(Verified::Same(Ending::Quit));
     }
+    sandbox::enter(arguments, &vm)?;
     let ended = if repetition.verify {
         vm.verify(COMPARED, &mut door, &mut output)
     } else {
@@ -296,6 +301,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     }
     show_stats(arguments, &vm);
     let written = observations.finish(&mut vm);
+    sandbox::report();
     let ended = ended.map_err(RunError::Machine)?;
     written?;
     Ok(ended)

@@ -20,6 +20,7 @@ use tracing::info;
 use crate::nat::Listen;
 use crate::nics::{BadNic, NetworkProperties};
 use crate::qemu::properties::Properties;
+use crate::sandbox;
 use crate::starter;
 
 /// How long a switch that was started for machines runs without any.
@@ -186,6 +187,7 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
         add_uplink(&switch, uplink)?;
     }
     let first = addresses.first().cloned();
+    let paths: Vec<PathBuf> = addresses.iter().filter_map(path_of).collect();
     let mut servers = Vec::new();
     for address in addresses {
         let server = SwitchServer::listen(&address, switch.clone());
@@ -208,8 +210,10 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
         Some(StreamAddress::Unix(path)) => Some(status_socket(&path)),
         _ => None,
     });
-    let status = status.map(|path| tell_status(&path, switch.clone()));
-    let _status = status.transpose().map_err(|error| error.to_string())?;
+    let telling = status.as_ref().map(|path| tell_status(path, switch.clone()));
+    let _status = telling.transpose().map_err(|error| error.to_string())?;
+    let sockets = paths.iter().chain(&arguments.vhost_user).chain(&status).map(PathBuf::as_path);
+    sandbox::enter_as_switch(sockets, arguments.uplink.iter().map(|to| &to.network.behind));
     let mut unused = Duration::ZERO;
     while told.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         unused = if switch.guests() == 0 { unused + LOOK } else { Duration::ZERO };
@@ -224,7 +228,16 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     for server in &shared {
         server.close();
     }
+    sandbox::report();
     Ok(())
+}
+
+/// Returns the path of a Unix socket.
+fn path_of(address: &StreamAddress) -> Option<PathBuf> {
+    match address {
+        StreamAddress::Unix(path) => Some(path.clone()),
+        StreamAddress::Tcp(_) => None,
+    }
 }
 
 /// Adds an uplink.

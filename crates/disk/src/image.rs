@@ -239,6 +239,10 @@ impl Drive for ImageFile {
         self.is_in_files
     }
 
+    fn reconnects(&self) -> bool {
+        !self.is_in_files
+    }
+
     fn end(&self) {
         self.image.give_up();
     }

@@ -159,6 +159,10 @@ impl Drive for Overlay {
         true
     }
 
+    fn reconnects(&self) -> bool {
+        self.base.reconnects()
+    }
+
     fn changes_only_here(&self) -> bool {
         self.base.changes_only_here()
     }

@@ -104,6 +104,10 @@ impl Drive for Served {
         self.disk.arm()
     }
 
+    fn reconnects(&self) -> bool {
+        true
+    }
+
     fn end(&self) {
         self.disk.give_up();
     }

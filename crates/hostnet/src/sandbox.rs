@@ -117,20 +117,6 @@ pub fn close_inherited() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the kernel's version of Landlock, or None if it has none.
-pub fn landlock_version() -> Option<u32> {
-    /// `LANDLOCK_CREATE_RULESET_VERSION` (Linux, include/uapi/linux/landlock.h).
-    const VERSION: u32 = 1;
-    // SAFETY: with this flag the call only returns a number.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, VERSION) };
-    u32::try_from(version).ok().filter(|version| *version > 0)
-}
-
-/// Returns whether a thread may limit its system calls.
-pub fn has_seccomp() -> bool {
-    system_calls::is_allowed()
-}
-
 fn limit() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     lower(Resource::Core, 0)?;

@@ -86,6 +86,11 @@ pub trait Drive: Debug + Send + Sync {
         false
     }
 
+    /// Returns whether it may connect to a server again, when a connection is lost.
+    fn reconnects(&self) -> bool {
+        false
+    }
+
     /// Prepares for the machine to sleep while operations are under way. Returns the descriptor that can be
     /// read when there [may be news](Drive::has_news), or None if there may be some already.
     fn arm(&self) -> Option<BorrowedFd<'_>> {

@@ -55,7 +55,6 @@ pub(super) const OPTIONS: &[(&[&str], &str)] = &[
             "no-user-config",
             "numa",
             "overcommit",
-            "sandbox",
             "runas",
             "chroot",
             "parallel",

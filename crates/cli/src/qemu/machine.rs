@@ -6,6 +6,7 @@ use ring3_snapshot::moving;
 use crate::args::{Engine, MemorySize, RepetitionArguments};
 use crate::board::OnPanic;
 use crate::rtc::RtcBase;
+use crate::sandbox::Mode;
 use crate::smbios::SmbiosProperties;
 use crate::status::Status;
 
@@ -340,6 +341,21 @@ pub(super) fn run_with(_: &mut Translation, value: &str) -> Result<(), Reason> {
     Properties::parse(value, None).for_each(|key, _| match key {
         "async-teardown" => Ok(()),
         _ => Err(format!("{key}: start ring3 itself with the intended rights")),
+    })
+}
+
+/// `-sandbox`. QEMU leaves the host's calls alone without it; here it is the default, and `on` adds nothing, so that it
+/// fails on no host.
+pub(super) fn sandbox(all: &mut Translation, value: &str) -> Result<(), Reason> {
+    Properties::parse(value, Some("enable")).for_each(|key, value| match key {
+        "enable" => {
+            let is_on = switch("enable", value)?;
+            all.run.sandbox.mode = if is_on { Mode::Auto } else { Mode::Off };
+            Ok(())
+        }
+        // These are denied in any case.
+        "obsolete" | "elevateprivileges" | "spawn" | "resourcecontrol" => Ok(()),
+        _ => Err(format!("there is no property {key}")),
     })
 }
 

@@ -219,7 +219,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     other("runas", Some("USER"), Kind::Missing(NOT_WHOLE)),
     flag("S", |all, _| set(&mut all.run.paused, true)),
     flag("s", |all, _| machine::gdb(all, "tcp::1234")),
-    other("sandbox", Some("on[,…]"), Kind::Warned("ring3 adds no sandbox to that of its process")),
+    option("sandbox", "on|off[,…]", machine::sandbox),
     other("sd", Some("FILE"), Kind::Missing(NO_SCSI)),
     other("sdl", None, Kind::Warned(NO_WINDOW)),
     other("seed", Some("NUMBER"), Kind::Ignored),

@@ -438,7 +438,6 @@ fn ignored_options_are_reported_once() {
         ("-usb", "there is no USB"),
         ("-device qemu-xhci", "no such controller"),
         ("-global nothing.x=1", "no device here has this property"),
-        ("-sandbox on", "sandbox"),
         ("-smbios type=17,serial=1", "serial=1: structures of type 17"),
         ("-smbios file=f", "structures cannot be given as bytes"),
         ("-d int", "RING3_LOG"),

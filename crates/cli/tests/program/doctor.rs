@@ -14,8 +14,8 @@ fn the_diagnosis_is_right() {
     let output = ring3().arg("doctor").output().unwrap();
     let said = text(&output);
     let parts = ["BMI2", "FSGSBASE", "memfd", "vm.max_map_count", "ulimit -v", "KVM: not needed"];
-    let of_the_nat = ["Landlock: ", "seccomp: ", "ping by this user: "];
-    for part in parts.iter().chain(&of_the_nat) {
+    let of_rights = ["Landlock: ", "seccomp: ", "ping by this user: ", "--sandbox auto"];
+    for part in parts.iter().chain(&of_rights) {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     let has_translator = said.contains("--engine auto chooses the translator\n");

@@ -53,6 +53,7 @@ mod qemu_lines;
 mod qmp;
 mod real_mode_kernels;
 mod repetition;
+mod sandbox;
 mod screens;
 mod snapshots;
 mod suite;

@@ -179,13 +179,3 @@ pub(super) fn limit(sandbox: &Sandbox) -> std::result::Result<(), String> {
     let program = program.map_err(|error| error.to_string())?;
     apply_filter(&program).map_err(|error| error.to_string())
 }
-
-/// Returns whether a thread may be limited in this way.
-pub(super) fn is_allowed() -> bool {
-    let action = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the call reads one number, which exists.
-    let result = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
-    };
-    result == 0
-}

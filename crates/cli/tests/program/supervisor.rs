@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::guest::{CONSOLE, PROMPT, WITH_MODULES, file, linux};
-use crate::support::{Directory, PATIENCE, output, ring3, wait_until};
+use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
 struct Supervised {
@@ -471,6 +471,77 @@ fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
     shell.command("dd if=/dev/zero of=/dev/vda bs=1M count=2 conv=fsync");
     supervised.execute(&["stop", "one"]);
     assert!(supervised.refused(&["revoke", "one", "disks:a"]).contains("no right"));
+}
+
+/// Launches and kills machines, `times` times: nothing of them is left, in the supervisor or in its directory.
+fn launches_leave_nothing(times: u32) {
+    let supervised = Supervised::new("");
+    let kernel = supervised.directory.file("kernel", &kernel(&HALT_FOR_EVER));
+    let kernel = format!("kernel={}", kernel.display());
+    let pid = supervised.supervisor.id();
+    let launch = |times: u32| {
+        for _ in 0..times {
+            supervised.execute(&["launch", "m", "memory=4M", &kernel]);
+            supervised.execute(&["start", "m"]);
+            supervised.execute(&["kill", "m"]);
+            supervised.reaches("m", "ended");
+            supervised.execute(&["remove", "m"]);
+        }
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = kib.trim().trim_end_matches(" kB").parse().unwrap();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        assert_eq!(children, "", "it has children");
+        (descriptors, kib)
+    };
+    let (descriptors, kib) = launch(10);
+    let (later, later_kib) = launch(times);
+    assert_eq!(later, descriptors, "descriptors are left");
+    assert!(later_kib < kib + 512, "{kib} KiB became {later_kib} KiB");
+    let left: Vec<_> =
+        fs::read_dir(supervised.directory.path("run").join("parts")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn twenty_launches_leave_nothing() {
+    launches_leave_nothing(20);
+}
+
+#[test]
+#[ignore = "takes minutes; make test-long runs it"]
+fn a_thousand_launches_leave_nothing() {
+    launches_leave_nothing(1000);
+}
+
+#[test]
+fn fifty_machines_run_at_once() {
+    let directory = Directory::new();
+    let kernel = json!(directory.file("kernel", &kernel(&HALT_FOR_EVER)));
+    let machine = |number: u32| {
+        format!(
+            "[machine.m{number}]\nmemory = \"4M\"\nkernel = {kernel}\nnetwork = [\"lan\"]\nstop-timeout = 0\n"
+        )
+    };
+    let machines: Vec<String> = (0..50).map(machine).collect();
+    let mut supervised = Supervised::in_directory(
+        directory,
+        &format!("[server.lan]\nkind = \"switch\"\n{}", machines.concat()),
+    );
+    wait_until("they do not all run", || {
+        let parts: Value = serde_json::from_str(&supervised.execute(&["query", "--json"])).unwrap();
+        let running = |part: &&Value| part["state"] == "running";
+        (parts.as_array().unwrap().iter().filter(running).count() == 51).then_some(())
+    });
+    supervised.replace();
+    assert_eq!(supervised.query("m49")["restarts"], 0);
+    supervised.execute(&["quit"]);
+    let status = wait_until("the supervisor ends", || supervised.supervisor.try_wait().unwrap());
+    assert!(status.success(), "{status}");
+    for number in 0..50 {
+        assert!(!supervised.file(&format!("m{number}"), "control").exists());
+    }
 }
 
 /// Tools get the events of all machines and servers.

@@ -408,6 +408,8 @@ impl BlockBuilder<'_> {
         let linear = self.mode.linear(instruction.ip32());
         self.mode.segmented.is_none()
             && source.refused_loads.contains(&linear)
+            // There may be other code by now.
+            && segments::loads(instruction).is_some()
             && !source.for_user.contains(&linear)
             && !last.is_some_and(walk::holds_interrupts)
     }

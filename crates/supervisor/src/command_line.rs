@@ -78,6 +78,10 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place) {
     if !is_given("display") {
         line.option_with_path("--display", "vnc:unix:", &own.screen(), "");
     }
+    if !is_given("sandbox") {
+        // The supervisor is the only client that names files.
+        line.option_with_path("--sandbox", "auto,files=", own.directory(), "");
+    }
     for disk in &definition.disk {
         let properties = match disk.properties.as_str() {
             "" => format!(",if=virtio,id={}", disk.id()),
@@ -153,7 +157,7 @@ mod tests {
             line("web"),
             "run --paused --qmp unix:/run/parts/web/control --hda x --hda y --memory 64M --seed 7 --snapshot \
              --name web --serial unix:/run/parts/web/serial --display vnc:unix:/run/parts/web/screen \
-             --drive vblock=/run/parts/web/disks:root,if=virtio,id=disk.disks.root \
+             --sandbox auto,files=/run/parts/web --drive vblock=/run/parts/web/disks:root,if=virtio,id=disk.disks.root \
              --nic switch,path=/run/parts/lan/network,start=off,model=e1000"
         );
         assert_eq!(

@@ -78,6 +78,11 @@ impl PartPlace {
         fs::remove_dir_all(&self.directory)
     }
 
+    /// Returns the directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Returns the socket by which the supervisor talks with the process: a machine's QMP, a server's commands or, of
     /// a switch, its status.
     pub(crate) fn control(&self) -> PathBuf {

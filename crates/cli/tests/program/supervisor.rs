@@ -476,7 +476,7 @@ fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
 /// Launches and kills machines, `times` times: nothing of them is left, in the supervisor or in its directory.
 fn launches_leave_nothing(times: u32) {
     let supervised = Supervised::new("");
-    let kernel = supervised.directory.file("kernel", &kernel(&HALT_FOR_EVER));
+    let kernel = supervised.directory.file("kernel", &kernel(HALT_FOR_EVER));
     let kernel = format!("kernel={}", kernel.display());
     let pid = supervised.supervisor.id();
     let launch = |times: u32| {
@@ -522,7 +522,7 @@ fn a_thousand_launches_leave_nothing() {
 #[test]
 fn fifty_machines_run_at_once() {
     let directory = Directory::new();
-    let kernel = json!(directory.file("kernel", &kernel(&HALT_FOR_EVER)));
+    let kernel = json!(directory.file("kernel", &kernel(HALT_FOR_EVER)));
     let machine = |number: u32| {
         format!(
             "[machine.m{number}]\nmemory = \"4M\"\nkernel = {kernel}\nnetwork = [\"lan\"]\nstop-timeout = 0\n"

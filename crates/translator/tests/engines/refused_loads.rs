@@ -175,10 +175,11 @@ fn other_code_comes_where_loads_were_refused() {
     for is_user in [false, true] {
         for second in [0xe3, 0xe9, 0xc2, 0xda, 0x26] {
             // MOV Sreg, r/m16, and MOV r/m16, Sreg
-            let [load, read] = [0x8e, 0x8c].map(|opcode| vec![opcode, second, 0x90, 0x90]);
-            pair.each(|machine| begin(machine, &program(&[load.clone()]), is_user, [BEYOND; 4]));
+            let [loads, reads] =
+                [0x8e, 0x8c].map(|opcode| program(&[vec![opcode, second, 0x90, 0x90]]));
+            pair.each(|machine| begin(machine, &loads, is_user, [BEYOND; 4]));
             assert!(compare(&mut pair, &mut random, 1_000_000) > 100, "{second:x}h");
-            pair.each(|machine| begin(machine, &program(&[read.clone()]), is_user, [BEYOND; 4]));
+            pair.each(|machine| begin(machine, &reads, is_user, [BEYOND; 4]));
             assert_eq!(compare(&mut pair, &mut random, 1_000_000), 0, "{second:x}h");
         }
     }

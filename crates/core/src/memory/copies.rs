@@ -72,9 +72,13 @@ impl Memory {
     /// Copies everything. Pages that are as in `before` are shared with it, so that the new copy takes the
     /// memory of those that differ.
     pub fn copy(&self, before: Option<&MemoryCopy>) -> MemoryCopy {
-        let groups = self.bytes.chunks(GROUP * PAGE).enumerate().map(|(number, bytes)| {
-            let before = before.and_then(|copy| copy.groups.get(number));
-            copy_group(bytes, before)
+        // Pages that are known to be zero are not looked at, which the host would have to provide for that.
+        let mut full = self.full_pages();
+        let count = full.len() / PAGE;
+        let groups = (0..count).step_by(GROUP).enumerate().map(|(number, first)| {
+            let pages = first..count.min(first + GROUP);
+            let pages: Vec<_> = pages.map(|page| full.at(page * PAGE)).collect();
+            copy_group(&pages, before.and_then(|copy| copy.groups.get(number)))
         });
         MemoryCopy { groups: groups.collect(), map: self.save_map() }
     }
@@ -104,19 +108,21 @@ impl Memory {
     }
 }
 
-/// Copies one group of pages.
-fn copy_group(bytes: &[u8], before: Option<&Arc<Group>>) -> Arc<Group> {
+/// Copies one group of pages. One of zeros is None.
+fn copy_group(pages: &[Option<&[u8]>], before: Option<&Arc<Group>>) -> Arc<Group> {
     let kept = |index: usize| before.and_then(|group| group.get(index)).and_then(Option::as_ref);
-    let pages = || bytes.chunks(PAGE).enumerate();
+    let is_kept = |(index, page): (usize, Option<&[u8]>)| match (page, kept(index)) {
+        (Some(page), Some(kept)) => *page == kept[..],
+        (page, kept) => page.is_none() && kept.is_none(),
+    };
     if let Some(before) = before
-        && pages().all(|(index, page)| *page == bytes_of(kept(index))[..])
+        && pages.iter().copied().enumerate().all(is_kept)
     {
         return Arc::clone(before);
     }
-    let copied = pages().map(|(index, page)| match kept(index) {
-        _ if *page == ZEROS[..] => None,
-        Some(kept) if *page == kept[..] => Some(Arc::clone(kept)),
-        _ => page.first_chunk().map(|page| Arc::new(*page)),
+    let copied = pages.iter().enumerate().map(|(index, page)| match (*page, kept(index)) {
+        (Some(page), Some(kept)) if *page == kept[..] => Some(Arc::clone(kept)),
+        (page, _) => page.and_then(<[u8]>::first_chunk).map(|page| Arc::new(*page)),
     });
     Arc::new(copied.collect())
 }

@@ -1,14 +1,14 @@
 //! Linux gives memory back to the host by the balloon: what it does not use, and what it is asked for.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::moving::memory_of;
+use crate::moving::{awaited, memory_of, moves, quit};
 use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, linux, path};
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, ring3, wait_until};
+use crate::support::{Directory, output, ring3, wait_until};
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 512 * MIB;
@@ -170,7 +170,9 @@ fn a_guest_reports_the_pages_that_it_does_not_use() {
     for kernel in KERNELS.into_iter().filter(|kernel| has_driver(kernel)) {
         let directory = Directory::new();
         let socket = directory.path("qmp");
-        let mut guest = start(kernel, &socket, &["--balloon", "on"]);
+        // The last seconds are kept, too, which touches no pages.
+        let options = ["--balloon", "on", "--record-last", "2s"];
+        let mut guest = start(kernel, &socket, &options);
         let mut qmp = Qmp::connect(&socket);
         let sum = guest.command("md5sum < /files/one");
         for _ in 0..2 {
@@ -186,5 +188,91 @@ fn a_guest_reports_the_pages_that_it_does_not_use() {
         assert!(runs <= released / 256, "{runs} {released}");
         assert_eq!(guest.command("md5sum < /files/one"), sum);
         assert_eq!(guest.power_off(), Some(0));
+    }
+}
+
+/// A guest is asked for memory while it moves, and has what it has not given up at the other end.
+#[test]
+fn a_guest_with_a_balloon_moves() {
+    let kernel = "linux-686";
+    if !has_driver(kernel) {
+        return;
+    }
+    let directory = Directory::new();
+    let (socket, other) = (directory.path("qmp"), directory.path("other"));
+    let place = format!("unix:{}", directory.path("move").display());
+    let mut guest = start(kernel, &socket, &["--balloon", "free-page-reporting=off"]);
+    let mut qmp = Qmp::connect(&socket);
+    let sum = guest.command("md5sum < /files/one");
+    assert_eq!(guest.command(FILL), sum);
+    resize(&mut qmp, SMALL + 64 * MIB);
+    let waiting = awaited(&place, &other, &[]);
+    let mut there = Qmp::connect(&other);
+    qmp.done("balloon", json!({"value": SMALL}));
+    moves(&mut qmp, &place);
+    quit(qmp, guest);
+    let mut guest = waiting;
+    wait_until("the balloon grows on", || {
+        (there.done("query-balloon", json!({})) == json!({"actual": SMALL})).then_some(())
+    });
+    assert_eq!(guest.command("md5sum < /files/one"), sum);
+    let memory = memory_of(&guest);
+    assert!(memory <= SMALL + 8 * MIB, "{memory}");
+    resize(&mut there, MEMORY);
+    assert_eq!(guest.command(FILL), sum);
+    assert_eq!(guest.power_off(), Some(0));
+}
+
+/// Records a run in which the balloon grows and shrinks, while the driver is there and while it is loaded anew.
+fn record(kernel: &str, directory: &Directory) -> (PathBuf, String) {
+    let (socket, recording) = (directory.path("qmp"), directory.path("recording"));
+    let record = recording.to_str().expect("the path is plain");
+    let mut guest = start(kernel, &socket, &["--balloon", "on", "--record", record]);
+    let mut qmp = Qmp::connect(&socket);
+    let sum = guest.command("md5sum < /files/one");
+    let before = number(&mut qmp, "released");
+    wait_until("the guest reports what it does not use", || {
+        (number(&mut qmp, "released") > before).then_some(())
+    });
+    resize(&mut qmp, SMALL);
+    let path = "/machine/peripheral/balloon0";
+    let poll = json!({"path": path, "property": "guest-stats-polling-interval", "value": 1});
+    qmp.done("qom-set", poll);
+    guest.command("modprobe -r virtio_balloon; free; modprobe virtio_balloon");
+    resize(&mut qmp, MEMORY);
+    assert_eq!(
+        guest.command("md5sum < /files/one; cat /proc/interrupts").lines().next(),
+        Some(&*sum)
+    );
+    guest.type_line("poweroff -f");
+    let (status, shown) = guest.end_of_run();
+    assert_eq!(status, Some(0));
+    (recording, shown)
+}
+
+/// Repeats a recorded run, and returns what it shows.
+fn replayed(recording: &Path, options: &[&str]) -> String {
+    let mut replay = ring3();
+    replay.args(["run", "--replay"]).arg(recording).args(options);
+    String::from_utf8(output(&mut replay)).expect("ASCII").replace('\r', "")
+}
+
+#[test]
+fn a_recording_repeats_what_the_balloon_does() {
+    let kernel = "linux-686";
+    if has_driver(kernel) {
+        let directory = Directory::new();
+        let (recording, shown) = record(kernel, &directory);
+        assert_eq!(replayed(&recording, &[]), shown);
+    }
+}
+
+#[test]
+#[ignore = "executes two boots in the interpreter, too; make test-long runs it"]
+fn both_engines_do_alike_with_a_balloon() {
+    for kernel in KERNELS.into_iter().filter(|kernel| has_driver(kernel)) {
+        let directory = Directory::new();
+        let (recording, shown) = record(kernel, &directory);
+        assert_eq!(replayed(&recording, &["--verify"]), shown);
     }
 }

@@ -29,7 +29,7 @@ fn start(socket: &Path, options: &[&str]) -> Guest {
 }
 
 /// Waits for a machine at `place`.
-fn awaited(place: &str, socket: &Path, options: &[&str]) -> Guest {
+pub(crate) fn awaited(place: &str, socket: &Path, options: &[&str]) -> Guest {
     let mut command = ring3();
     command.args(["run", "--serial", "stdio", "--incoming", place, "--qmp"]);
     command.arg(format!("unix:{}", socket.display())).args(options);

@@ -174,6 +174,15 @@ impl Guest {
         self.wait_for_the_end()
     }
 
+    /// Waits until the run has ended, and returns the exit status of the program and all output of the guest.
+    pub(crate) fn end_of_run(mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().expect("it is our child").code();
+        // The thread that reads ends with the program.
+        let rest: Vec<u8> = self.screen.iter().flatten().filter(|byte| *byte != b'\r').collect();
+        self.shown.extend(rest.into_iter().map(char::from));
+        (status, std::mem::take(&mut self.shown))
+    }
+
     /// Waits until the guest has switched itself off, and returns the exit status of the program.
     pub(crate) fn wait_for_the_end(mut self) -> Option<i32> {
         let complaint = format!("poweroff hangs:\n{}", self.shown);

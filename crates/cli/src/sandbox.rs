@@ -118,12 +118,25 @@ pub(crate) fn enter_as_switch<'a>(
     let mut needs = Needs::default();
     sockets.for_each(|path| needs.beside(path, Access::Remove));
     uplinks.for_each(|behind| needs.for_network(behind));
-    needs.for_names();
-    let shortfalls = needs.rights.keep_only();
-    if !shortfalls.is_empty() {
-        let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
-        debug!("the sandbox is not whole: {}", all.join(", "));
+    needs.keep_only();
+}
+
+/// Gives up all rights but those that a server of disks needs that listens at `sockets`, as far as the host
+/// allows. Its images may connect to servers again if it `reconnects`; clients with a control socket name files.
+pub(crate) fn enter_as_disk_server<'a>(
+    sockets: impl Iterator<Item = &'a Path>,
+    reconnects: bool,
+    has_control: bool,
+) {
+    let mut needs = Needs::default();
+    sockets.for_each(|path| needs.beside(path, Access::Remove));
+    if reconnects {
+        needs.for_servers();
     }
+    if has_control {
+        needs.for_clients(&[]);
+    }
+    needs.keep_only();
 }
 
 /// Logs the system calls that were denied.
@@ -157,8 +170,7 @@ fn rights(arguments: &RunArguments, vm: &Vm) -> Rights {
         needs.beside(&path, Access::Change);
     }
     if vm.drives().iter().any(|(_, drive)| drive.reconnects()) {
-        needs.rights.connects_to_unix_sockets = true;
-        needs.rights.tcp = Ports::Any;
+        needs.for_servers();
     }
     let is_driven = arguments.has_monitor() || arguments.gdb.is_some();
     if is_driven {
@@ -277,6 +289,22 @@ impl Needs {
             Behind::Switch { .. } => self.rights.connects_to_unix_sockets = true,
             Behind::Dgram(_) | Behind::User(_) | Behind::Tap(_) => {}
         }
+    }
+
+    /// Gives up all other rights, as far as the host allows.
+    fn keep_only(mut self) {
+        self.for_names();
+        let shortfalls = self.rights.keep_only();
+        if !shortfalls.is_empty() {
+            let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
+            debug!("the sandbox is not whole: {}", all.join(", "));
+        }
+    }
+
+    /// Connections to servers of disks are made again when they are lost.
+    fn for_servers(&mut self) {
+        self.rights.connects_to_unix_sockets = true;
+        self.rights.tcp = Ports::Any;
     }
 
     /// Clients name files, sockets and ports in their commands: for pictures, saved machines, disks,

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::args::Arguments;
 use crate::qemu::properties::{Properties, switch};
+use crate::sandbox;
 
 /// How long the server waits for disks to close before it says which it waits for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -311,12 +312,20 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     let path = arguments.control.as_deref();
     let control = path.map(|path| ControlSocket::start(&server, path, quit)).transpose();
     let control = control.map_err(said)?;
+    let vhost_user = arguments.client.iter().filter_map(|client| client.vhost_user.as_ref());
+    let nbd = arguments.nbd.iter().filter_map(|nbd| match &nbd.address {
+        NbdAddress::Unix(path) => Some(path.as_path()),
+        NbdAddress::Tcp(_) => None,
+    });
+    let sockets = vhost_user.map(|options| options.socket.as_path()).chain(nbd).chain(path);
+    sandbox::enter_as_disk_server(sockets, server.reconnects(), path.is_some());
     // `told` never fails: the thread for signals keeps a sender.
     let _ = told.recv();
     info!("the server ends");
     let ended = close(&server, &told, &at_end);
     handle.close();
     drop(control);
+    sandbox::report();
     ended
 }
 

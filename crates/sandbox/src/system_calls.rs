@@ -454,3 +454,44 @@ pub fn is_allowed() -> bool {
     };
     result == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ports;
+
+    /// The kernel remembers of each call whether the filters allow it with any arguments, and then does not run
+    /// them. So these calls cost some 40 ns more, and not several times as much.
+    #[test]
+    fn frequent_calls_have_no_conditions() {
+        let denied = new_processes().unwrap();
+        let more = Rights { tcp: Ports::Any, listens: true, ..Rights::default() };
+        for rights in [Rights::default(), more] {
+            let allowed = rights.calls().unwrap();
+            for call in [
+                libc::SYS_fdatasync,
+                libc::SYS_futex,
+                libc::SYS_madvise,
+                libc::SYS_mmap,
+                libc::SYS_mprotect,
+                libc::SYS_mremap,
+                libc::SYS_munmap,
+                libc::SYS_ppoll,
+                libc::SYS_pread64,
+                libc::SYS_preadv,
+                libc::SYS_pwrite64,
+                libc::SYS_pwritev,
+                libc::SYS_read,
+                libc::SYS_recvfrom,
+                libc::SYS_recvmsg,
+                libc::SYS_rt_sigprocmask,
+                libc::SYS_rt_sigreturn,
+                libc::SYS_sendmsg,
+                libc::SYS_write,
+            ] {
+                assert_eq!(allowed.get(&call), Some(&Vec::new()), "system call {call}");
+                assert!(!denied.contains_key(&call), "system call {call}");
+            }
+        }
+    }
+}

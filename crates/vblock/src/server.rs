@@ -135,6 +135,11 @@ impl Server {
         Ok(())
     }
 
+    /// Returns whether an image may connect to a server again, when a connection is lost.
+    pub fn reconnects(&self) -> bool {
+        self.lock().devices.values().any(|device| !device.image().is_in_files())
+    }
+
     /// Closes the image of a device. Fails while a client has a right to the device.
     pub fn remove_device(&self, name: &str) -> Result<(), Error> {
         let mut state = self.lock();

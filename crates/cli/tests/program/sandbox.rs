@@ -1,7 +1,9 @@
 //! A machine's process keeps only the rights that it needs (`--sandbox`), and works with them.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::process::Stdio;
 
 use ring3_skipped::host;
 use rustix::process::{Pid, Signal, kill_process};
@@ -138,6 +140,37 @@ fn the_sandbox_can_be_left_out() {
     assert!(!threads_with_rights(guest.id()).is_empty());
     guest.type_line("poweroff");
     assert_eq!(guest.wait_for_the_end(), Some(0));
+}
+
+/// The servers beside machines keep no more, and remove their sockets at the end as ever.
+#[test]
+fn servers_run_in_the_sandbox() {
+    if !has_sandbox() {
+        return;
+    }
+    let directory = Directory::new();
+    let disk = directory.path("disk");
+    fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let (first, second) = (directory.path("switch"), directory.path("vblock"));
+    let mut switch = ring3();
+    switch.args(["switch", "--listen"]).arg(format!("unix:{}", first.display()));
+    let mut vblock = ring3();
+    vblock.arg("vblock").arg("--device").arg(format!("disk,file={},format=raw", disk.display()));
+    vblock.arg("--client").arg(format!("guest=disk:rw,socket={}", second.display()));
+    for (mut command, socket) in [(switch, first), (vblock, second)] {
+        let mut server =
+            command.env("RING3_LOG", "ring3=debug").stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("the server keeps rights", || {
+            threads_with_rights(server.id()).is_empty().then_some(())
+        });
+        assert!(socket.exists());
+        kill_process(Pid::from_raw(server.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+        let mut said = String::new();
+        server.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(server.wait().unwrap().success(), "{said}");
+        assert!(said.contains(NOTHING_DENIED), "{said}");
+        assert!(!socket.exists());
+    }
 }
 
 /// A signal ends the machine as ever, and it removes the files that it has made.

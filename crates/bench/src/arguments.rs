@@ -32,6 +32,8 @@ pub(crate) enum What {
     /// Do the same work in machines whose runs are recorded, wholly or as to their last seconds, or whose instructions
     /// are counted, and in one without all this
     Record(RecordArguments),
+    /// Start machines by a supervisor and without one, and kill a server that it then replaces
+    Supervise(SuperviseArguments),
     /// Run a shell, sort, awk and gzip under Linux in ring3 and in QEMU, and directly on the host
     Work(WorkArguments),
     /// Run small programs, each of which tests one operation of a processor or an operating system, under
@@ -137,6 +139,13 @@ pub(crate) struct BackArguments {
 /// The arguments of `ring3 bench record`.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// The arguments of `ring3 bench supervise`.
+#[derive(Debug, Args)]
+pub(crate) struct SuperviseArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
@@ -417,6 +426,7 @@ impl What {
             What::Move(arguments) => (&arguments.settings, &None),
             What::Back(arguments) => (&arguments.settings, &None),
             What::Record(arguments) => (&arguments.settings, &None),
+            What::Supervise(arguments) => (&arguments.settings, &None),
             What::Work(arguments) => (&arguments.settings, &None),
             What::System(arguments) => (&arguments.settings, &None),
             What::Recompile(arguments) => (&arguments.settings, &None),

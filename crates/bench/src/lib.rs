@@ -52,6 +52,7 @@ mod restore;
 mod server;
 mod statistics;
 mod suite;
+mod supervise;
 mod system;
 mod table;
 mod ticks;
@@ -70,8 +71,8 @@ use thiserror::Error;
 pub use arguments::BenchArguments;
 use arguments::{
     BootArguments, CpuArguments, DiskArguments, ExitsArguments, HalArguments, HzArguments,
-    IdleArguments, NetArguments, PlotArguments, RecompileArguments, Settings, SystemArguments,
-    What, WorkArguments,
+    IdleArguments, NetArguments, PlotArguments, RecompileArguments, Settings, SuperviseArguments,
+    SystemArguments, What, WorkArguments,
 };
 pub use driver::PlanError;
 pub use net::calibration::{CalibrationError, calibrate, options};
@@ -122,6 +123,9 @@ pub enum BenchError {
     /// The disc of a guest cannot be made.
     #[error("no disc with {0} can be made: {1}")]
     Disc(&'static str, String),
+    /// A supervisor fails.
+    #[error(transparent)]
+    Supervisor(#[from] ring3_supervisor::error::Error),
     /// Another system is missing.
     #[error("{0} is missing: install it with `{1}`, or leave out --all")]
     NotInstalled(&'static str, &'static str),
@@ -189,6 +193,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), BenchError> {
         What::Move(arguments) => moving::measure(arguments),
         What::Back(arguments) => back::measure(arguments),
         What::Record(arguments) => record::measure(arguments),
+        What::Supervise(arguments) => supervise::measure(arguments),
         What::Work(arguments) => work::measure(arguments),
         What::Cpu(arguments) => cpu::measure(arguments),
         What::System(arguments) => system::measure(arguments),

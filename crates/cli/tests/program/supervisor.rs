@@ -16,6 +16,8 @@ use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
 struct Supervised {
     directory: Directory,
+    /// The supervisor's directory. The paths of sockets are short, so it is not in the test's own.
+    run: tempfile::TempDir,
     supervisor: Child,
 }
 
@@ -26,15 +28,16 @@ impl Supervised {
 
     fn in_directory(directory: Directory, configuration: &str) -> Supervised {
         fs::write(directory.path("parts.toml"), configuration).unwrap();
-        let supervisor = Supervised::start(&directory);
-        let supervised = Supervised { directory, supervisor };
+        let run = tempfile::tempdir().unwrap();
+        let supervisor = Supervised::start(&directory, &run.path().join("r"));
+        let supervised = Supervised { directory, run, supervisor };
         supervised.answers();
         supervised
     }
 
-    fn start(directory: &Directory) -> Child {
+    fn start(directory: &Directory, run: &Path) -> Child {
         let mut command = ring3();
-        command.args(["supervisor", "--directory", "run", "parts.toml"]);
+        command.args(["supervisor", "parts.toml", "--directory"]).arg(run);
         command.current_dir(directory.path("")).stdin(Stdio::null()).spawn().unwrap()
     }
 
@@ -48,13 +51,13 @@ impl Supervised {
     fn replace(&mut self) {
         self.supervisor.kill().unwrap();
         self.supervisor.wait().unwrap();
-        self.supervisor = Supervised::start(&self.directory);
+        self.supervisor = Supervised::start(&self.directory, &self.run.path().join("r"));
         self.answers();
     }
 
     fn ctl(&self, arguments: &[&str]) -> Command {
         let mut ctl = ring3();
-        ctl.args(["ctl", "--directory"]).arg(self.directory.path("run")).args(arguments);
+        ctl.args(["ctl", "--directory"]).arg(self.run.path().join("r")).args(arguments);
         ctl.current_dir(self.directory.path(""));
         ctl
     }
@@ -100,7 +103,7 @@ impl Supervised {
     }
 
     fn file(&self, part: &str, name: &str) -> PathBuf {
-        self.directory.path("run").join("parts").join(part).join(name)
+        self.run.path().join("r/parts").join(part).join(name)
     }
 }
 
@@ -417,7 +420,7 @@ fn mistakes_are_answered_with_a_reason() {
         assert!(said.contains(reason), "{command:?}: {said}");
     }
     let mut second = ring3();
-    second.args(["supervisor", "--directory"]).arg(supervised.directory.path("run"));
+    second.args(["supervisor", "--directory"]).arg(supervised.run.path().join("r"));
     let said = String::from_utf8(second.output().unwrap().stderr).unwrap();
     assert!(said.contains("is in use by another process"), "{said}");
     let bad = supervised.directory.file("bad.toml", b"[machine.x]\nneeds = [\"y\"]\n");
@@ -503,8 +506,7 @@ fn launches_leave_nothing(times: u32) {
         (later <= descriptors).then_some(())
     });
     assert!(later_kib < kib + 512, "{kib} KiB became {later_kib} KiB");
-    let left: Vec<_> =
-        fs::read_dir(supervised.directory.path("run").join("parts")).unwrap().collect();
+    let left: Vec<_> = fs::read_dir(supervised.run.path().join("r/parts")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -553,7 +555,7 @@ fn fifty_machines_run_at_once() {
 fn events_tell_what_happens() {
     let supervised = Supervised::new("[server.lan]\nkind = \"switch\"\n");
     supervised.reaches("lan", "running");
-    let socket = supervised.directory.path("run").join("supervisor");
+    let socket = supervised.run.path().join("r/supervisor");
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     writeln!(stream, "{}", json!({ "execute": "events" })).unwrap();

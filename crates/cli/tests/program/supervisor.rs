@@ -1,16 +1,16 @@
 //! The supervisor starts machines and servers in order, replaces those that die or hang, and may itself die.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::guest::{CONSOLE, PROMPT, WITH_MODULES, file, linux};
+use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, linux};
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
@@ -122,57 +122,10 @@ impl Drop for Supervised {
     }
 }
 
-/// The serial line of a guest with a shell.
-struct Shell {
-    line: UnixStream,
-    commands: u32,
-}
-
-impl Shell {
-    fn connect(socket: &Path) -> Shell {
-        let line = wait_until("there is no serial line", || UnixStream::connect(socket).ok());
-        line.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        Shell { line, commands: 0 }
-    }
-
-    /// Waits until the guest shows `wanted`, and returns what it shows before that.
-    fn wait_for(&mut self, wanted: &str) -> String {
-        let (mut shown, end) = (String::new(), Instant::now() + PATIENCE);
-        let mut byte = [0; 4096];
-        loop {
-            assert!(Instant::now() < end, "{wanted:?} does not come: {shown}");
-            let Ok(length) = self.line.read(&mut byte) else { continue };
-            assert!(length > 0, "the line is closed: {shown}");
-            let text = byte[..length].iter().filter(|byte| **byte != b'\r');
-            shown.extend(text.map(|byte| char::from(*byte)));
-            if let Some(at) = shown.find(wanted) {
-                return shown[..at].to_owned();
-            }
-        }
-    }
-
-    fn type_line(&mut self, line: &str) {
-        writeln!(self.line, "{line}").unwrap();
-    }
-
-    /// Begins a command, whose output ends with a word that only the shell puts together.
-    fn begin(&mut self, command: &str) {
-        self.commands += 1;
-        let number = self.commands;
-        self.type_line(&format!("echo begin-$(({number})); {command}; echo end-$(({number}))"));
-    }
-
-    fn end(&mut self) -> String {
-        let number = self.commands;
-        let shown = self.wait_for(&format!("end-{number}\n"));
-        let (_, result) = shown.rsplit_once(&format!("begin-{number}\n")).expect("it has begun");
-        result.trim_end().to_owned()
-    }
-
-    fn command(&mut self, command: &str) -> String {
-        self.begin(command);
-        self.end()
-    }
+/// Connects to the serial line of a guest with a shell.
+fn console(socket: &Path) -> Console {
+    let line = wait_until("there is no serial line", || UnixStream::connect(socket).ok());
+    Console::new(line.try_clone().unwrap(), line)
 }
 
 /// Returns the lines of a definition that make a machine boot Linux.
@@ -241,7 +194,7 @@ fn chaos(kills: u32) {
         ),
     );
     let mut shells = GUESTS.map(|name| {
-        let mut shell = Shell::connect(&supervised.file(name, "serial"));
+        let mut shell = console(&supervised.file(name, "serial"));
         shell.wait_for(PROMPT);
         shell
     });
@@ -288,6 +241,7 @@ fn chaos(kills: u32) {
         });
     }
     for shell in &mut shells {
+        shell.be_patient();
         shell.command("touch /stop");
     }
     for (name, shell) in GUESTS.iter().zip(&mut shells) {
@@ -357,7 +311,7 @@ fn machines_are_launched_paused_started_and_ended_by_command() {
     assert_eq!(supervised.query("b")["state"], "paused");
     assert!(supervised.refused(&launch).contains("\"b\" already"));
     supervised.execute(&["start", "b"]);
-    let mut shell = Shell::connect(&supervised.file("b", "serial"));
+    let mut shell = console(&supervised.file("b", "serial"));
     // It has no root file system.
     shell.wait_for("Linux version");
     supervised.execute(&["pause", "b"]);
@@ -384,7 +338,7 @@ fn machines_are_started_again_by_their_policy() {
     supervised.was_replaced("one", 1);
     assert_eq!(supervised.query("one")["ended"], "killed by signal 9");
     let power_off = || {
-        let mut shell = Shell::connect(&supervised.file("one", "serial"));
+        let mut shell = console(&supervised.file("one", "serial"));
         shell.wait_for(PROMPT);
         shell.type_line("exit");
     };
@@ -449,13 +403,13 @@ fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
             linux_lines()
         ),
     );
-    let mut shell = Shell::connect(&supervised.file("one", "serial"));
+    let mut shell = console(&supervised.file("one", "serial"));
     shell.wait_for(PROMPT);
     shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk");
     let mut has = |disks: &str| {
         wait_until(&format!("the disks are never {disks:?}"), || {
             let there = shell
-                .command("cd /sys/block; for disk in vd*; do cat $disk/size; done 2>/dev/null");
+                .command("(cd /sys/block; for disk in vd*; do cat $disk/size; done) 2>/dev/null");
             (there.split_whitespace().collect::<Vec<_>>().join(" ") == disks).then_some(())
         });
     };

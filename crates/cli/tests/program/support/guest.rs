@@ -5,8 +5,9 @@
 
 use std::env;
 use std::io::{Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
@@ -61,10 +62,9 @@ pub(crate) fn add_linux(command: &mut Command, archives: &[&str]) {
     }
 }
 
-/// A running guest, and its console.
-pub(crate) struct Guest {
-    child: Child,
-    keys: ChildStdin,
+/// The console of a guest with a shell.
+pub(crate) struct Console {
+    keys: Box<dyn Write + Send>,
     screen: Receiver<Vec<u8>>,
     /// All output of the guest.
     shown: String,
@@ -72,6 +72,26 @@ pub(crate) struct Guest {
     seen: usize,
     commands: u32,
     deadline: Instant,
+}
+
+/// A running guest, and its console.
+pub(crate) struct Guest {
+    child: Child,
+    console: Console,
+}
+
+impl Deref for Guest {
+    type Target = Console;
+
+    fn deref(&self) -> &Console {
+        &self.console
+    }
+}
+
+impl DerefMut for Guest {
+    fn deref_mut(&mut self) -> &mut Console {
+        &mut self.console
+    }
 }
 
 impl Guest {
@@ -91,7 +111,43 @@ impl Guest {
             .spawn()
             .expect("the program starts");
         let keys = child.stdin.take().expect("it was asked for");
-        let mut output = child.stdout.take().expect("it was asked for");
+        let output = child.stdout.take().expect("it was asked for");
+        Guest { child, console: Console::new(keys, output) }
+    }
+
+    /// Returns the number of the program's process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Switches the guest off, and returns the exit status of the program.
+    pub(crate) fn power_off(mut self) -> Option<i32> {
+        self.type_line("poweroff -f");
+        self.wait_for_the_end()
+    }
+
+    /// Waits until the run has ended, and returns the exit status of the program and all output of the guest.
+    pub(crate) fn end_of_run(mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().expect("it is our child").code();
+        // The thread that reads ends with the program.
+        let rest: Vec<u8> = self.screen.iter().flatten().filter(|byte| *byte != b'\r').collect();
+        self.shown.extend(rest.into_iter().map(char::from));
+        (status, std::mem::take(&mut self.shown))
+    }
+
+    /// Waits until the guest has switched itself off, and returns the exit status of the program.
+    pub(crate) fn wait_for_the_end(mut self) -> Option<i32> {
+        let complaint = format!("poweroff hangs:\n{}", self.shown);
+        wait_until(&complaint, || self.child.try_wait().expect("it is our child")).code()
+    }
+}
+
+impl Console {
+    /// Makes a console of its two directions.
+    pub(crate) fn new(
+        keys: impl Write + Send + 'static,
+        mut output: impl Read + Send + 'static,
+    ) -> Console {
         let (sender, screen) = channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -102,7 +158,13 @@ impl Guest {
             }
         });
         let deadline = Instant::now() + PATIENCE;
-        Guest { child, keys, screen, shown: String::new(), seen: 0, commands: 0, deadline }
+        let (keys, shown) = (Box::new(keys), String::new());
+        Console { keys, screen, shown, seen: 0, commands: 0, deadline }
+    }
+
+    /// Has as much patience with what comes from now on as with a new guest.
+    pub(crate) fn be_patient(&mut self) {
+        self.deadline = Instant::now() + PATIENCE;
     }
 
     /// Waits until the guest shows `wanted`, and returns its output before that.
@@ -151,7 +213,7 @@ impl Guest {
         self.wait_for(&format!("begin-{number}\n"));
     }
 
-    /// Waits for the end of the command that has [begun](Guest::begin) and returns its output.
+    /// Waits for the end of the command that has [begun](Console::begin) and returns its output.
     pub(crate) fn end(&mut self) -> String {
         let output = self.wait_for(&format!("end-{}\n", self.commands));
         self.wait_for(PROMPT);
@@ -161,32 +223,6 @@ impl Guest {
     /// Returns all output of the guest so far.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
-    }
-
-    /// Returns the number of the program's process.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Switches the guest off, and returns the exit status of the program.
-    pub(crate) fn power_off(mut self) -> Option<i32> {
-        self.type_line("poweroff -f");
-        self.wait_for_the_end()
-    }
-
-    /// Waits until the run has ended, and returns the exit status of the program and all output of the guest.
-    pub(crate) fn end_of_run(mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().expect("it is our child").code();
-        // The thread that reads ends with the program.
-        let rest: Vec<u8> = self.screen.iter().flatten().filter(|byte| *byte != b'\r').collect();
-        self.shown.extend(rest.into_iter().map(char::from));
-        (status, std::mem::take(&mut self.shown))
-    }
-
-    /// Waits until the guest has switched itself off, and returns the exit status of the program.
-    pub(crate) fn wait_for_the_end(mut self) -> Option<i32> {
-        let complaint = format!("poweroff hangs:\n{}", self.shown);
-        wait_until(&complaint, || self.child.try_wait().expect("it is our child")).code()
     }
 }
 

@@ -97,16 +97,20 @@ pub(crate) fn enter(arguments: &RunArguments, vm: &Vm) -> Result<(), SandboxErro
     }
     let rights = rights(arguments, vm);
     debug!("the sandbox leaves {rights:?}");
-    let shortfalls = rights.keep_only();
-    let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
-    match (all.is_empty(), mode) {
-        (true, _) => Ok(()),
-        (false, Mode::On) => Err(SandboxError(all.join(", "))),
-        (false, _) => {
-            debug!("the sandbox is not whole: {}", all.join(", "));
-            Ok(())
-        }
+    match keep_only(&rights) {
+        Some(lacks) if mode == Mode::On => Err(SandboxError(lacks)),
+        _ => Ok(()),
     }
+}
+
+/// Gives up all other rights. Logs and returns what the host lacks, if it lacks anything.
+fn keep_only(rights: &Rights) -> Option<String> {
+    let shortfalls: Vec<_> = rights.keep_only().iter().map(ToString::to_string).collect();
+    let lacks = (!shortfalls.is_empty()).then(|| shortfalls.join(", "));
+    if let Some(lacks) = &lacks {
+        debug!("the sandbox is not whole: {lacks}");
+    }
+    lacks
 }
 
 /// Gives up all rights but those that a switch needs that listens at `sockets` and has `uplinks`, as far as
@@ -294,11 +298,7 @@ impl Needs {
     /// Gives up all other rights, as far as the host allows.
     fn keep_only(mut self) {
         self.for_names();
-        let shortfalls = self.rights.keep_only();
-        if !shortfalls.is_empty() {
-            let all: Vec<_> = shortfalls.iter().map(ToString::to_string).collect();
-            debug!("the sandbox is not whole: {}", all.join(", "));
-        }
+        keep_only(&self.rights);
     }
 
     /// Connections to servers of disks are made again when they are lost.

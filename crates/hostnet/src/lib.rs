@@ -18,6 +18,6 @@ pub mod tap;
 
 pub use filter::{CaptureFilter, FilterError};
 pub use library::NoLibrary;
-pub use sandbox::{Sandbox, Shortfall};
+pub use sandbox::Sandbox;
 pub use slirp::{Forward, ForwardTarget, Slirp, SlirpError, SlirpOptions};
 pub use tap::{Tap, TapError};

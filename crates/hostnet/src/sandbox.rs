@@ -19,7 +19,6 @@
 
 mod system_calls;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -27,6 +26,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+use ring3_sandbox::Shortfall;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
@@ -53,20 +53,6 @@ pub struct Sandbox {
 /// A step that takes some rights.
 type Step = fn(&Sandbox) -> Result<(), String>;
 
-/// A right that the host does not let a process give up.
-#[derive(Debug)]
-pub struct Shortfall {
-    /// The mechanism that would have taken it.
-    mechanism: &'static str,
-    why: String,
-}
-
-impl fmt::Display for Shortfall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.mechanism, self.why)
-    }
-}
-
 impl Sandbox {
     /// Takes all other rights from this thread, and limits its process. Returns the steps that the host
     /// denies.
@@ -81,7 +67,7 @@ impl Sandbox {
         ];
         let shortfalls = steps.into_iter().filter_map(|(mechanism, take)| {
             let why = take(self).err()?;
-            Some(Shortfall { mechanism, why })
+            Some(Shortfall::new(mechanism, why))
         });
         shortfalls.collect()
     }

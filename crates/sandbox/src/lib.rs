@@ -17,12 +17,13 @@
 //! fail, and does not lose the work of a guest.
 //!
 //! * [`files`]: the rules of Landlock;
-//! * [`system_calls`]: the table of system calls;
+//! * [`system_calls`]: the table of system calls; [`filter`]: the parts of a filter for them;
 //! * [`threads`]: does in every thread what the kernel does thread by thread;
 //! * [`mod@denials`]: counts what is denied.
 
 mod denials;
 mod files;
+pub mod filter;
 mod system_calls;
 mod threads;
 
@@ -96,6 +97,13 @@ pub struct Shortfall {
     why: String,
 }
 
+impl Shortfall {
+    /// Makes a shortfall of a mechanism, with the reason.
+    pub fn new(mechanism: &'static str, why: String) -> Shortfall {
+        Shortfall { mechanism, why }
+    }
+}
+
 impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.mechanism, self.why)
@@ -107,7 +115,7 @@ impl Rights {
     /// host denies; the others work nevertheless.
     pub fn keep_only(&self) -> Vec<Shortfall> {
         let mut shortfalls = Vec::new();
-        let mut note = |mechanism, why| shortfalls.push(Shortfall { mechanism, why });
+        let mut note = |mechanism, why| shortfalls.push(Shortfall::new(mechanism, why));
         let rules = self.rules().unwrap_or_else(|why| {
             note("Landlock", why);
             None

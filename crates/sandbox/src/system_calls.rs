@@ -6,17 +6,13 @@
 //! unshare, bpf, keyctl, process_vm_readv, open_by_handle_at, kexec_load, init_module, io_uring_setup,
 //! userfaultfd and perf_event_open.
 
-use std::collections::BTreeMap;
-use std::env::consts::ARCH;
 use std::io;
 
 use libc::c_long;
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, sock_filter,
-};
+use seccompiler::{SeccompAction, SeccompCondition, SeccompRule, sock_filter};
 
 use crate::Rights;
+use crate::filter::{RCVTIMEO_NEW, Result, Rules, SNDTIMEO_NEW, TYPE, has, is, program};
 
 /// What a process must have a right to, so that it may make some calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,10 +197,6 @@ const TABLE: &[(For, &[c_long])] = &[
     (For::Removals, &[libc::SYS_unlink]),
 ];
 
-/// Time-outs in the form of Linux 5.1 (include/uapi/asm-generic/socket.h).
-const RCVTIMEO_NEW: i32 = 66;
-const SNDTIMEO_NEW: i32 = 67;
-
 /// Options of sockets that are set, by their levels. Other options reach far into the kernel, for example
 /// filter programs.
 const SOCKET_OPTIONS: &[(i32, &[i32])] = &[
@@ -259,22 +251,6 @@ const REQUESTS: [u64; 15] = [
 
 /// The names of threads and of mappings, and nothing else of a process.
 const PROCESS_OPTIONS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
-
-/// The bits of a socket's type that hold the type proper (Linux, include/linux/net.h).
-const TYPE: u64 = 0xf;
-
-type Result<T> = std::result::Result<T, BackendError>;
-type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
-
-/// Makes the condition that argument `index` equals `value` in the bits of `mask`.
-fn has(index: u8, mask: u64, value: u64) -> Result<SeccompCondition> {
-    SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
-}
-
-/// Makes the condition that argument `index` equals `value`.
-fn is(index: u8, value: u64) -> Result<SeccompCondition> {
-    SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-}
 
 impl Rights {
     /// Limits all threads to the system calls that these rights need.
@@ -417,12 +393,6 @@ fn denied() -> io::Result<SeccompAction> {
     }
     #[cfg(not(target_arch = "x86_64"))]
     Ok(SeccompAction::Errno(libc::EPERM as u32))
-}
-
-/// Compiles a filter.
-fn program(rules: Rules, matching: SeccompAction, others: SeccompAction) -> Result<BpfProgram> {
-    let architecture = ARCH.try_into()?;
-    SeccompFilter::new(rules, others, matching, architecture)?.try_into()
 }
 
 /// Makes a filter hold for all threads.

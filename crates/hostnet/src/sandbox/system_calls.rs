@@ -4,14 +4,9 @@
 //! those by which our own code waits for the machine. Any other call fails as one that is not permitted. So a
 //! call that is missing here fails alone and does not end the network.
 
-use std::collections::BTreeMap;
-use std::env::consts::ARCH;
-
 use libc::c_long;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter,
-};
+use ring3_sandbox::filter::{RCVTIMEO_NEW, Result, Rules, SNDTIMEO_NEW, TYPE, has, is, program};
+use seccompiler::{SeccompAction, SeccompCondition, SeccompRule, apply_filter};
 
 use super::Sandbox;
 
@@ -75,10 +70,6 @@ const PLAIN: &[c_long] = &[
     libc::SYS_time,
 ];
 
-/// Time-outs in the form of Linux 5.1 (include/uapi/asm-generic/socket.h).
-const RCVTIMEO_NEW: i32 = 66;
-const SNDTIMEO_NEW: i32 = 67;
-
 /// Options of sockets that libslirp sets, by their levels. Other options reach far into the kernel, for
 /// example filter programs.
 const SOCKET_OPTIONS: &[(i32, &[i32])] = &[
@@ -107,26 +98,10 @@ const SOCKET_OPTIONS: &[(i32, &[i32])] = &[
 /// Requests of ioctl. None of them is for terminals, to which standard error may lead.
 const REQUESTS: [u64; 2] = [libc::FIONREAD, libc::FIONBIO];
 
-/// The bits of a socket's type that hold the type proper (Linux, include/linux/net.h).
-const TYPE: u64 = 0xf;
-
-type Result<T> = std::result::Result<T, seccompiler::BackendError>;
-
-/// Makes the condition that argument `index` equals `value` in the bits of `mask`.
-fn has(index: u8, mask: u64, value: u64) -> Result<SeccompCondition> {
-    let operator = SeccompCmpOp::MaskedEq(mask);
-    SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)
-}
-
-/// Makes the condition that argument `index` equals `value`.
-fn is(index: u8, value: u64) -> Result<SeccompCondition> {
-    SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-}
-
 /// Returns the rules for each allowed system call, one of which must hold. A call without rules is allowed
 /// with any arguments.
-fn rules(sandbox: &Sandbox) -> Result<BTreeMap<c_long, Vec<SeccompRule>>> {
-    let mut rules: BTreeMap<_, _> = PLAIN.iter().map(|call| (*call, Vec::new())).collect();
+fn rules(sandbox: &Sandbox) -> Result<Rules> {
+    let mut rules: Rules = PLAIN.iter().map(|call| (*call, Vec::new())).collect();
     let mut allow = |call, conditions: Vec<SeccompCondition>| -> Result<()> {
         rules.entry(call).or_default().push(SeccompRule::new(conditions)?);
         Ok(())
@@ -172,10 +147,7 @@ fn rules(sandbox: &Sandbox) -> Result<BTreeMap<c_long, Vec<SeccompRule>>> {
 /// Limits this thread to these system calls.
 pub(super) fn limit(sandbox: &Sandbox) -> std::result::Result<(), String> {
     let denied = SeccompAction::Errno(libc::EPERM as u32);
-    let program = ARCH.try_into().and_then(|architecture| {
-        let rules = rules(sandbox)?;
-        BpfProgram::try_from(SeccompFilter::new(rules, denied, SeccompAction::Allow, architecture)?)
-    });
+    let program = rules(sandbox).and_then(|rules| program(rules, SeccompAction::Allow, denied));
     let program = program.map_err(|error| error.to_string())?;
     apply_filter(&program).map_err(|error| error.to_string())
 }

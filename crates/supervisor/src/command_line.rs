@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::definition::{
-    Definition, Definitions, Device, Disk, Machine, Name, Network, OptionValue, Server, Switch,
-    Vblock,
+    Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch, Vblock,
 };
 use crate::place::Place;
 
@@ -114,11 +113,8 @@ fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, 
         line.option("--device", value);
     }
     for (client, definition) in all {
-        let Definition::Machine(machine) = definition else { continue };
-        for disk in machine.disk.iter().filter(|disk| disk.server == *name) {
-            let Disk { device, is_writable, .. } = disk;
-            let access = if *is_writable { "rw" } else { "r" };
-            let before = format!("{client}={device}:{access},socket=");
+        for disk in definition.disks().iter().filter(|disk| disk.server == *name) {
+            let before = format!("{client}={}:{},socket=", disk.device, disk.access());
             line.option_with_path("--client", &before, &place.part(client).disk(disk), "");
         }
     }

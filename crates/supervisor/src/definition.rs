@@ -23,6 +23,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -126,7 +127,7 @@ impl TryFrom<String> for Name {
     }
 }
 
-impl std::str::FromStr for Name {
+impl FromStr for Name {
     type Err = BadDefinition;
 
     fn from_str(text: &str) -> Result<Name, BadDefinition> {
@@ -231,6 +232,11 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// Returns the accesses that are allowed, as servers of disks call them.
+    pub fn access(&self) -> &'static str {
+        if self.is_writable { "rw" } else { "r" }
+    }
+
     /// Returns the name by which tools know it in its machine.
     pub fn id(&self) -> String {
         // QEMU's names begin with a letter.
@@ -242,8 +248,16 @@ impl TryFrom<String> for Disk {
     type Error = BadDefinition;
 
     fn try_from(text: String) -> Result<Disk, BadDefinition> {
-        let bad = || BadDefinition::Disk(text.clone());
-        let (place, properties) = text.split_once(',').unwrap_or((&text, ""));
+        text.parse()
+    }
+}
+
+impl FromStr for Disk {
+    type Err = BadDefinition;
+
+    fn from_str(text: &str) -> Result<Disk, BadDefinition> {
+        let bad = || BadDefinition::Disk(text.to_owned());
+        let (place, properties) = text.split_once(',').unwrap_or((text, ""));
         let mut words = place.split(':');
         let (Some(server), Some(device)) = (words.next(), words.next()) else { return Err(bad()) };
         let is_writable = match (words.next(), words.next()) {
@@ -258,8 +272,8 @@ impl TryFrom<String> for Disk {
 
 impl From<Disk> for String {
     fn from(disk: Disk) -> String {
-        let Disk { server, device, is_writable, properties } = disk;
-        let access = if is_writable { "rw" } else { "r" };
+        let access = disk.access();
+        let Disk { server, device, properties, .. } = disk;
         let comma = if properties.is_empty() { "" } else { "," };
         format!("{server}:{device}:{access}{comma}{properties}")
     }
@@ -390,11 +404,19 @@ impl Definition {
         }
     }
 
+    /// Returns the disks of a machine. A server has none.
+    pub fn disks(&self) -> &[Disk] {
+        match self {
+            Definition::Machine(machine) => &machine.disk,
+            Definition::Server(_) => &[],
+        }
+    }
+
     /// Returns the parts that must be ready before this one starts.
     pub fn needs(&self) -> BTreeSet<Name> {
         let mut needs: BTreeSet<Name> = self.common().needs.iter().cloned().collect();
+        needs.extend(self.disks().iter().map(|disk| disk.server.clone()));
         if let Definition::Machine(machine) = self {
-            needs.extend(machine.disk.iter().map(|disk| disk.server.clone()));
             needs.extend(machine.network.iter().map(|network| network.switch.clone()));
         }
         needs

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::command::{State, Status};
 use crate::command_line::arguments;
-use crate::definition::{Definition, Machine, Name, Restart};
+use crate::definition::{Definition, Name, Restart};
 use crate::error::Refusal;
 use crate::link::Link;
 use crate::process::{End, Process};
@@ -301,14 +301,12 @@ impl Life {
             opened = timeout(START, connect(&house, &part)) => opened,
             end = process.ended() => return self.over(end, false),
             () = self.until_told_to_end() => {
-                process.signal(rustix::process::Signal::KILL);
-                process.ended().await;
+                process.end_at_once().await;
                 return told;
             }
         };
         let Ok(link) = opened else {
-            process.signal(rustix::process::Signal::KILL);
-            process.ended().await;
+            process.end_at_once().await;
             let reason = format!("it did not answer within {} s of its start", START.as_secs());
             return Over { reason, is_orderly: false };
         };
@@ -345,10 +343,7 @@ async fn prepare(house: &House, part: &Part) -> Result<(), Refusal> {
             needed.reaches(|state| matches!(state, State::Running | State::Ended)).await;
         }
     }
-    let disks = match &*part.definition.borrow() {
-        Definition::Machine(Machine { disk, .. }) => disk.clone(),
-        Definition::Server(_) => Vec::new(),
-    };
+    let disks = part.definition.borrow().disks().to_vec();
     for disk in &disks {
         house.grant(&part.name, disk).await?;
     }
@@ -372,8 +367,8 @@ async fn start(house: &House, part: &Part) -> std::io::Result<Process> {
 /// Connects to the process of a part once it listens.
 async fn connect(house: &House, part: &Part) -> Link {
     let socket = house.place.part(&part.name).control();
+    let definition = part.definition.borrow().clone();
     loop {
-        let definition = part.definition.borrow().clone();
         if let Ok(link) = Link::open(&definition, &socket).await {
             return link;
         }

@@ -37,20 +37,8 @@ pub(crate) async fn plug(house: &House, machine: &Name, disk: &Disk) -> Result<(
 }
 
 /// Takes a disk out of the machine, if it runs, and the right away.
-pub(crate) async fn unplug(
-    house: &House,
-    machine: &Name,
-    server: &Name,
-    device: &Name,
-) -> Result<(), Refusal> {
-    let part = house.part(machine)?;
-    let disk = Disk {
-        server: server.clone(),
-        device: device.clone(),
-        is_writable: false,
-        properties: String::new(),
-    };
-    let id = disk.id();
+pub(crate) async fn unplug(house: &House, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
+    let (part, id) = (house.part(machine)?, disk.id());
     if has_process(part.state()) {
         let events = house.events();
         // A machine has no card of this name if the disk is not on virtio; it loses the disk all the same.
@@ -61,8 +49,8 @@ pub(crate) async fn unplug(
             let _ = part.ask("blockdev-del", json!({ "node-name": id })).await;
         }
     }
-    let right = json!({ "client": machine, "device": device });
-    house.part(server)?.ask("revoke", right).await.map(|_| ())
+    let right = json!({ "client": machine, "device": disk.device });
+    house.part(&disk.server)?.ask("revoke", right).await.map(|_| ())
 }
 
 /// Waits until the guest has released a card.

@@ -104,6 +104,12 @@ impl Process {
         }
     }
 
+    /// Kills it, and waits until it has ended.
+    pub(crate) async fn end_at_once(&mut self) {
+        self.signal(Signal::KILL);
+        self.ended().await;
+    }
+
     /// Sends it a signal. One that has ended gets none.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(self.watched.get_ref(), signal);

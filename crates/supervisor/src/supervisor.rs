@@ -186,7 +186,7 @@ impl House {
         let client = clients.as_array().into_iter().flatten().find(is_this);
         let mut rights =
             client.into_iter().filter_map(|client| client["grants"].as_array()).flatten();
-        let (device, access) = (disk.device.as_str(), if disk.is_writable { "rw" } else { "r" });
+        let (device, access) = (disk.device.as_str(), disk.access());
         match rights.find(|right| right["device"] == device) {
             Some(right) if right["access"] == access => return Ok(()),
             Some(_) => {
@@ -222,23 +222,25 @@ impl House {
             Command::Kill { name } => self.part(&name)?.order(Order::Kill),
             Command::Remove { name } => self.remove(&name).await?,
             Command::Grant { machine, disk } => {
-                self.define(&machine, |definition| definition.disk.push(disk.clone()))?;
-                self.part(&disk.server)?;
+                self.define(&machine, |definition| {
+                    definition.disk.push(disk.clone());
+                    Ok(())
+                })?;
                 self.grant(&machine, &disk).await?;
                 plugging::plug(self, &machine, &disk).await?;
             }
             Command::Revoke { machine, server, device } => {
                 let is_this = |disk: &Disk| disk.server == server && disk.device == device;
-                let mut count = 0;
-                self.define(&machine, |definition| {
-                    count = definition.disk.len();
-                    definition.disk.retain(|disk| !is_this(disk));
-                    count -= definition.disk.len();
+                let disk = self.define(&machine, |definition| {
+                    let index = definition.disk.iter().position(is_this);
+                    let no_right = || Refusal::NoRight {
+                        machine: machine.clone(),
+                        server: server.clone(),
+                        device: device.clone(),
+                    };
+                    Ok(definition.disk.remove(index.ok_or_else(no_right)?))
                 })?;
-                if count == 0 {
-                    return Err(Refusal::NoRight { machine, server, device });
-                }
-                plugging::unplug(self, &machine, &server, &device).await?;
+                plugging::unplug(self, &machine, &disk).await?;
             }
             Command::RestartPolicy { name, policy } => {
                 self.part(&name)?.definition.borrow_mut().common_mut().restart = policy;
@@ -279,23 +281,22 @@ impl House {
         launched
     }
 
-    /// Changes the definition of a machine.
-    fn define(
+    /// Changes the definition of a machine, and returns what `change` returns.
+    fn define<T>(
         &self,
         name: &Name,
-        change: impl FnOnce(&mut definition::Machine),
-    ) -> Result<(), Refusal> {
+        change: impl FnOnce(&mut definition::Machine) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         let part = self.part(name)?;
         let mut all = self.definitions();
         let Some(Definition::Machine(machine)) = all.get_mut(name) else {
             return Err(Refusal::NoMachine(name.clone()));
         };
-        change(machine);
+        let changed = change(machine)?;
         definition::check(name, &all)?;
-        let new = all.remove(name).ok_or_else(|| Refusal::Unknown(name.clone()))?;
-        *part.definition.borrow_mut() = new;
+        *part.definition.borrow_mut() = all[name].clone();
         self.save();
-        Ok(())
+        Ok(changed)
     }
 
     async fn remove(&self, name: &Name) -> Result<(), Refusal> {

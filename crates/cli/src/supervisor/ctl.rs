@@ -82,14 +82,14 @@ enum Act {
         machine: Name,
 
         /// SERVER:DEVICE, and r or rw behind another colon
-        disk: DiskText,
+        disk: Disk,
     },
     /// Take a disk out of a machine, and its right away
     Revoke {
         machine: Name,
 
         /// SERVER:DEVICE
-        disk: DiskText,
+        disk: Disk,
     },
     /// Say what is done when a machine or a server has ended
     RestartPolicy {
@@ -108,18 +108,6 @@ enum Act {
         #[arg(long)]
         leave: bool,
     },
-}
-
-/// A disk on the command line.
-#[derive(Debug, Clone)]
-struct DiskText(Disk);
-
-impl FromStr for DiskText {
-    type Err = definition::BadDefinition;
-
-    fn from_str(text: &str) -> Result<DiskText, definition::BadDefinition> {
-        Disk::try_from(text.to_owned()).map(DiskText)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -217,10 +205,10 @@ fn command(act: &Act) -> Result<Command, CtlError> {
         Act::Stop { name, no_wait } => Command::Stop { name: name.clone(), wait: !no_wait },
         Act::Kill { name } => Command::Kill { name: name.clone() },
         Act::Remove { name } => Command::Remove { name: name.clone() },
-        Act::Grant { machine, disk: DiskText(disk) } => {
+        Act::Grant { machine, disk } => {
             Command::Grant { machine: machine.clone(), disk: disk.clone() }
         }
-        Act::Revoke { machine, disk: DiskText(Disk { server, device, .. }) } => Command::Revoke {
+        Act::Revoke { machine, disk: Disk { server, device, .. } } => Command::Revoke {
             machine: machine.clone(),
             server: server.clone(),
             device: device.clone(),

@@ -125,8 +125,7 @@ impl Life {
                     Life::insist(&mut watch);
                 }
                 () = sleep_until(hangs.unwrap_or_else(Instant::now)), if hangs.is_some() => {
-                    watch.process.signal(Signal::KILL);
-                    watch.process.ended().await;
+                    watch.process.end_at_once().await;
                     let silence = watch.silent.map_or(0, |silent| silent.elapsed().as_secs());
                     let reason = format!("it hung: no answer for {silence} s");
                     return Over { reason, is_orderly: false };
@@ -218,70 +217,59 @@ impl Life {
     }
 
     fn obey(&mut self, watch: &mut Watch, definition: &Definition, order: Order) {
+        let is_machine = matches!(definition, Definition::Machine(_));
         let name = || self.part.name.clone();
-        let Definition::Machine(machine) = definition else {
-            match order {
-                Order::Start(reply) | Order::Launch(reply) => {
-                    let _ = reply.send(Ok(json!({})));
-                }
-                Order::Pause(reply) => {
-                    let _ = reply.send(Err(Refusal::NoMachine(name())));
-                }
-                Order::Ask { command, arguments, reply } => {
-                    watch.ask(command, &arguments, Purpose::Order(reply, None));
-                }
-                Order::Stop => {
-                    self.want(Wanted::Ended);
-                    self.enter(State::Stopping);
-                    watch.process.signal(Signal::TERM);
-                    watch.stage = Some(Stage::Told(Instant::now() + LAST_ACTS));
-                }
-                Order::Kill => self.kill(watch),
-                Order::Forget(reply) => {
-                    let _ = reply.send(Err(Refusal::Runs(name())));
-                }
-            }
-            return;
-        };
         match order {
-            Order::Launch(reply) => {
-                let _ = reply.send(Ok(json!({})));
-            }
-            Order::Start(reply) => {
+            Order::Start(reply) if is_machine => {
                 self.want(Wanted::Running);
                 watch.stage = None;
                 watch.ask("cont", &json!({}), Purpose::Order(reply, Some(State::Running)));
             }
-            Order::Pause(reply) => {
+            Order::Start(reply) | Order::Launch(reply) => {
+                let _ = reply.send(Ok(json!({})));
+            }
+            Order::Pause(reply) if is_machine => {
                 self.want(Wanted::Paused);
                 watch.ask("stop", &json!({}), Purpose::Order(reply, Some(State::Paused)));
+            }
+            Order::Pause(reply) => {
+                let _ = reply.send(Err(Refusal::NoMachine(name())));
             }
             Order::Ask { command, arguments, reply } => {
                 watch.ask(command, &arguments, Purpose::Order(reply, None));
             }
             Order::Stop => {
                 self.want(Wanted::Ended);
-                if self.part.state() == State::Running {
-                    watch.ask("system_powerdown", &json!({}), Purpose::Nothing);
-                    let patience = Duration::from_secs(machine.stop_timeout.into());
-                    watch.stage = Some(Stage::Asked(Instant::now() + patience));
-                } else if watch.stage.is_none() {
-                    // A guest that waits cannot switch off.
-                    Life::tell_to_quit(watch);
-                }
+                self.begin_end(watch, definition);
                 self.enter(State::Stopping);
             }
-            Order::Kill => self.kill(watch),
+            Order::Kill => {
+                self.want(Wanted::Ended);
+                self.enter(State::Stopping);
+                watch.process.signal(Signal::KILL);
+            }
             Order::Forget(reply) => {
                 let _ = reply.send(Err(Refusal::Runs(name())));
             }
         }
     }
 
-    fn kill(&mut self, watch: &mut Watch) {
-        self.want(Wanted::Ended);
-        self.enter(State::Stopping);
-        watch.process.signal(Signal::KILL);
+    /// Asks a guest to switch off, or a server to end.
+    fn begin_end(&self, watch: &mut Watch, definition: &Definition) {
+        match definition {
+            Definition::Server(_) => {
+                watch.process.signal(Signal::TERM);
+                watch.stage = Some(Stage::Told(Instant::now() + LAST_ACTS));
+            }
+            Definition::Machine(machine) if self.part.state() == State::Running => {
+                watch.ask("system_powerdown", &json!({}), Purpose::Nothing);
+                let patience = Duration::from_secs(machine.stop_timeout.into());
+                watch.stage = Some(Stage::Asked(Instant::now() + patience));
+            }
+            // A guest that waits cannot switch off.
+            Definition::Machine(_) if watch.stage.is_none() => Life::tell_to_quit(watch),
+            Definition::Machine(_) => {}
+        }
     }
 
     fn tell_to_quit(watch: &mut Watch) {

@@ -17,14 +17,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui_core::backend::Backend;
-use ratatui_core::layout::Position;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Position, Rect};
 use ratatui_core::terminal::Terminal;
+use ratatui_core::widgets::Widget;
 use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
 use ring3_core::display::Picture;
-use ring3_core::input::DeviceInput;
+use ring3_core::input::{DeviceInput, Key};
 
-use crate::escape::{ESCAPE, EscapeKeys, HELP, Key};
+use crate::escape::{self, ESCAPE, EscapeKeys, HELP};
 use crate::rate::Rate;
 use crate::tty::RawMode;
 use crate::{Ended, Machine};
@@ -64,6 +66,35 @@ pub fn run(machine: &dyn Machine) -> io::Result<Ending> {
     let _restored_at_the_end = RawMode::enter_full_screen()?;
     let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     Display::new(machine, terminal).run()
+}
+
+/// Draws `picture` into `area` of a terminal that also shows other things. Of a screen that is larger, the part with the
+/// cursor is shown. Returns where in `area` the cursor is.
+pub fn render(picture: &Picture, area: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
+    let mut window = Window::default();
+    let room = (usize::from(area.width), usize::from(area.height));
+    if let Picture::Text(text) = picture {
+        window.follow((text.columns, text.rows), room, text.cursor);
+    }
+    let screen = Screen {
+        picture: Some(picture),
+        from: window.corner(),
+        colours: Colours::of_terminal(),
+        note: &Note::default(),
+    };
+    screen.render(area, buffer);
+    screen.cursor(room)
+}
+
+/// Returns the keys of a US keyboard that a person presses (true) and releases for `event`, in their order. There are
+/// none for a character that the keyboard lacks.
+pub fn key_changes(event: &KeyEvent) -> Vec<(Key, bool)> {
+    keys::stroke(event).map_or_else(Vec::new, |stroke| stroke.changes().collect())
+}
+
+/// Returns the keys for Ctrl-Alt-Delete.
+pub fn control_alt_delete() -> Vec<(Key, bool)> {
+    Stroke::control_alt_delete().changes().collect()
 }
 
 /// The sizes of a picture and of the terminal in characters.
@@ -223,16 +254,16 @@ impl<'a, B: Backend<Error: Send + Sync + 'static>> Display<'a, B> {
             return None;
         };
         match self.escape.key(byte) {
-            Key::Guest(ESCAPE) => self.send(&Stroke::control_a()),
-            Key::Guest(_) => {
+            escape::Key::Guest(ESCAPE) => self.send(&Stroke::control_a()),
+            escape::Key::Guest(_) => {
                 if let Some(stroke) = keys::stroke(event) {
                     self.send(&stroke);
                 }
             }
-            Key::Help => self.set_note(Note::lines(&format!("{HELP}{MORE_HELP}")), None),
-            Key::Other(b'd' | b'D') => self.send(&Stroke::control_alt_delete()),
-            Key::Nothing | Key::Other(_) => {}
-            Key::Quit => return Some(Ending::Quit),
+            escape::Key::Help => self.set_note(Note::lines(&format!("{HELP}{MORE_HELP}")), None),
+            escape::Key::Other(b'd' | b'D') => self.send(&Stroke::control_alt_delete()),
+            escape::Key::Nothing | escape::Key::Other(_) => {}
+            escape::Key::Quit => return Some(Ending::Quit),
         }
         None
     }

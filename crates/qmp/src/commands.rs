@@ -20,7 +20,7 @@ use crate::news::News;
 use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
 use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
-use crate::screendump::{self, Format};
+use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
     balloon, block_stats, capture, cards, dumps, inspect, limits, media, monitor, moving, nodes,
@@ -137,7 +137,7 @@ const COMMANDS: &[(&str, Handler)] = &[
         done()
     }),
     ("record-save", snapshots::save_last),
-    ("screendump", screendump),
+    ("screendump", screendump::screendump),
     ("send-key", send_key),
     ("set_link", set_link),
     ("snapshot-delete", snapshots::delete),
@@ -161,6 +161,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("x-ring3-capture", capture::capture),
     ("x-ring3-inspect", inspect::inspect),
+    ("x-ring3-screen", screendump::screen),
 ];
 
 /// The command that negotiates capabilities; see the session.
@@ -520,22 +521,8 @@ impl Inserted<'_> {
 }
 
 /// Returns the picture on the screen, if there is a screen.
-fn picture(machine: &Machine) -> Result<Picture, Failure> {
+pub(crate) fn picture(machine: &Machine) -> Result<Picture, Failure> {
     machine.control.picture()?.ok_or_else(|| Failure::generic("the machine has no screen"))
-}
-
-fn screendump(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Screendump {
-        filename: PathBuf,
-        #[serde(default)]
-        format: Format,
-    }
-    let Screendump { filename, format } = read(arguments)?;
-    screendump::save(&picture(machine)?, format, &filename)
-        .map_err(|error| Failure::generic(format!("{}: {error}", filename.display())))?;
-    done()
 }
 
 fn send_key(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {

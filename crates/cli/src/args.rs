@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::board::BoardArguments;
 use crate::capture::CaptureArguments;
+use crate::console::ConsoleArguments;
 use crate::diff_log::DiffLogArguments;
 use crate::display::DisplayTarget;
 use crate::doctor::DoctorArguments;
@@ -77,6 +78,9 @@ pub(crate) enum Command {
 
     /// Send a command to the supervisor
     Ctl(CtlArguments),
+
+    /// Show the consoles of the supervisor's machines in this terminal, and type at them
+    Console(ConsoleArguments),
 
     /// Run a network switch between machines; "ring3 run --nic switch" starts one
     Switch(SwitchArguments),

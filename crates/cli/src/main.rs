@@ -40,6 +40,7 @@
 //! * [`snapshot`], [`dump`]: `ring3 snapshot` and `ring3 dump`;
 //! * [`inspect`]: `ring3 inspect`;
 //! * [`capture`]: `ring3 capture`;
+//! * [`console`]: `ring3 console`;
 //! * [`machine_socket`]: commands to machines that run;
 //! * [`signals`]: signals that end the program;
 //! * [`status`]: the program's exit statuses;
@@ -55,6 +56,7 @@ mod board;
 mod boot;
 mod capture;
 mod characters;
+mod console;
 mod data_directories;
 mod debug_console;
 mod diff_log;
@@ -194,6 +196,10 @@ fn work() -> Work {
         Command::Ctl(arguments) => supervisor::ctl::run(&arguments)
             .map(|()| Status::Ended)
             .map_err(|error| error.to_string()),
+        Command::Console(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| console::run(&arguments).map_err(|error| error.to_string()))
+            .map(|()| Status::Ended),
         Command::Starter(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| starter::run(&arguments).map_err(|error| error.to_string()))

@@ -57,7 +57,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place::new(self.directory.as_deref())
     }
 }

@@ -4,6 +4,8 @@
 //! line. The supervisor greets with `{"QMP": …}` and answers `{"execute": NAME, "arguments": {…}}` with
 //! `{"return": …}` or `{"error": …}`.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{Definition, Disk, Name, Restart};
@@ -125,7 +127,7 @@ pub enum State {
 pub struct Status {
     /// The name.
     pub name: Name,
-    /// `machine`, `vblock` or `switch`.
+    /// `machine`, `vblock`, `switch` or `console`.
     pub kind: String,
     /// The state.
     pub state: State,
@@ -139,4 +141,7 @@ pub struct Status {
     pub ended: Option<String>,
     /// What is done when it ends.
     pub restart: Restart,
+    /// The Unix sockets of a machine's serial lines, COM1 first. Lines that are elsewhere have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serial: Vec<Option<PathBuf>>,
 }

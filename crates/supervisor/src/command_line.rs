@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::definition::{
-    Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch, Vblock,
+    Console, Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch,
+    Vblock,
 };
 use crate::place::Place;
 
@@ -19,6 +20,9 @@ pub(crate) fn arguments(name: &Name, all: &Definitions, place: &Place) -> Vec<Os
         }
         Definition::Server(Server::Switch(definition)) => {
             switch(&mut line, name, definition, place);
+        }
+        Definition::Server(Server::Console(definition)) => {
+            console(&mut line, name, definition, place);
         }
     }
     line.words
@@ -133,6 +137,15 @@ fn switch(line: &mut Line, name: &Name, definition: &Switch, place: &Place) {
     }
 }
 
+fn console(line: &mut Line, name: &Name, definition: &Console, place: &Place) {
+    line.word("console");
+    line.option("--serve", name.as_str());
+    line.option("--directory", place.directory());
+    if let Some(kibibytes) = definition.scroll_back {
+        line.option("--scroll-back", kibibytes.to_string());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +154,7 @@ mod tests {
     fn command_lines_are_those_that_a_user_would_type() {
         let text = "[server.disks]\nkind = \"vblock\"\ndevice.root = { file = \"a,b.img\", format = \"raw\" }\n\
             [server.lan]\nkind = \"switch\"\nuplink = [\"user\"]\n\
+            [server.eye]\nkind = \"console\"\nscroll-back = 64\n\
             [machine.web]\nmemory = \"64M\"\nhda = [\"x\", \"y\"]\nsnapshot = true\nseed = 7\n\
             disk = [\"disks:root:r\"]\nnetwork = [\"lan,model=e1000\"]";
         let all = crate::definition::parse(text, Path::new("/")).unwrap();
@@ -165,5 +179,6 @@ mod tests {
             line("lan"),
             "switch --listen unix:/run/parts/lan/network --status-socket /run/parts/lan/control --uplink user"
         );
+        assert_eq!(line("eye"), "console --serve eye --directory /run --scroll-back 64");
     }
 }

@@ -356,6 +356,21 @@ pub struct Switch {
     unknown: BTreeMap<String, OptionValue>,
 }
 
+/// The server of consoles: it reads what all machines say, and hands keyboards to one client at a time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Console {
+    /// What all kinds share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// How many KiB of what a serial line has said are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scroll_back: Option<u32>,
+    /// Keys that have no meaning.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, OptionValue>,
+}
+
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -364,6 +379,34 @@ pub enum Server {
     Vblock(Vblock),
     /// A network.
     Switch(Switch),
+    /// The server of consoles.
+    Console(Console),
+}
+
+impl Server {
+    fn common(&self) -> &Common {
+        match self {
+            Server::Vblock(server) => &server.common,
+            Server::Switch(server) => &server.common,
+            Server::Console(server) => &server.common,
+        }
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        match self {
+            Server::Vblock(server) => &mut server.common,
+            Server::Switch(server) => &mut server.common,
+            Server::Console(server) => &mut server.common,
+        }
+    }
+
+    /// Returns a key of the definition that has no meaning, if there is one.
+    fn unknown_key(&self) -> Option<&String> {
+        let (Server::Vblock(Vblock { unknown, .. })
+        | Server::Switch(Switch { unknown, .. })
+        | Server::Console(Console { unknown, .. })) = self;
+        unknown.keys().next()
+    }
 }
 
 /// A machine or a server.
@@ -381,8 +424,7 @@ impl Definition {
     pub fn common(&self) -> &Common {
         match self {
             Definition::Machine(machine) => &machine.common,
-            Definition::Server(Server::Vblock(server)) => &server.common,
-            Definition::Server(Server::Switch(server)) => &server.common,
+            Definition::Server(server) => server.common(),
         }
     }
 
@@ -390,8 +432,7 @@ impl Definition {
     pub fn common_mut(&mut self) -> &mut Common {
         match self {
             Definition::Machine(machine) => &mut machine.common,
-            Definition::Server(Server::Vblock(server)) => &mut server.common,
-            Definition::Server(Server::Switch(server)) => &mut server.common,
+            Definition::Server(server) => server.common_mut(),
         }
     }
 
@@ -401,6 +442,7 @@ impl Definition {
             Definition::Machine(_) => "machine",
             Definition::Server(Server::Vblock(_)) => "vblock",
             Definition::Server(Server::Switch(_)) => "switch",
+            Definition::Server(Server::Console(_)) => "console",
         }
     }
 
@@ -504,10 +546,8 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
     }
     let machine = match definition {
         Definition::Machine(machine) => machine,
-        Definition::Server(
-            Server::Vblock(Vblock { unknown, .. }) | Server::Switch(Switch { unknown, .. }),
-        ) => {
-            return unknown.keys().next().map_or(Ok(()), |key| {
+        Definition::Server(server) => {
+            return server.unknown_key().map_or(Ok(()), |key| {
                 Err(BadDefinition::Key { name: name.clone(), key: key.clone() })
             });
         }

@@ -1,8 +1,8 @@
 //! The supervisor: one daemon of a user that starts machines and servers, watches them, and replaces those
 //! that die or hang.
 //!
-//! A *part* is a process that it owns: a machine (`ring3 run`) or a server (`ring3 vblock`, `ring3 switch`).
-//! The user defines parts in a file ([`definition`]) or by [commands](command). Each part has
+//! A *part* is a process that it owns: a machine (`ring3 run`) or a server (`ring3 vblock`, `ring3 switch`,
+//! `ring3 console`). The user defines parts in a file ([`definition`]) or by [commands](command). Each part has
 //!
 //! * a directory of its own with its sockets and its log ([`place`]), and a command line that follows from
 //!   its definition ([`command_line`]);

@@ -20,6 +20,7 @@ use crate::command_line::arguments;
 use crate::definition::{Definition, Name, Restart};
 use crate::error::Refusal;
 use crate::link::Link;
+use crate::place::Place;
 use crate::process::{End, Process};
 use crate::record::{Entry, Wanted};
 use crate::supervisor::House;
@@ -99,8 +100,12 @@ impl Part {
     }
 
     /// Returns its status, for users and tools.
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self, place: &Place) -> Status {
         let definition = self.definition.borrow();
+        let serial = match &*definition {
+            Definition::Machine(machine) => machine.serial_sockets(&place.part(&self.name)),
+            Definition::Server(_) => Vec::new(),
+        };
         Status {
             name: self.name.clone(),
             kind: definition.kind().to_owned(),
@@ -109,6 +114,7 @@ impl Part {
             restarts: self.restarts.get(),
             ended: self.ended.borrow().clone(),
             restart: definition.common().restart,
+            serial,
         }
     }
 

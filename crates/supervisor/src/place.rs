@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::definition::{Disk, Name};
+use crate::definition::{Disk, Machine, Name, OptionValue};
 use crate::error::Error;
 
 /// The rights of others to the directory.
@@ -25,7 +25,9 @@ impl Place {
             Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("ring3"),
             _ => env::temp_dir().join(format!("ring3-{}", rustix::process::geteuid().as_raw())),
         };
-        Place { directory: directory.map_or_else(usual, Path::to_owned) }
+        let directory = directory.map_or_else(usual, Path::to_owned);
+        // Processes of parts have other working directories.
+        Place { directory: std::path::absolute(&directory).unwrap_or(directory) }
     }
 
     /// Makes the directory if it is not there. Nobody else may have rights to it: who can connect to the sockets
@@ -39,6 +41,11 @@ impl Place {
             return Err(Error::Strangers(self.directory.clone()));
         }
         Ok(())
+    }
+
+    /// Returns the directory itself.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns the socket for commands.
@@ -59,6 +66,25 @@ impl Place {
 
 fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+impl Machine {
+    /// Returns the Unix sockets of the serial lines, COM1 first. Lines that are elsewhere have none.
+    pub(crate) fn serial_sockets(&self, place: &PartPlace) -> Vec<Option<PathBuf>> {
+        let socket = |target: &OptionValue| match target {
+            OptionValue::Text(text) => {
+                let path = Path::new(text.strip_prefix("unix:")?);
+                let directory = self.common.directory.as_deref().unwrap_or(Path::new("/"));
+                Some(directory.join(path))
+            }
+            _ => None,
+        };
+        match self.options.get("serial") {
+            None => vec![Some(place.serial())],
+            Some(OptionValue::List(targets)) => targets.iter().map(socket).collect(),
+            Some(target) => vec![socket(target)],
+        }
+    }
 }
 
 /// The directory of a part.
@@ -85,8 +111,13 @@ impl PartPlace {
 
     /// Returns the socket by which the supervisor talks with the process: a machine's QMP, a server's commands or, of
     /// a switch, its status.
-    pub(crate) fn control(&self) -> PathBuf {
+    pub fn control(&self) -> PathBuf {
         self.directory.join("control")
+    }
+
+    /// Returns the socket of a server of consoles at which clients may look, and not type.
+    pub fn watch(&self) -> PathBuf {
+        self.directory.join("watch")
     }
 
     /// Returns the file with the last words of the process.

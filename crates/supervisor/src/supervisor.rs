@@ -206,9 +206,11 @@ impl House {
             Command::Capabilities {} | Command::Events {} => {}
             Command::Query { name: None } => {
                 let parts = self.parts.borrow();
-                return Ok(parts.values().map(|part| json!(part.status())).collect());
+                return Ok(parts.values().map(|part| json!(part.status(&self.place))).collect());
             }
-            Command::Query { name: Some(name) } => return Ok(json!(self.part(&name)?.status())),
+            Command::Query { name: Some(name) } => {
+                return Ok(json!(self.part(&name)?.status(&self.place)));
+            }
             Command::Launch { name, definition } => return self.launch(name, definition).await,
             Command::Start { name } => return self.part(&name)?.answer(Order::Start).await,
             Command::Pause { name } => return self.part(&name)?.answer(Order::Pause).await,

@@ -115,6 +115,7 @@ enum Kind {
     Machine,
     Vblock,
     Switch,
+    Console,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -239,6 +240,7 @@ fn defined(kind: Kind, keys: &[Key]) -> Result<Definition, CtlError> {
         Kind::Machine => definition::parse_machine(&text),
         Kind::Vblock => definition::parse_server(&format!("kind = \"vblock\"\n{text}")),
         Kind::Switch => definition::parse_server(&format!("kind = \"switch\"\n{text}")),
+        Kind::Console => definition::parse_server(&format!("kind = \"console\"\n{text}")),
     }
     .map_err(CtlError::Definition)?;
     let directory = env::current_dir().map_err(CtlError::Directory)?;

@@ -10,6 +10,7 @@ mod board;
 mod boot_debian;
 mod boot_loaders;
 mod cloud;
+mod console;
 mod counters;
 mod disks;
 mod doctor;

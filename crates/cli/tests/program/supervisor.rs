@@ -14,19 +14,19 @@ use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, linux}
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
-struct Supervised {
-    directory: Directory,
+pub(crate) struct Supervised {
+    pub(crate) directory: Directory,
     /// The supervisor's directory. The paths of sockets are short, so it is not in the test's own.
-    run: tempfile::TempDir,
-    supervisor: Child,
+    pub(crate) run: tempfile::TempDir,
+    pub(crate) supervisor: Child,
 }
 
 impl Supervised {
-    fn new(configuration: &str) -> Supervised {
+    pub(crate) fn new(configuration: &str) -> Supervised {
         Supervised::in_directory(Directory::new(), configuration)
     }
 
-    fn in_directory(directory: Directory, configuration: &str) -> Supervised {
+    pub(crate) fn in_directory(directory: Directory, configuration: &str) -> Supervised {
         fs::write(directory.path("parts.toml"), configuration).unwrap();
         let run = tempfile::tempdir().unwrap();
         let supervisor = Supervised::start(&directory, &run.path().join("r"));
@@ -48,21 +48,21 @@ impl Supervised {
     }
 
     /// Kills the supervisor, and starts another one.
-    fn replace(&mut self) {
+    pub(crate) fn replace(&mut self) {
         self.supervisor.kill().unwrap();
         self.supervisor.wait().unwrap();
         self.supervisor = Supervised::start(&self.directory, &self.run.path().join("r"));
         self.answers();
     }
 
-    fn ctl(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Command {
         let mut ctl = ring3();
         ctl.args(["ctl", "--directory"]).arg(self.run.path().join("r")).args(arguments);
         ctl.current_dir(self.directory.path(""));
         ctl
     }
 
-    fn execute(&self, arguments: &[&str]) -> String {
+    pub(crate) fn execute(&self, arguments: &[&str]) -> String {
         String::from_utf8(output(&mut self.ctl(arguments))).unwrap()
     }
 
@@ -75,34 +75,34 @@ impl Supervised {
         said
     }
 
-    fn query(&self, name: &str) -> Value {
+    pub(crate) fn query(&self, name: &str) -> Value {
         serde_json::from_str(&self.execute(&["query", "--json", name])).unwrap()
     }
 
-    fn reaches(&self, name: &str, state: &str) {
+    pub(crate) fn reaches(&self, name: &str, state: &str) {
         wait_until(&format!("{name} is never {state}"), || {
             (self.query(name)["state"] == state).then_some(())
         });
     }
 
-    fn pid(&self, name: &str) -> Pid {
+    pub(crate) fn pid(&self, name: &str) -> Pid {
         let pid = self.query(name)["pid"].as_i64().unwrap();
         Pid::from_raw(pid as i32).unwrap()
     }
 
-    fn signal(&self, name: &str, signal: Signal) {
+    pub(crate) fn signal(&self, name: &str, signal: Signal) {
         kill_process(self.pid(name), signal).unwrap();
     }
 
     /// Waits until the process of a part was replaced `times` times.
-    fn was_replaced(&self, name: &str, times: u64) {
+    pub(crate) fn was_replaced(&self, name: &str, times: u64) {
         wait_until(&format!("{name} is not replaced"), || {
             let part = self.query(name);
             (part["restarts"] == times && part["state"] == "running").then_some(())
         });
     }
 
-    fn file(&self, part: &str, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, part: &str, name: &str) -> PathBuf {
         self.run.path().join("r/parts").join(part).join(name)
     }
 }
@@ -129,7 +129,7 @@ fn console(socket: &Path) -> Console {
 }
 
 /// Returns the lines of a definition that make a machine boot Linux.
-fn linux_lines() -> String {
+pub(crate) fn linux_lines() -> String {
     let initrd = json!(WITH_MODULES.map(file));
     format!(
         "memory = \"96M\"\nkernel = {}\ninitrd = {initrd}\nappend = \"{CONSOLE}\"\n",
@@ -489,12 +489,18 @@ fn fifty_machines_run_at_once() {
         directory,
         &format!("[server.lan]\nkind = \"switch\"\n{}", machines.concat()),
     );
-    wait_until("they do not all run", || {
-        let parts: Value = serde_json::from_str(&supervised.execute(&["query", "--json"])).unwrap();
-        let running = |part: &&Value| part["state"] == "running";
-        (parts.as_array().unwrap().iter().filter(running).count() == 51).then_some(())
-    });
+    let all_run = |supervised: &Supervised| {
+        wait_until("they do not all run", || {
+            let parts = supervised.execute(&["query", "--json"]);
+            let parts: Value = serde_json::from_str(&parts).unwrap();
+            let running = |part: &&Value| part["state"] == "running";
+            (parts.as_array().unwrap().iter().filter(running).count() == 51).then_some(())
+        });
+    };
+    all_run(&supervised);
     supervised.replace();
+    // One that has not answered the new supervisor yet would be killed by "quit".
+    all_run(&supervised);
     assert_eq!(supervised.query("m49")["restarts"], 0);
     supervised.execute(&["quit"]);
     let status = wait_until("the supervisor ends", || supervised.supervisor.try_wait().unwrap());

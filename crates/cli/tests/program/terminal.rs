@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, Termios, tcgetattr};
 use crate::support::{Directory, PATIENCE, kernel, pty, ring3, wait_until};
 
 /// A guest that echoes its input on COM1 (3F8h, status at 3FDh).
-const ECHO: &[u8] = &[
+pub(crate) const ECHO: &[u8] = &[
     0x66, 0xba, 0xfd, 0x03, // 00: MOV DX, 3FDh
     0xec, //                   04: IN AL, DX
     0xa8, 0x01, //             05: TEST AL, 1      (a byte has come)

@@ -20,18 +20,26 @@ pub(crate) struct Screen {
     child: Child,
     terminal: File,
     emulator: vt100::Parser,
+    /// All that the program has written.
+    written: Vec<u8>,
     deadline: Instant,
 }
 
 impl Screen {
     /// Starts a machine, with the options that `add_options` adds.
     pub(crate) fn start(add_options: impl FnOnce(&mut Command)) -> Screen {
+        let mut command = ring3();
+        command.args(["run", "--display", "terminal"]);
+        add_options(&mut command);
+        Screen::of(command)
+    }
+
+    /// Starts a program in a terminal of its own.
+    pub(crate) fn of(mut command: Command) -> Screen {
         let (terminal, theirs) = pty::open();
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&theirs, size).expect("a terminal has a size");
-        let mut command = ring3();
-        command.args(["run", "--display", "terminal"]).env("TERM", "xterm");
-        add_options(&mut command);
+        command.env("TERM", "xterm");
         let at_terminal = || Stdio::from(theirs.try_clone().expect("descriptors are left"));
         let child = command
             .stdin(at_terminal())
@@ -41,7 +49,13 @@ impl Screen {
             .expect("the program starts");
         let cells = |count| NonZero::new(count).expect("a terminal has some");
         let emulator = vt100::Parser::new(cells(ROWS), cells(COLUMNS), 0);
-        Screen { child, terminal, emulator, deadline: Instant::now() + PATIENCE }
+        Screen {
+            child,
+            terminal,
+            emulator,
+            written: Vec::new(),
+            deadline: Instant::now() + PATIENCE,
+        }
     }
 
     /// Is patient for `time` more: the guest itself waits so long.
@@ -71,7 +85,30 @@ impl Screen {
             let length = self.terminal.read(&mut buffer).unwrap_or_default();
             assert_ne!(length, 0, "{what:?} has not come when the program ended:\n{shown}");
             self.emulator.process(&buffer[..length]);
+            self.written.extend(&buffer[..length]);
         }
+    }
+
+    /// Returns all that the program has written to the terminal.
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.written
+    }
+
+    /// Returns the last line of the screen.
+    pub(crate) fn last_line(&self) -> String {
+        self.emulator.screen().rows(0, COLUMNS).last().unwrap_or_default()
+    }
+
+    /// Waits until the program has ended, and returns its status.
+    pub(crate) fn status(&mut self) -> Option<i32> {
+        let ended = || self.child.try_wait().expect("it is our child");
+        let status = super::wait_until("the program does not end", ended);
+        let mut buffer = [0; 4096];
+        // Reading fails when all has been read.
+        while let Ok(length @ 1..) = self.terminal.read(&mut buffer) {
+            self.written.extend(&buffer[..length]);
+        }
+        status.code()
     }
 
     /// Types `keys`, as a terminal sends them. A keyboard forgets keys while its buffer, of 16 bytes, is full.

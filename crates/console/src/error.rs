@@ -1,0 +1,48 @@
+//! The reasons why a console fails.
+
+use std::io;
+
+use ring3_host::socket::SocketError;
+use ring3_supervisor::definition::Name;
+use thiserror::Error;
+
+/// See the module.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The supervisor does not answer, or refuses a command.
+    #[error(transparent)]
+    Supervisor(#[from] ring3_supervisor::error::Error),
+    /// A socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The host gives the server no means to work.
+    #[error("cannot work on this host: {0}")]
+    Host(#[source] io::Error),
+    /// The name that a new server would have is in use.
+    #[error(
+        "no server of consoles is defined, and \"{0}\" is the name of something else; define one with \"ring3 ctl launch NAME --kind console\""
+    )]
+    NameTaken(Name),
+    /// The server of consoles does not answer.
+    #[error(
+        "the server of consoles \"{name}\" does not answer: {source}; see \"ring3 ctl log {name}\""
+    )]
+    Absent {
+        /// The server.
+        name: Name,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The connection with the server has ended.
+    #[error("the server of consoles has ended")]
+    Ended,
+    /// The server refuses a command.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no such machine.
+    #[error("there is no machine \"{0}\"; \"ring3 ctl query\" lists those that there are")]
+    NoMachine(Name),
+    /// A person cannot see and type here.
+    #[error("the console needs a terminal: {0}")]
+    Terminal(#[source] io::Error),
+}

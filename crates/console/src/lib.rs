@@ -1,0 +1,22 @@
+//! The consoles of all machines of a supervisor: what they say, and who types at them.
+//!
+//! * [`server`]: a process that reads the serial lines of all machines all the time, and keeps the last of what each
+//!   has said; so a machine is never slowed by a console that nobody reads. It lets one client at a time type.
+//! * [`protocol`]: what clients and the server say to each other. [`client`] is a client's end of it.
+//! * [`terminal`]: all consoles in one terminal, with a line that no guest can draw.
+//!
+//! The server is a part of the supervisor, which starts it again if it dies. Machines do not notice: what a serial
+//! line says meanwhile waits in the machine.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod protocol;
+pub mod server;
+pub mod terminal;
+
+mod error;
+mod monitor;
+mod picture;
+mod ring;
+
+pub use error::Error;

@@ -239,6 +239,11 @@ pub(crate) struct RunArguments {
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
 
+    /// Take the machine's memory from the file system of this directory, a tmpfs for example, and not from the host's
+    /// memory at large
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) memory_path: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) drives: DriveArguments,
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
+use ring3_host::memory::HostMemory;
 use ring3_qmp::Server;
 use ring3_snapshot::moving::MoveError;
 use ring3_snapshot::{OpenError, RestoreDriveError, Snapshot, attach_drives};
@@ -21,8 +22,8 @@ use ring3_vm::multiboot::MultibootError;
 use ring3_vm::multiboot2::Multiboot2Error;
 use ring3_vm::pvh::PvhError;
 use ring3_vm::{
-    Config, Console, Control, Ending, EngineChoice, Engines, Kernel, Module, OnPanic, Software,
-    Verified, Vm, VmError, door,
+    Config, Console, Control, Ending, EngineChoice, EngineIn, Engines, Kernel, Module, OnPanic,
+    Software, Verified, Vm, VmError, door,
 };
 use thiserror::Error;
 use tracing::{info, warn};
@@ -221,6 +222,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Status, RunError> {
 
 /// Runs a new machine, as the command line describes it.
 fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified, RunError> {
+    engine(arguments).check().map_err(VmError::from).map_err(RunError::Machine)?;
     let repetition = &arguments.repetition;
     let _pid_file = arguments.qemu.pid_file.as_deref().map(PidFile::create).transpose()?;
     let made = match (&arguments.incoming, &arguments.restore) {
@@ -285,6 +287,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     {
         return Ok(Verified::Same(Ending::Quit));
     }
+    vm.save_host_memory(HostMemory::open(), arguments.memory_path.clone());
     sandbox::enter(arguments, &vm)?;
     let ended = if repetition.verify {
         vm.verify(COMPARED, &mut door, &mut output)
@@ -399,12 +402,13 @@ pub(crate) const COMPARED: Engines<'_> =
     Engines { tested: &EngineChoice::EagerTranslator, reference: &EngineChoice::Interpreter };
 
 /// Returns the engine that executes the guest's instructions; with `--verify`, the one that is tested.
-pub(crate) fn engine(arguments: &RunArguments) -> EngineChoice {
-    if arguments.repetition.verify {
+pub(crate) fn engine(arguments: &RunArguments) -> EngineIn {
+    let choice = if arguments.repetition.verify {
         EngineChoice::EagerTranslator
     } else {
         arguments.engine.into()
-    }
+    };
+    EngineIn { choice, directory: arguments.memory_path.clone() }
 }
 
 /// Returns the configuration of the machine.

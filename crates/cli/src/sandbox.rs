@@ -167,6 +167,10 @@ fn rights(arguments: &RunArguments, vm: &Vm) -> Rights {
     if let Some(path) = &arguments.qemu.pid_file {
         needs.beside(path, Access::Remove);
     }
+    if let Some(directory) = &arguments.memory_path {
+        // A reset, and a machine that is loaded, take new memory.
+        needs.beside(&directory.join("memory"), Access::Change);
+    }
     if let Some(last) = &arguments.repetition.record_last {
         needs.beside(&last.path(), Access::Change);
     }

@@ -130,6 +130,16 @@ pub trait HostPages: Send + Sync {
         place..len
     }
 
+    /// Returns how many bytes the host holds for those that were returned last, if it tells.
+    fn held(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns how many more bytes the file system has room for that they are in. None if it has no limit of its own.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes `pages` of `bytes`, which are those that were returned last, zero, and gives back to the host what it
     /// holds for them, if it can.
     fn release(&self, bytes: &mut MmapMut, pages: Range<usize>) {
@@ -477,6 +487,16 @@ impl Memory {
         for_each_page(offset, len, |at, range| {
             self.write_place(area.start() + at as usize, &bytes[range]);
         });
+    }
+
+    /// Returns how many bytes the host holds for RAM and all areas, if it tells.
+    pub fn held(&self) -> Option<u64> {
+        self.pages.held()
+    }
+
+    /// Returns how many more bytes the file system has room for that all this is in. None if it has no limit of its own.
+    pub fn room(&self) -> Option<u64> {
+        self.pages.room()
     }
 
     /// Returns the bytes of RAM, to save, hash or search them.

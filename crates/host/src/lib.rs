@@ -8,12 +8,14 @@
 //!   conversation;
 //! * [`telnet`]: the part of that protocol that serial lines and monitors need;
 //! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way;
+//! * [`memory`]: how much memory the host can still give;
 //! * [`samples`]: how long frequent pieces of work take.
 #![forbid(unsafe_code)]
 
 pub mod admission;
 pub mod deadline;
 pub mod listener;
+pub mod memory;
 pub mod polling;
 pub mod samples;
 pub mod socket;

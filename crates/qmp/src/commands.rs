@@ -23,8 +23,8 @@ use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
-    balloon, block_stats, capture, cards, dumps, inspect, limits, media, monitor, moving, nodes,
-    probe, qom, schema, snapshots,
+    balloon, block_stats, capture, cards, dumps, inspect, limits, media, memory, monitor, moving,
+    nodes, probe, qom, schema, snapshots,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -161,6 +161,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("x-ring3-capture", capture::capture),
     ("x-ring3-inspect", inspect::inspect),
+    ("x-ring3-limit-memory", memory::limit),
+    ("x-ring3-memory", memory::query),
     ("x-ring3-screen", screendump::screen),
 ];
 
@@ -301,7 +303,7 @@ fn query_status(machine: &Machine, arguments: Arguments) -> Result<Value, Failur
     let name = match status {
         Status::Running => "running",
         Status::Paused => "paused",
-        Status::Stopped | Status::WithoutDisks => "io-error",
+        Status::Stopped | Status::Starved | Status::WithoutDisks => "io-error",
         Status::Panicked => "guest-panicked",
         Status::Arriving => "inmigrate",
         Status::Moved => "postmigrate",

@@ -53,6 +53,7 @@ mod framing;
 mod inspect;
 mod limits;
 mod media;
+mod memory;
 mod monitor;
 mod moving;
 mod news;

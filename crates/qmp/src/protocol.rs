@@ -11,7 +11,7 @@ use ring3_vm::{Ending, OnPanic};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::media;
+use crate::{media, memory};
 
 /// The arguments of a command.
 pub(crate) type Arguments = Map<String, Value>;
@@ -134,7 +134,7 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 13] = [
+pub(crate) const EVENTS: [&str; 14] = [
     "BALLOON_CHANGE",
     "BLOCK_IO_ERROR",
     "DEVICE_DELETED",
@@ -148,6 +148,7 @@ pub(crate) const EVENTS: [&str; 13] = [
     "RESUME",
     "SHUTDOWN",
     "STOP",
+    "X_RING3_MEMORY_SHORT",
 ];
 
 /// The events that a client of this server has asked for; other events have other causes.
@@ -190,6 +191,7 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
             (name, Some(json!({"action": action})))
         }
         Event::Balloon { guest_bytes } => ("BALLOON_CHANGE", Some(json!({"actual": guest_bytes}))),
+        Event::MemoryShort(shortage) => ("X_RING3_MEMORY_SHORT", Some(memory::shortage(shortage))),
         Event::Arrived => ("MIGRATION", Some(json!({"status": "completed"}))),
         Event::CardGone { device, id } => {
             ("DEVICE_DELETED", Some(card_gone(*device, id.as_deref())))

@@ -42,7 +42,8 @@
 //!   holds the host code, [`code::block_store`] and [`code::branch_slots`] find blocks; [`code::changing`]
 //!   handles pages whose code is written to again and again; [`code::counters`] count executed instructions;
 //! * [`memory`] has the windows and spaces, and the host's memory that is mapped there; [`memory::absent`]
-//!   reads the memory of a saved machine when it is touched;
+//!   reads the memory of a saved machine when it is touched, and [`memory::shortage`] lets an access wait for
+//!   which the host has no page;
 //! * [`segmented`] translates code whose segments have bases and limits;
 //! * [`long`] translates 64-bit code, with a way of its own to memory: [`memory::units`];
 //! * [`context`] defines the use of the host's registers and the ways into and out of translated code;
@@ -125,5 +126,6 @@ mod signals;
 mod system;
 mod translator;
 
-pub use memory::host_memory::PrivateMemory;
+pub use memory::host_memory::{PrivateMemory, memory_in};
+pub use memory::shortage::let_accesses_wait;
 pub use translator::{Translator, Unavailable};

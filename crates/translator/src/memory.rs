@@ -3,6 +3,7 @@
 
 pub(crate) mod absent;
 pub(crate) mod host_memory;
+pub(crate) mod shortage;
 pub(crate) mod space;
 pub(crate) mod spaces;
 pub(crate) mod units;

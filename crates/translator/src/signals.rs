@@ -16,7 +16,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 use crate::code::cache;
 use crate::context::{self, Context, HostFault, IMAGE, reason};
 use crate::long::context::LongContext;
-use crate::memory::absent;
+use crate::memory::{absent, shortage};
 
 /// The signals that translated code may raise.
 const OURS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
@@ -53,13 +53,10 @@ impl Watch {
     /// Watches the cache of translated code that begins at address `start`. If it is 64-bit code, `long_context` is the
     /// address of its [`LongContext`], and otherwise 0. The addresses must be the cache's until the value is dropped.
     pub(crate) fn new(start: usize, long_context: usize) -> io::Result<Watch> {
-        static INSTALLED: Mutex<bool> = Mutex::new(false);
-        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*installed {
-            install()?;
-            *installed = true;
-        }
+        static CHOICE: Mutex<()> = Mutex::new(());
+        install()?;
         // Under the lock nobody else takes the same entry.
+        let _choice = CHOICE.lock().unwrap_or_else(PoisonError::into_inner);
         for (index, watched) in CACHES.iter().enumerate() {
             if watched.start.load(Ordering::Relaxed) == 0 {
                 watched.long_context.store(long_context, Ordering::Relaxed);
@@ -77,7 +74,18 @@ impl Drop for Watch {
     }
 }
 
-fn install() -> io::Result<()> {
+/// Installs the handler, once for the process.
+pub(crate) fn install() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*installed {
+        install_anew()?;
+        *installed = true;
+    }
+    Ok(())
+}
+
+fn install_anew() -> io::Result<()> {
     for (signal, earlier) in OURS.into_iter().zip(&EARLIER) {
         // SAFETY: all bits zero are a valid `sigaction`, and the kernel replaces them with the present
         // action.
@@ -163,6 +171,11 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         unsafe { context::leave_signal(host_stack, mask) };
     }
     if signal == libc::SIGSEGV && absent::fetch_at(address.addr()) {
+        return;
+    }
+    let address = address.addr();
+    // What cannot be read from the file of a saved machine does not come by waiting.
+    if signal == libc::SIGBUS && !absent::is_absent(address) && shortage::wait_at(address) {
         return;
     }
     // SAFETY: these are the arguments that the kernel passed.

@@ -20,6 +20,7 @@ mod users;
 mod virtual_8086;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use ring3_core::memory::{Memory, MemoryError};
@@ -195,7 +196,18 @@ impl Translator {
     /// # Errors
     /// When the host lacks what a translator needs, or when `size` is not one that [`Memory`] can have.
     pub fn with_memory(size: u64) -> Result<(Translator, Memory), Unavailable> {
-        let guest_memory = Arc::new(GuestMemory::default());
+        Translator::with_memory_in(size, None)
+    }
+
+    /// As [`Translator::with_memory`], with memory from the file system of `directory` if one is given.
+    ///
+    /// # Errors
+    /// As there, and when there can be no such file.
+    pub fn with_memory_in(
+        size: u64,
+        directory: Option<&Path>,
+    ) -> Result<(Translator, Memory), Unavailable> {
+        let guest_memory = Arc::new(GuestMemory::in_directory(directory)?);
         let translator = Translator::new(Arc::clone(&guest_memory))?;
         Ok((translator, Memory::with_pages(size, guest_memory)?))
     }

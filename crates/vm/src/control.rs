@@ -51,6 +51,7 @@ use crate::drives::{
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 pub use crate::machine::flight::{KeepLastError, KeptLast};
+pub use crate::machine::host_memory::{LEAST_ROOM, MemoryUse, Scarce, Shortage};
 pub use crate::machine::loading::{LoadError, Loader, Running};
 use crate::machine::{Ending, SavedMachine, Vm};
 use crate::stats::Stats;
@@ -109,6 +110,9 @@ pub enum Status {
     /// It waits as in [`Status::Paused`], because the guest's system has failed
     /// ([`OnPanic::Pause`]).
     Panicked,
+    /// It waits as in [`Status::Paused`], because the host may soon have no memory for the guest. It goes on by itself
+    /// when there is enough.
+    Starved,
     /// The guest has switched it off. It waits until it is reset and then told to continue.
     Off,
     /// It is to come from another process, and its requests wait until it is here.
@@ -144,6 +148,8 @@ pub enum Event {
         /// The number of bytes.
         guest_bytes: u64,
     },
+    /// The host may soon have no memory for the guest, and the machine stands still.
+    MemoryShort(Shortage),
     /// It has come from another process.
     Arrived,
     /// The guest has given up a card, which was removed.

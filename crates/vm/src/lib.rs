@@ -103,7 +103,7 @@ pub use config::{
 pub use control::Control;
 pub use difference::{Difference, Undefined};
 pub use door::{Door, Fetched, Sender, Source, door};
-pub use engines::{EngineChoice, EngineError, EngineMaker};
+pub use engines::{EngineChoice, EngineError, EngineIn, EngineMaker};
 pub use event_log::EventLog;
 pub use file_bytes::FileBytes;
 pub use machine::flight::{Archive, Kept, LastOptions, Occasion};

@@ -9,6 +9,7 @@ mod flash;
 pub(crate) mod flight;
 mod giving_up;
 mod guest_tools;
+pub(crate) mod host_memory;
 pub(crate) mod loading;
 mod moving;
 mod paced;
@@ -70,6 +71,7 @@ use ring3_devices::vga::VIDEO_MEMORY_LEN;
 use deterministic::PICOS_PER_INSTRUCTION;
 use flight::Flight;
 use giving_up::GivingUp;
+use host_memory::Frugality;
 use replay::Replay;
 
 pub use back::ReplayOptions;
@@ -215,6 +217,7 @@ pub struct Vm {
     /// Whether the guest has switched it off, and that does not end the run.
     is_off: bool,
     giving_up: GivingUp,
+    frugality: Frugality,
     /// What the guest has said of its system's failure, until it is told outside.
     failure: Option<GuestFailure>,
     /// The pages of the memory balloon, if it has changed and nobody outside was told.
@@ -330,6 +333,7 @@ impl Vm {
             stats: Stats::default(),
             is_off: false,
             giving_up: GivingUp::default(),
+            frugality: Frugality::default(),
             failure: None,
             told_balloon: None,
             debugging: Debugging::default(),

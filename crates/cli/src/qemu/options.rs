@@ -147,7 +147,7 @@ pub(super) const OPTIONS: &[QemuOption] = &[
     option("m", "SIZE", machine::memory),
     option("M", "pc", machine::machine),
     option("machine", "pc", machine::machine),
-    other("mem-path", Some("DIRECTORY"), Kind::Ignored),
+    option("mem-path", "DIRECTORY", |all, value| set(&mut all.run.memory_path, Some(value.into()))),
     other("mem-prealloc", None, Kind::Ignored),
     option("mon", "chardev=ID[,mode=readline|control]", characters::mon),
     option("monitor", "stdio|none|unix:…|tcp:…|telnet:…|chardev:ID", characters::monitor),

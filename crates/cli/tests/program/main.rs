@@ -57,6 +57,7 @@ mod repetition;
 mod sandbox;
 mod screens;
 mod snapshots;
+mod starved;
 mod suite;
 mod supervisor;
 mod switch;

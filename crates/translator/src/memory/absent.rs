@@ -21,6 +21,7 @@ use std::thread;
 use memmap2::MmapMut;
 
 use super::host_memory::{PAGE, next_data};
+use super::shortage::{keep_errno, wait_until_done};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -282,21 +283,30 @@ pub(crate) fn fetch_at(address: usize) -> bool {
 }
 
 fn fetch_watched(address: usize) -> bool {
-    for place in &WATCHED {
+    watched_at(address).is_some_and(|(shared, chunk)| {
+        keep_errno(|| !shared.has(chunk) && wait_until_done(|| shared.fetch(chunk)))
+    })
+}
+
+/// Returns whether the byte with the host address `address` is still in the file of a saved machine.
+///
+/// This is for the handler of signals.
+pub(crate) fn is_absent(address: usize) -> bool {
+    LOOKING.fetch_add(1, Ordering::SeqCst);
+    let is_absent = watched_at(address).is_some_and(|(shared, chunk)| !shared.has(chunk));
+    LOOKING.fetch_sub(1, Ordering::SeqCst);
+    is_absent
+}
+
+/// Returns the memory with the host address `address`, and the chunk of it. The caller is one of the threads that are
+/// [`LOOKING`], until it needs the memory no more.
+fn watched_at<'a>(address: usize) -> Option<(&'a Shared, usize)> {
+    WATCHED.iter().find_map(|place| {
         // SAFETY: what is watched lives for as long as a thread is `LOOKING`.
-        let Some(shared) = (unsafe { place.load(Ordering::SeqCst).as_ref() }) else { continue };
+        let shared = unsafe { place.load(Ordering::SeqCst).as_ref() }?;
         let at = address.wrapping_sub(shared.start);
-        if at < shared.len {
-            let chunk = at / CHUNK;
-            // SAFETY: the location is the thread's own.
-            let errno = unsafe { *libc::__errno_location() };
-            let is_fetched = !shared.has(chunk) && shared.fetch(chunk).is_ok();
-            // SAFETY: as above.
-            unsafe { *libc::__errno_location() = errno };
-            return is_fetched;
-        }
-    }
-    false
+        (at < shared.len).then_some((shared, at / CHUNK))
+    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Memory in the host's address space: reserved ranges of addresses, and guest memory as a file that can be
 //! mapped in many places.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +15,8 @@ use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
 use ring3_core::memory::{HostPages, Private, zero};
 
 use super::absent::{Absent, CHUNK};
+use super::shortage::{Watched, allocate};
+use crate::signals;
 
 /// Upper bound of the bytes that are made accessible at once when they are mapped.
 const MOST_POPULATED: usize = 64 * PAGE;
@@ -33,14 +38,97 @@ pub(crate) fn memory_file(name: &std::ffi::CStr, len: usize) -> io::Result<File>
     Ok(file)
 }
 
-/// Guest memory as a file. Only the [`Memory`](ring3_core::memory::Memory) that is made with a translator
-/// gets its bytes from here.
+/// HUGETLBFS_MAGIC of statfs(2).
+const HUGE_PAGES: u64 = 0x958458f6;
+
+/// Returns a file of `len` zeros without a name in `directory`, from whose file system its pages come.
+///
+/// # Errors
+/// Fails also if the pages of such a file cannot be had, and given back, one by one.
+fn file_in(directory: &Path, len: usize) -> io::Result<File> {
+    let unfit = |what| io::Error::new(io::ErrorKind::Unsupported, what);
+    let flags = libc::O_TMPFILE | libc::O_CLOEXEC;
+    let file =
+        OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(directory);
+    let file = file.map_err(|error| match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::EISDIR) => {
+            unfit("its file system has no files without a name")
+        }
+        _ => error,
+    })?;
+    if status_of_file_system(&file)?.f_type as u64 == HUGE_PAGES {
+        return Err(unfit("its file system has huge pages, which guest memory cannot use"));
+    }
+    file.set_len(len as u64)?;
+    match allocate(file.as_raw_fd(), 0).and_then(|()| punch(&file, 0, PAGE)) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            Err(unfit("its file system cannot reserve and free parts of a file"))
+        }
+        done => done.map(|()| file),
+    }
+}
+
+/// Returns what the file system of `file` says of itself.
+fn status_of_file_system(file: &File) -> io::Result<libc::statfs> {
+    let mut status = MaybeUninit::uninit();
+    // SAFETY: the call only writes to the structure.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()) } == 0 {
+        // SAFETY: the call has filled it.
+        Ok(unsafe { status.assume_init() })
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Gives the `len` bytes of `file` at `place`, which are pages, back to the host.
+fn punch(file: &File, place: usize, len: usize) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the call changes bytes of the file, as a write to guest memory does: no reference to them lives, and
+    // translated code waits.
+    if unsafe { libc::fallocate(file.as_raw_fd(), mode, place as off_t, len as off_t) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Returns a source of guest memory whose pages come from the file system of `directory`, for an engine that needs no
+/// other addresses for it.
+///
+/// # Errors
+/// Fails if there can be no such file, or no handler for signals.
+pub fn memory_in(directory: &Path) -> io::Result<Arc<dyn HostPages>> {
+    signals::install()?;
+    Ok(Arc::new(GuestMemory::in_directory(Some(directory))?))
+}
+
+/// Guest memory as a file. The [`Memory`](ring3_core::memory::Memory) that is made with a translator gets its bytes
+/// from here, and so does any other whose pages come from a file system of the user's choice.
 #[derive(Debug, Default)]
 pub(crate) struct GuestMemory {
     current: Mutex<Option<Arc<GuestFile>>>,
+    /// The directory in whose file system its pages are. None for those of memory files, which no file system limits.
+    directory: Option<PathBuf>,
 }
 
 impl GuestMemory {
+    /// Returns guest memory whose pages come from the file system of `directory`, if one is given.
+    ///
+    /// # Errors
+    /// Fails if there can be no such file.
+    pub(crate) fn in_directory(directory: Option<&Path>) -> io::Result<GuestMemory> {
+        directory.map_or(Ok(()), |directory| file_in(directory, PAGE).map(drop))?;
+        Ok(GuestMemory { directory: directory.map(Path::to_owned), ..GuestMemory::default() })
+    }
+
+    /// Makes a file of `len` zeros.
+    fn new_file(&self, len: usize) -> io::Result<File> {
+        match &self.directory {
+            None => memory_file(c"guest memory", len),
+            Some(directory) => file_in(directory, len),
+        }
+    }
+
     /// Returns the file that holds guest memory now.
     pub(crate) fn file(&self) -> Option<Arc<GuestFile>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -50,8 +138,9 @@ impl GuestMemory {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = current.replace(Arc::new(file));
         // Its addresses may soon be those of something else.
-        if let Some(absent) = old.as_ref().and_then(|old| old.absent.as_ref()) {
-            absent.retire();
+        if let Some(old) = old {
+            old.absent.as_ref().inspect(|absent| absent.retire());
+            old.watched.as_ref().inspect(|watched| watched.retire());
         }
     }
 }
@@ -59,6 +148,8 @@ impl GuestMemory {
 /// The file that holds guest memory.
 #[derive(Debug)]
 pub(crate) struct GuestFile {
+    /// Lets accesses wait for which the host has no page. It must be dropped before the file.
+    watched: Option<Watched>,
     file: File,
     /// What is still to be copied there, if the machine was saved in a file.
     absent: Option<Absent>,
@@ -86,15 +177,8 @@ impl GuestFile {
     /// holes of the file are; the host gives them a page again at the next access.
     fn release(&self, place: usize, len: usize) -> io::Result<()> {
         self.absent.as_ref().map_or(Ok(()), |absent| absent.give_up(place, len))?;
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (fd, place, len) = (self.file.as_raw_fd(), place as off_t, len as off_t);
-        // SAFETY: the call changes bytes of the file, as a write to guest memory does: the caller has `Memory`
-        // mutably, so no reference to them lives, and translated code waits.
-        if unsafe { libc::fallocate(fd, mode, place, len) } == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        // The caller has `Memory` mutably, so no reference to these bytes lives.
+        punch(&self.file, place, len)
     }
 }
 
@@ -109,17 +193,19 @@ fn map_guest_memory(file: &File, len: usize) -> io::Result<MmapMut> {
 
 impl HostPages for GuestMemory {
     fn zeroed(&self, len: usize) -> Option<MmapMut> {
-        let file = memory_file(c"guest memory", len).ok()?;
-        let bytes = map_guest_memory(&file, len).ok()?;
-        self.set(GuestFile { file, absent: None });
+        let file = self.new_file(len).ok()?;
+        let mut bytes = map_guest_memory(&file, len).ok()?;
+        let watched = Watched::new(bytes.as_mut_ptr(), len, &file);
+        self.set(GuestFile { watched, file, absent: None });
         Some(bytes)
     }
 
     fn copy_of(&self, source: &File, offset: u64, len: usize) -> Option<MmapMut> {
-        let file = memory_file(c"guest memory", len).ok()?;
+        let file = self.new_file(len).ok()?;
         let mut bytes = map_guest_memory(&file, len).ok()?;
         let absent = Absent::new(&mut bytes, &file, source, offset).ok()?;
-        self.set(GuestFile { file, absent: Some(absent) });
+        let watched = Watched::new(bytes.as_mut_ptr(), len, &file);
+        self.set(GuestFile { watched, file, absent: Some(absent) });
         Some(bytes)
     }
 
@@ -132,6 +218,22 @@ impl HostPages for GuestMemory {
             Some(there) if there.start == here.start => here.start..here.end.max(there.end),
             _ => here,
         }
+    }
+
+    fn held(&self) -> Option<u64> {
+        let file = self.file()?;
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the call only writes to the structure.
+        let result = unsafe { libc::fstat(file.file.as_raw_fd(), status.as_mut_ptr()) };
+        // SAFETY: a call that succeeds has filled it.
+        (result == 0).then(|| unsafe { status.assume_init() }.st_blocks as u64 * 512)
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.directory.as_ref()?;
+        let status = status_of_file_system(&self.file()?.file).ok()?;
+        // The number of blocks is 0 for a tmpfs without a limit.
+        (status.f_blocks != 0).then(|| status.f_bavail.saturating_mul(status.f_bsize as u64))
     }
 
     fn release(&self, bytes: &mut MmapMut, pages: std::ops::Range<usize>) {

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::control::{Control, DRIVES_MAX, DriveInfo, Ended, NotHere, Request};
 use crate::door::Door;
 use crate::drives::Drive;
-use crate::engines::EngineChoice;
+use crate::engines::{EngineChoice, EngineIn};
 use crate::machine::{SavedMachine, Vm};
 
 /// The reasons why no other machine takes the place of the one that runs, which goes on then.
@@ -80,11 +80,12 @@ impl Running<'_> {
     }
 
     /// Returns the engine of this machine.
-    pub fn engine(&self) -> EngineChoice {
-        match self.vm.engine() {
+    pub fn engine(&self) -> EngineIn {
+        let choice = match self.vm.engine() {
             "interpreter" => EngineChoice::Interpreter,
             _ => EngineChoice::Translator,
-        }
+        };
+        EngineIn { choice, directory: self.vm.memory_directory() }
     }
 }
 
@@ -160,6 +161,7 @@ impl Vm {
         }
         let cards = new.config.nics.len();
         new.profile = self.profile.take();
+        new.be_frugal_as(self);
         new.take_debugger_of(self);
         *self = new;
         let now = self.now();

@@ -24,7 +24,7 @@ impl Vm {
                 pace = Pace::new(door.host_time(), self.cpu.instructions);
                 session = Session::default();
             }
-            let paused = door.is_paused();
+            let paused = door.is_paused() || self.lacks_memory(door);
             let mut ending = None;
             if self.takes_inputs() {
                 let look = if paused {

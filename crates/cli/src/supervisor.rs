@@ -29,6 +29,9 @@ restart, deadline, start and stop-timeout:
   disk = [\"disks:root:rw\"]
   network = [\"lan\"]
 
+  [memory]
+  budget = \"4G\"       # for all machines together; each has a balloon
+
 SIGTERM and SIGINT end all machines and servers, and then the supervisor. After SIGHUP they go on, and the next
 supervisor takes them over; so it does after a supervisor was killed.
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{Definition, Disk, Name, Restart};
+use crate::memory::Account;
 
 /// A command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -141,6 +142,9 @@ pub struct Status {
     pub ended: Option<String>,
     /// What is done when it ends.
     pub restart: Restart,
+    /// What a machine has of the host's memory, if the supervisor shares out a budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Account>,
     /// The Unix sockets of a machine's serial lines, COM1 first. Lines that are elsewhere have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<Option<PathBuf>>,

@@ -10,11 +10,16 @@ use crate::definition::{
 use crate::place::Place;
 
 /// Returns the arguments with which the process of part `name` is started. Those of a server of disks have the rights
-/// of all machines among `all`.
-pub(crate) fn arguments(name: &Name, all: &Definitions, place: &Place) -> Vec<OsString> {
+/// of all machines among `all`. Machines have balloons if memory is shared out (`has_budget`).
+pub(crate) fn arguments(
+    name: &Name,
+    all: &Definitions,
+    place: &Place,
+    has_budget: bool,
+) -> Vec<OsString> {
     let mut line = Line::default();
     match &all[name] {
-        Definition::Machine(definition) => machine(&mut line, name, definition, place),
+        Definition::Machine(definition) => machine(&mut line, name, definition, place, has_budget),
         Definition::Server(Server::Vblock(definition)) => {
             vblock(&mut line, name, definition, all, place);
         }
@@ -63,7 +68,7 @@ impl Line {
     }
 }
 
-fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place) {
+fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, has_budget: bool) {
     let own = place.part(name);
     line.word("run");
     line.word("--paused");
@@ -74,6 +79,9 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place) {
     let is_given = |option: &str| definition.options.contains_key(option);
     if !is_given("name") {
         line.option("--name", name.as_str());
+    }
+    if has_budget && !is_given("balloon") {
+        line.option("--balloon", "deflate-on-oom=on");
     }
     if !is_given("serial") {
         line.option_with_path("--serial", "unix:", &own.serial(), "");
@@ -160,7 +168,7 @@ mod tests {
         let all = crate::definition::parse(text, Path::new("/")).unwrap();
         let place = Place::new(Some(Path::new("/run")));
         let line = |name: &str| {
-            let words = arguments(&name.parse().unwrap(), &all, &place);
+            let words = arguments(&name.parse().unwrap(), &all, &place, false);
             words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(

@@ -29,6 +29,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::memory::{Memory, Size};
+
 /// The most characters in a name. A name is part of the paths of sockets, which are short.
 const NAME_MAX: usize = 40;
 
@@ -198,6 +200,12 @@ pub struct Machine {
     /// Networks: the name of a switch, and properties of `--nic`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<Network>,
+    /// The memory that it can have at any time, out of the budget for all machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_reserve: Option<Size>,
+    /// Its weight when memory is scarce. By default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_weight: Option<u32>,
     /// Further options of `ring3 run`.
     #[serde(flatten)]
     pub options: BTreeMap<String, OptionValue>,
@@ -481,6 +489,7 @@ impl Definition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    memory: Option<Memory>,
     #[serde(default)]
     machine: BTreeMap<Name, Machine>,
     #[serde(default)]
@@ -492,6 +501,14 @@ pub type Definitions = BTreeMap<Name, Definition>;
 
 /// Reads the TOML text of a file in `directory`. An error is a text with the place in the file.
 pub fn parse(text: &str, directory: &Path) -> Result<Definitions, String> {
+    parse_with_memory(text, directory).map(|(definitions, _)| definitions)
+}
+
+/// Does the same, and returns also how memory is shared out.
+pub fn parse_with_memory(
+    text: &str,
+    directory: &Path,
+) -> Result<(Definitions, Option<Memory>), String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
         format!("line {line}: {}", error.message())
@@ -512,7 +529,7 @@ pub fn parse(text: &str, directory: &Path) -> Result<Definitions, String> {
     for name in definitions.keys() {
         check(name, &definitions).map_err(|error| error.to_string())?;
     }
-    Ok(definitions)
+    Ok((definitions, file.memory))
 }
 
 /// Reads the definition of one machine: the keys of its table in a file.

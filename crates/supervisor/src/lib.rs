@@ -10,7 +10,7 @@
 //!   asks it every two seconds whether it still answers (by a [`link`]), carries out the orders of
 //!   users, and decides about a new start when the process ends.
 //!
-//! `plugging` gives disks to guests that run, and takes them away.
+//! `memory` shares out the host's memory. `plugging` gives disks to guests that run, and takes them away.
 //!
 //! All tasks run in one thread ([`supervisor`]), so the state of one is never seen half changed by another.
 //!
@@ -26,6 +26,7 @@ pub mod client;
 pub mod command;
 pub mod definition;
 pub mod error;
+pub mod memory;
 pub mod place;
 
 mod command_line;

@@ -20,6 +20,7 @@ use crate::command_line::arguments;
 use crate::definition::{Definition, Name, Restart};
 use crate::error::Refusal;
 use crate::link::Link;
+use crate::memory::Account;
 use crate::place::Place;
 use crate::process::{End, Process};
 use crate::record::{Entry, Wanted};
@@ -64,6 +65,8 @@ pub(crate) struct Part {
     restarts: Cell<u64>,
     pid: Cell<Option<i32>>,
     ended: RefCell<Option<String>>,
+    /// What a machine has of the host's memory, if there is a budget.
+    pub(crate) account: Cell<Option<Account>>,
     state: state_channel::Sender<State>,
     orders: UnboundedSender<Order>,
 }
@@ -83,6 +86,7 @@ impl Part {
             restarts: Cell::new(entry.restarts),
             pid: Cell::new(None),
             ended: RefCell::new(None),
+            account: Cell::new(None),
             state: state_channel::Sender::new(State::Ended),
             orders,
         };
@@ -114,8 +118,14 @@ impl Part {
             restarts: self.restarts.get(),
             ended: self.ended.borrow().clone(),
             restart: definition.common().restart,
+            memory: self.account.get(),
             serial,
         }
+    }
+
+    /// Returns the number of its process, if there is one.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.pid.get()
     }
 
     /// Returns its state.
@@ -154,7 +164,7 @@ impl Part {
         answer.await.unwrap_or_else(|_| Err(Refusal::Ended(self.name.clone())))
     }
 
-    fn is_machine(&self) -> bool {
+    pub(crate) fn is_machine(&self) -> bool {
         matches!(*self.definition.borrow(), Definition::Machine(_))
     }
 }
@@ -250,6 +260,7 @@ impl Life {
         let has_answered =
             matches!(self.part.state(), State::Running | State::Paused | State::Stopping);
         self.part.pid.set(None);
+        self.part.account.set(None);
         let Over { reason, is_orderly } = over;
         let name = self.part.name.clone();
         for reply in self.waiting.drain(..) {
@@ -363,7 +374,8 @@ async fn start(house: &House, part: &Part) -> std::io::Result<Process> {
         info!("{} runs already as process {}", part.name, process.id());
         return Ok(process);
     }
-    let arguments = arguments(&part.name, &house.definitions(), &house.place);
+    let all = house.definitions();
+    let arguments = arguments(&part.name, &all, &house.place, house.budget.is_some());
     let directory = part.definition.borrow().common().directory.clone();
     let process = Process::start(&house.program, &arguments, directory.as_deref(), &place.log())?;
     info!("{} is process {}", part.name, process.id());

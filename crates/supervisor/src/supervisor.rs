@@ -21,6 +21,7 @@ use crate::command::{Command, State};
 use crate::control;
 use crate::definition::{self, Definition, Definitions, Disk, Name};
 use crate::error::{Error, Refusal};
+use crate::memory::{self, Memory};
 use crate::part::{self, Order, Part};
 use crate::place::Place;
 use crate::plugging;
@@ -45,6 +46,8 @@ pub struct Options {
 pub(crate) struct House {
     pub(crate) place: Place,
     pub(crate) program: PathBuf,
+    /// What the host may hold for the memory of all machines, if that is limited.
+    pub(crate) budget: Option<u64>,
     parts: RefCell<BTreeMap<Name, Rc<Part>>>,
     /// Events, as lines.
     events: broadcast::Sender<String>,
@@ -61,14 +64,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (listener, file) = listen_at(&place.control())?;
     let mut record = record::read(&place.record())
         .map_err(|source| Error::Read { path: place.record(), source })?;
-    if let Some(path) = configuration {
-        add_definitions(&mut record, path)?;
-    }
+    let memory = match configuration {
+        Some(path) => add_definitions(&mut record, path)?,
+        None => None,
+    };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::Host)?;
     let house = Rc::new(House {
         place: place.clone(),
         program: program.clone(),
+        budget: memory.map(|memory| memory.budget.0),
         parts: RefCell::default(),
         events: broadcast::Sender::new(EVENTS),
         leaves: Cell::new(false),
@@ -85,6 +90,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
         house.save();
         spawn_local(control::serve(Rc::clone(&house), listener));
+        if let Some(budget) = house.budget {
+            spawn_local(memory::share(Rc::clone(&house), budget));
+        }
         select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -103,13 +111,13 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Adds the definitions in the file `path`. One that is as it was when the file was last read keeps the changes that
-/// commands have made since.
-fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<(), Error> {
+/// commands have made since. Returns how memory is shared out.
+fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<Option<Memory>, Error> {
     let failed = |source| Error::Read { path: path.clone(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
     let absolute = std::path::absolute(path).map_err(failed)?;
     let directory = absolute.parent().unwrap_or(&absolute);
-    let definitions = definition::parse(&text, directory)
+    let (definitions, memory) = definition::parse_with_memory(&text, directory)
         .map_err(|reason| Error::Configuration { path: path.clone(), reason })?;
     for (name, definition) in definitions {
         let wanted = if definition.starts() { Wanted::Running } else { Wanted::Ended };
@@ -119,7 +127,7 @@ fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<(), Error> {
             entry.in_file = Some(definition);
         }
     }
-    Ok(())
+    Ok(memory)
 }
 
 impl House {
@@ -127,6 +135,11 @@ impl House {
     pub(crate) fn part(&self, name: &Name) -> Result<Rc<Part>, Refusal> {
         let parts = self.parts.borrow();
         parts.get(name).cloned().ok_or_else(|| Refusal::Unknown(name.clone()))
+    }
+
+    /// Returns the machines.
+    pub(crate) fn machines(&self) -> Vec<Rc<Part>> {
+        self.parts.borrow().values().filter(|part| part.is_machine()).cloned().collect()
     }
 
     /// Returns all definitions.

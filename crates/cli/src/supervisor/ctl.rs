@@ -262,13 +262,15 @@ fn table(parts: &[Status]) -> String {
         _ => String::new(),
     };
     let mut text = format!(
-        "{:<20} {:<8} {:<12} {:>8} {:>9}  last end\n",
-        "name", "kind", "state", "process", "restarts"
+        "{:<20} {:<8} {:<12} {:>8} {:>9} {:>8}  last end\n",
+        "name", "kind", "state", "process", "restarts", "memory"
     );
     for part in parts {
         let pid = part.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        let memory =
+            part.memory.map_or_else(|| "-".to_owned(), |memory| format!("{}M", memory.held >> 20));
         let line = format!(
-            "{:<20} {:<8} {:<12} {pid:>8} {:>9}  {}",
+            "{:<20} {:<8} {:<12} {pid:>8} {:>9} {memory:>8}  {}",
             part.name,
             part.kind,
             word(part.state),

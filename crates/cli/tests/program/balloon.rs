@@ -24,7 +24,7 @@ const FILL: &str = "for i in $(seq 20); do cat /files/one >> /files/all; done; \
 const KERNELS: [&str; 2] = ["linux-686", "linux-amd64"];
 
 /// Returns whether the guests' files have the driver for this kernel.
-fn has_driver(kernel: &str) -> bool {
+pub(crate) fn has_driver(kernel: &str) -> bool {
     let releases = fs::read_dir(path(kernel).join("modules")).into_iter().flatten();
     let has = releases.flatten().any(|release| release.path().join("virtio_balloon.ko").exists());
     if !has {

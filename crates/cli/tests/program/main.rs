@@ -9,6 +9,7 @@ mod beyond_4_gib;
 mod board;
 mod boot_debian;
 mod boot_loaders;
+mod budget;
 mod cloud;
 mod console;
 mod counters;

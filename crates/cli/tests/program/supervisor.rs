@@ -123,7 +123,7 @@ impl Drop for Supervised {
 }
 
 /// Connects to the serial line of a guest with a shell.
-fn console(socket: &Path) -> Console {
+pub(crate) fn console(socket: &Path) -> Console {
     let line = wait_until("there is no serial line", || UnixStream::connect(socket).ok());
     Console::new(line.try_clone().unwrap(), line)
 }

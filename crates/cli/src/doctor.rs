@@ -1,8 +1,11 @@
 //! `ring3 doctor`: what the host permits, and which engine `--engine auto` chooses.
 
+mod fits;
+
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ring3_net::hostnet::slirp::may_ping;
@@ -13,8 +16,10 @@ use rustix::param::linux_hwcap;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
+use crate::args::MemorySize;
 use crate::output::Output;
 use crate::status::Status;
+use fits::{Machines, Verdict};
 
 /// The options of `ring3 doctor`.
 #[derive(Debug, Args)]
@@ -22,6 +27,20 @@ pub(crate) struct DoctorArguments {
     /// The form of the report
     #[arg(long, value_name = "FORM", default_value = "text")]
     output: Form,
+
+    /// Also report whether a machine with so much memory fits into this host, and what to change. The exit status says so,
+    /// too
+    #[arg(short, long, value_name = "SIZE")]
+    memory: Option<MemorySize>,
+
+    /// The number of such machines
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "memory")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    count: u32,
+
+    /// The directory from whose file system the memory comes, as with "ring3 run"
+    #[arg(long, value_name = "DIRECTORY", requires = "memory")]
+    memory_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,6 +68,8 @@ enum State {
     Ok,
     /// ring3 runs without it, but not as well.
     Poor,
+    /// There is not enough of it for the machines.
+    Short,
     /// The translator cannot run without it.
     Missing,
 }
@@ -87,6 +108,7 @@ impl Display for Check {
         let state = match self.state {
             State::Ok => "ok",
             State::Poor => "poor",
+            State::Short => "short",
             State::Missing => "missing",
         };
         write!(f, "{state:8} {}: {}", self.name, self.found)?;
@@ -102,6 +124,9 @@ struct Diagnosis {
     /// The reason why it is not the translator.
     reason: Option<String>,
     checks: Vec<Check>,
+    /// Whether the machines fit that the command line names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machines: Option<Verdict>,
 }
 
 impl Display for Diagnosis {
@@ -109,21 +134,32 @@ impl Display for Diagnosis {
         for check in &self.checks {
             writeln!(f, "{check}")?;
         }
+        if let Some(verdict) = &self.machines {
+            writeln!(f, "{verdict}")?;
+        }
         write!(f, "--engine auto chooses the {}", self.engine)?;
         self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
         writeln!(f)
     }
 }
 
-/// Executes all checks, and prints the results. The status says whether the translator can run.
+/// Executes all checks, and prints the results. The status says whether the translator can run, and whether all machines
+/// fit.
 pub(crate) fn run(arguments: &DoctorArguments) -> io::Result<Status> {
-    let diagnosis = diagnose();
+    let mut diagnosis = diagnose();
+    if let Some(MemorySize { bytes: size }) = arguments.memory {
+        let machines = Machines { size, count: arguments.count };
+        let (checks, verdict) = fits::check(machines, arguments.memory_path.as_deref());
+        diagnosis.checks.extend(checks);
+        diagnosis.machines = Some(verdict);
+    }
     let text = match arguments.output {
         Form::Text => diagnosis.to_string(),
         Form::Json => serde_json::to_string_pretty(&diagnosis)? + "\n",
     };
     Output::stdout()?.write(text.as_bytes())?;
-    Ok(if diagnosis.reason.is_none() { Status::Ended } else { Status::HostError })
+    let fits = diagnosis.machines.as_ref().is_none_or(|verdict| verdict.fits);
+    Ok(if diagnosis.reason.is_none() && fits { Status::Ended } else { Status::HostError })
 }
 
 fn diagnose() -> Diagnosis {
@@ -149,7 +185,7 @@ fn diagnose() -> Diagnosis {
         pings(),
     ];
     let engine = if reason.is_none() { "translator" } else { "interpreter" };
-    Diagnosis { engine, reason, checks }
+    Diagnosis { engine, reason, checks, machines: None }
 }
 
 /// Checks for the means that deny a process access to files.

@@ -46,3 +46,24 @@ fn too_few_addresses_are_reported() {
     );
     assert!(said.contains("--engine auto chooses the interpreter: "), "{said}");
 }
+
+#[test]
+fn machines_that_fit_and_that_do_not_are_told_apart() {
+    let small = ring3().args(["doctor", "-m", "1M"]).output().unwrap();
+    let said = text(&small);
+    assert!(said.contains("\nok       memory of the host (with swap): "), "{said}");
+    assert!(said.contains("\n1 machine with 1 MiB fits into this host\n"), "{said}");
+    let large =
+        ring3().args(["doctor", "-m", "32G", "--count", "1000", "--output", "json"]).output();
+    let large = large.unwrap();
+    assert_eq!(large.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&large.stdout).unwrap();
+    assert_eq!(json["machines"]["fits"], false, "{json}");
+    let checks = json["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|check| check["state"] == "short"), "{json}");
+    let elsewhere =
+        ring3().args(["doctor", "-m", "1M", "--memory-path", "/proc"]).output().unwrap();
+    let said = text(&elsewhere);
+    assert_eq!(elsewhere.status.code(), Some(1), "{said}");
+    assert!(said.contains("\nshort    file system of --memory-path: cannot use /proc"), "{said}");
+}

@@ -40,6 +40,7 @@ use crate::starter::StarterArguments;
 use crate::supervisor::SupervisorArguments;
 use crate::supervisor::ctl::CtlArguments;
 use crate::switch::SwitchArguments;
+use crate::top::TopArguments;
 use crate::trace::TraceArguments;
 use crate::vblock::VblockArguments;
 
@@ -81,6 +82,9 @@ pub(crate) enum Command {
 
     /// Show the consoles of the supervisor's machines in this terminal, and type at them
     Console(ConsoleArguments),
+
+    /// Show what the supervisor's machines and servers use of the host, and start and end them
+    Top(TopArguments),
 
     /// Run a network switch between machines; "ring3 run --nic switch" starts one
     Switch(SwitchArguments),

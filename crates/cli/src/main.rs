@@ -40,7 +40,7 @@
 //! * [`snapshot`], [`dump`]: `ring3 snapshot` and `ring3 dump`;
 //! * [`inspect`]: `ring3 inspect`;
 //! * [`capture`]: `ring3 capture`;
-//! * [`console`]: `ring3 console`;
+//! * [`console`], [`top`]: `ring3 console` and `ring3 top`;
 //! * [`machine_socket`]: commands to machines that run;
 //! * [`signals`]: signals that end the program;
 //! * [`status`]: the program's exit statuses;
@@ -99,6 +99,7 @@ mod status;
 mod supervisor;
 mod switch;
 mod symbols;
+mod top;
 mod trace;
 mod vblock;
 
@@ -199,6 +200,10 @@ fn work() -> Work {
         Command::Console(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())
             .and_then(|()| console::run(&arguments).map_err(|error| error.to_string()))
+            .map(|()| Status::Ended),
+        Command::Top(arguments) => log::start(None, None)
+            .map_err(|error| error.to_string())
+            .and_then(|()| top::run(&arguments).map_err(|error| error.to_string()))
             .map(|()| Status::Ended),
         Command::Starter(arguments) => log::start(None, None)
             .map_err(|error| error.to_string())

@@ -42,7 +42,10 @@ pub enum Error {
     /// There is no such machine.
     #[error("there is no machine \"{0}\"; \"ring3 ctl query\" lists those that there are")]
     NoMachine(Name),
+    /// Text cannot be written.
+    #[error("cannot write the list: {0}")]
+    Output(#[source] io::Error),
     /// A person cannot see and type here.
-    #[error("the console needs a terminal: {0}")]
+    #[error("there is no terminal to show this: {0}")]
     Terminal(#[source] io::Error),
 }

@@ -37,7 +37,8 @@ use crate::picture::picture;
 use crate::protocol::{Command, Machine, Owner, View, Wish};
 use emulator::Emulator;
 use link::Incoming;
-use overlay::{Overlay, word};
+use overlay::Overlay;
+pub(crate) use overlay::word;
 pub use prefix::Prefix;
 use typing::Typing;
 
@@ -431,8 +432,8 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
     }
 }
 
-/// Draws the last line.
-fn render_status(
+/// Draws the last line, which is ours.
+pub(crate) fn render_status(
     (left, right): &(String, String),
     colour: Color,
     whole: Rect,

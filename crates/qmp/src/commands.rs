@@ -24,7 +24,7 @@ use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
     balloon, block_stats, capture, cards, dumps, inspect, limits, media, memory, monitor, moving,
-    nodes, probe, qom, schema, snapshots,
+    nodes, probe, qom, schema, snapshots, usage,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -164,6 +164,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("x-ring3-limit-memory", memory::limit),
     ("x-ring3-memory", memory::query),
     ("x-ring3-screen", screendump::screen),
+    ("x-ring3-usage", usage::query),
 ];
 
 /// The command that negotiates capabilities; see the session.

@@ -68,6 +68,7 @@ mod server;
 mod session;
 mod snapshots;
 mod typist;
+mod usage;
 mod uuid;
 
 pub use commands::{CharacterInfo, Facts};

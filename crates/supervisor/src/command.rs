@@ -28,6 +28,8 @@ pub enum Command {
         /// The part, or None for all.
         name: Option<Name>,
     },
+    /// Lists all parts with what they use of the host.
+    Usage {},
     /// Defines a part and starts its process. The guest of a machine waits until it is started.
     Launch {
         /// The name.
@@ -148,4 +150,24 @@ pub struct Status {
     /// The Unix sockets of a machine's serial lines, COM1 first. Lines that are elsewhere have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<Option<PathBuf>>,
+}
+
+/// What a part uses of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Usage {
+    /// The part.
+    pub status: Status,
+    /// The time of processors that its processes have used, in nanoseconds.
+    pub processor_nanos: u64,
+    /// The memory that they have at present, in bytes.
+    pub memory: u64,
+    /// The bytes that a guest has read from its disks, or a server from those of the host. None if that is not known.
+    pub disk_read: Option<u64>,
+    /// The bytes that it has written there.
+    pub disk_written: Option<u64>,
+    /// The bytes that a guest has received from its networks.
+    pub network_received: Option<u64>,
+    /// The bytes that it has sent there.
+    pub network_sent: Option<u64>,
 }

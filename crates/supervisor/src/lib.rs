@@ -37,5 +37,6 @@ mod plugging;
 mod process;
 mod record;
 mod supervisor;
+mod usage;
 
 pub use supervisor::{Options, run};

@@ -164,6 +164,7 @@ impl Part {
         answer.await.unwrap_or_else(|_| Err(Refusal::Ended(self.name.clone())))
     }
 
+    /// Returns whether it is a machine.
     pub(crate) fn is_machine(&self) -> bool {
         matches!(*self.definition.borrow(), Definition::Machine(_))
     }

@@ -26,6 +26,7 @@ use crate::part::{self, Order, Part};
 use crate::place::Place;
 use crate::plugging;
 use crate::record::{self, Entry, Record, Wanted};
+use crate::usage;
 
 /// The events that a slow listener may be behind; it loses older ones, and is told so.
 const EVENTS: usize = 1024;
@@ -223,6 +224,10 @@ impl House {
             }
             Command::Query { name: Some(name) } => {
                 return Ok(json!(self.part(&name)?.status(&self.place)));
+            }
+            Command::Usage {} => {
+                let parts: Vec<_> = self.parts.borrow().values().cloned().collect();
+                return Ok(json!(usage::of_all(self, parts).await));
             }
             Command::Launch { name, definition } => return self.launch(name, definition).await,
             Command::Start { name } => return self.part(&name)?.answer(Order::Start).await,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::supervisor::{Supervised, linux_lines};
 use crate::support::guest::PROMPT;
 use crate::support::screen::Screen;
-use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, ring3, wait_until};
+use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 use crate::terminal::ECHO;
 
 const MACHINES: [&str; 3] = ["one", "two", "three"];
@@ -343,9 +343,57 @@ fn machines_share_a_terminal() {
     let missing = said(&mut console(&["gamma"]));
     assert!(missing.contains("there is no machine \"gamma\""), "{missing}");
     let no_terminal = said(&mut console(&[]));
-    assert!(no_terminal.contains("the console needs a terminal"), "{no_terminal}");
+    assert!(no_terminal.contains("there is no terminal to show this"), "{no_terminal}");
     let absent = said(ring3().args(["console", "--directory", "/nowhere"]));
     assert!(absent.contains("start one with \"ring3 supervisor\""), "{absent}");
+}
+
+/// `ring3 top` tells what parts use, on the terminal and as text, and its keys start and end them.
+#[test]
+fn top_shows_what_parts_use_and_ends_them() {
+    let supervised = three_machines(CHATTER);
+    let top = |arguments: &[&str]| {
+        let mut command = ring3();
+        command.args(["top", "--directory"]).arg(supervised.run.path().join("r")).args(arguments);
+        command
+    };
+    let text = String::from_utf8(output(&mut top(&["-b", "-n", "2", "-d", "0.3"]))).unwrap();
+    let lists: Vec<_> = text.split("\n\n").collect();
+    assert_eq!(lists.len(), 2, "{text}");
+    for list in lists {
+        let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(names, ["name", "one", "three", "two", "eye"], "{list}");
+        let line = list.lines().nth(1).unwrap();
+        let fields: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(fields[..3], ["one", "machine", "running"], "{line}");
+        // It has used a processor, and has memory. It has no disk and no network.
+        assert!(fields[3].parse::<f64>().unwrap() > 0.0, "{line}");
+        assert!(fields[4].ends_with('M') && fields[5..] == ["0", "0", "0"], "{line}");
+    }
+    let mut screen = Screen::of(top(&["-d", "0.2"]));
+    screen.wait_for("machines 3, servers 1");
+    screen.type_keys("p");
+    let is_paused = |shown: &str| {
+        shown.lines().any(|line| line.starts_with("one ") && line.contains(" paused "))
+    };
+    screen.wait_until("one is paused", is_paused);
+    screen.type_keys("s");
+    screen.wait_until("one runs", |shown| !is_paused(shown));
+    screen.type_keys("\x1b[Bk");
+    screen.wait_for("kill three? y, or any other key");
+    screen.type_keys("n");
+    screen.wait_for("machines 3");
+    screen.type_keys("ky");
+    screen.wait_for("three has ended last: it was told to end");
+    assert_eq!(supervised.query("three")["state"], "ended");
+    screen.type_keys("q");
+    assert_eq!(screen.status(), Some(0));
+    let absent = ring3().args(["top", "-b", "--directory", "/nowhere"]).output().unwrap();
+    let said = String::from_utf8(absent.stderr).unwrap();
+    assert!(
+        said.contains("start one with \"ring3 supervisor\"") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 /// Measures how long a client waits for the first output of a machine to which it turns, while three guests write.

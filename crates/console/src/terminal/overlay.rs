@@ -81,7 +81,7 @@ fn line(number: usize, machine: &Machine) -> String {
 }
 
 /// Returns a state as a word.
-pub(super) fn word(state: ring3_supervisor::command::State) -> String {
+pub(crate) fn word(state: ring3_supervisor::command::State) -> String {
     match serde_json::to_value(state) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),

@@ -20,8 +20,9 @@
 //! All further keys of a machine are options of `ring3 run` without their dashes: a string or a number is the
 //! option's value, `true` an option without a value, and a list an option that is given several times.
 
+mod name;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,9 +31,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::memory::{Memory, Size};
-
-/// The most characters in a name. A name is part of the paths of sockets, which are short.
-const NAME_MAX: usize = 40;
+use name::NAME_MAX;
+pub use name::Name;
 
 /// Options of `ring3 run` that are the supervisor's own.
 const RESERVED: [&str; 4] = ["qmp", "paused", "incoming", "replay"];
@@ -101,52 +101,6 @@ pub enum BadDefinition {
     /// An option belongs to the supervisor.
     #[error("the supervisor itself gives machines the option \"{0}\"; leave it out")]
     Reserved(String),
-}
-
-/// The name of a part.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Name(String);
-
-impl Name {
-    /// Returns the name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = BadDefinition;
-
-    fn try_from(text: String) -> Result<Name, BadDefinition> {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-        if begins && text.len() <= NAME_MAX && text.bytes().all(is_allowed) {
-            Ok(Name(text))
-        } else {
-            Err(BadDefinition::Name(text))
-        }
-    }
-}
-
-impl FromStr for Name {
-    type Err = BadDefinition;
-
-    fn from_str(text: &str) -> Result<Name, BadDefinition> {
-        Name::try_from(text.to_owned())
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.0
-    }
-}
-
-impl Display for Name {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
 }
 
 /// What is done when a part has ended without having been told to.

@@ -7,6 +7,7 @@ use ring3_console::server;
 use ring3_console::terminal::{self, Prefix};
 use ring3_supervisor::definition::Name;
 
+use crate::sandbox;
 use crate::supervisor::At;
 
 /// The text that `ring3 console --help` shows below the options.
@@ -62,7 +63,12 @@ pub(crate) fn run(arguments: &ConsoleArguments) -> Result<(), Error> {
     let place = arguments.at.place();
     if let Some(name) = arguments.serve.clone() {
         let scroll_back = (arguments.scroll_back as usize) << 10;
-        return server::run(&server::Options { place, name, scroll_back });
+        let own = place.part(&name);
+        let options = server::Options { place: place.clone(), name, scroll_back };
+        let give_up_rights = || sandbox::enter_as_console(&place.parts(), &own.control());
+        let ended = server::run(&options, give_up_rights);
+        sandbox::report();
+        return ended;
     }
     terminal::run(&terminal::Options {
         place,

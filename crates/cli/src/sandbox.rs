@@ -143,6 +143,16 @@ pub(crate) fn enter_as_disk_server<'a>(
     needs.keep_only();
 }
 
+/// Gives up all rights but those that a server of consoles needs that listens beside `socket`, as far as the host allows:
+/// it connects to machines and to the supervisor, and reads the logs in `parts`.
+pub(crate) fn enter_as_console(parts: &Path, socket: &Path) {
+    let mut needs = Needs::default();
+    needs.beside(socket, Access::Remove);
+    needs.beside(&parts.join("any"), Access::Read);
+    needs.rights.connects_to_unix_sockets = true;
+    needs.keep_only();
+}
+
 /// Logs the system calls that were denied.
 pub(crate) fn report() {
     let denied: Vec<_> = denials().iter().map(ToString::to_string).collect();

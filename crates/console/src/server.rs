@@ -101,8 +101,9 @@ impl House {
     }
 }
 
-/// Serves the consoles of a supervisor's machines until it is told to end by a signal.
-pub fn run(options: &Options) -> Result<(), Error> {
+/// Serves the consoles of a supervisor's machines until it is told to end by a signal. Calls `give_up_rights` when all
+/// is open that cannot be opened without them.
+pub fn run(options: &Options, give_up_rights: impl FnOnce()) -> Result<(), Error> {
     let own = options.place.part(&options.name);
     let (control, _control_file) = listen_at(&own.control())?;
     let (watch, _watch_file) = listen_at(&own.watch())?;
@@ -120,6 +121,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let watch = UnixListener::from_std(watch).map_err(Error::Host)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Host)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Host)?;
+        give_up_rights();
         spawn_local(serve(Rc::clone(&house), control, true));
         spawn_local(serve(Rc::clone(&house), watch, false));
         spawn_local(async move {

@@ -58,9 +58,14 @@ impl Place {
         self.directory.join("record.json")
     }
 
+    /// Returns the directory with those of all parts.
+    pub fn parts(&self) -> PathBuf {
+        self.directory.join("parts")
+    }
+
     /// Returns the place of a part.
     pub fn part(&self, name: &Name) -> PartPlace {
-        PartPlace { directory: self.directory.join("parts").join(name.as_str()) }
+        PartPlace { directory: self.parts().join(name.as_str()) }
     }
 }
 

@@ -11,6 +11,7 @@ use ring3_core::memory::RAM_MAX;
 use ring3_display::escape;
 use ring3_gdb::Place;
 use ring3_snapshot::moving::Place as MovingPlace;
+use ring3_vm::control::CPU_PERCENT_MAX;
 use ring3_vm::{EngineChoice, Model};
 use thiserror::Error;
 
@@ -247,6 +248,10 @@ pub(crate) struct RunArguments {
     /// memory at large
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) memory_path: Option<PathBuf>,
+
+    /// The most processor time of the host that the machine uses, in hundredths of the time of one processor
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=i64::from(CPU_PERCENT_MAX)))]
+    pub(crate) cpu_limit: Option<u32>,
 
     #[command(flatten)]
     pub(crate) drives: DriveArguments,

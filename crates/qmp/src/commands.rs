@@ -161,6 +161,16 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("x-ring3-capture", capture::capture),
     ("x-ring3-inspect", inspect::inspect),
+    ("x-ring3-limit-cpu", |machine, arguments| {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Limit {
+            percent: Option<u32>,
+        }
+        let Limit { percent } = read(arguments)?;
+        machine.control.limit_cpu(percent)?;
+        done()
+    }),
     ("x-ring3-limit-memory", memory::limit),
     ("x-ring3-memory", memory::query),
     ("x-ring3-screen", screendump::screen),

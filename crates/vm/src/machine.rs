@@ -4,6 +4,7 @@ mod accesses;
 pub(crate) mod back;
 mod cards;
 mod checkpoints;
+pub(crate) mod cpu_limit;
 mod deterministic;
 mod flash;
 pub(crate) mod flight;
@@ -68,6 +69,7 @@ use crate::system_calls::SystemCallTrace;
 use crate::taps::Taps;
 use ring3_devices::vga::VIDEO_MEMORY_LEN;
 
+use cpu_limit::CpuLimit;
 use deterministic::PICOS_PER_INSTRUCTION;
 use flight::Flight;
 use giving_up::GivingUp;
@@ -218,6 +220,8 @@ pub struct Vm {
     is_off: bool,
     giving_up: GivingUp,
     frugality: Frugality,
+    /// The limit of the host's processor time, if there is one.
+    cpu_limit: Option<CpuLimit>,
     /// What the guest has said of its system's failure, until it is told outside.
     failure: Option<GuestFailure>,
     /// The pages of the memory balloon, if it has changed and nobody outside was told.
@@ -334,6 +338,7 @@ impl Vm {
             is_off: false,
             giving_up: GivingUp::default(),
             frugality: Frugality::default(),
+            cpu_limit: None,
             failure: None,
             told_balloon: None,
             debugging: Debugging::default(),

@@ -13,6 +13,7 @@ mod budget;
 mod cloud;
 mod console;
 mod counters;
+mod cpu_limit;
 mod disks;
 mod doctor;
 mod documents;

@@ -162,6 +162,7 @@ impl Vm {
         let cards = new.config.nics.len();
         new.profile = self.profile.take();
         new.be_frugal_as(self);
+        new.cpu_limit = self.cpu_limit;
         new.take_debugger_of(self);
         *self = new;
         let now = self.now();

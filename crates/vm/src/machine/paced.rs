@@ -46,7 +46,8 @@ impl Vm {
                 let input = Input::Device { device, input: DeviceInput::Disk(answer) };
                 ending = ending.or(self.take_input(input));
             }
-            let slice = if paused {
+            let rest = if paused { None } else { self.rests_until(door) };
+            let slice = if paused || rest.is_some() {
                 0
             } else if self.drives.are_waiting() | self.networks.are_busy() {
                 pace.short_interval()
@@ -62,6 +63,10 @@ impl Vm {
             if door.is_paused() {
                 console.flush()?;
                 self.stand_still(door);
+            } else if let Some(until) = rest {
+                console.flush()?;
+                self.sleep(door, Some(until));
+                pace.woke(door.host_time(), self.cpu.instructions);
             } else if self.is_idle() {
                 self.drives.guest_waits();
                 console.flush()?;

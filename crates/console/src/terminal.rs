@@ -135,6 +135,8 @@ struct App<B: Backend> {
     look: Instant,
     drawn: Instant,
     is_dirty: bool,
+    /// Whether nothing of the console that is seen has come yet.
+    is_new: bool,
     leaves: bool,
 }
 
@@ -165,6 +167,7 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
             look: Instant::now(),
             drawn: Instant::now(),
             is_dirty: true,
+            is_new: false,
             leaves: false,
         }
     }
@@ -243,6 +246,10 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
                     self.tell(&format!("{lost} bytes were too old to be kept"));
                 }
                 self.emulator.process(&bytes);
+                if std::mem::take(&mut self.is_new) {
+                    // The person waits for it.
+                    self.drawn = Instant::now().checked_sub(FRAME).unwrap_or(self.drawn);
+                }
             }
             Message::Event(event, data) => match event.as_str() {
                 "SCREEN" => self.picture = picture(data),
@@ -290,6 +297,7 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
     /// Begins with an empty screen for the console that is seen now. What a serial line has said before its server died
     /// stays: the next server continues it.
     fn clear(&mut self) {
+        self.is_new = true;
         let seen = self.wanted.as_ref().map(|(name, _)| name.clone()).zip(self.seen);
         let is_line = matches!(self.seen, Some(View::Serial(_)));
         if self.left_behind.take() != seen || !is_line {

@@ -420,3 +420,30 @@ fn switching_takes_this_long() {
         times[150], times[297], times[299]
     );
 }
+
+/// The same for a person at a terminal: until the last line and the output are those of the next machine.
+#[test]
+#[ignore = "it measures; run it alone, with --nocapture"]
+fn switching_at_a_terminal_takes_this_long() {
+    let supervised = three_machines(CHATTER);
+    let mut command = ring3();
+    command.args(["console", "one", "--directory"]).arg(supervised.run.path().join("r"));
+    let mut screen = Screen::of(command);
+    screen.wait_for("one serial0: running, you type");
+    let mut switch = |number: usize| {
+        let wanted = format!("{} serial0: running, you type", ["one", "three", "two"][number % 3]);
+        let began = Instant::now();
+        screen.type_keys("\u{1}n");
+        screen.wait_until(&wanted, |shown| {
+            shown.contains(&wanted)
+                && shown.lines().next().unwrap_or_default().contains("0123456789")
+        });
+        began.elapsed()
+    };
+    let mut times: Vec<Duration> = (1..=100).map(&mut switch).collect();
+    times.sort();
+    println!(
+        "a switch takes {:?} (median), {:?} (95 %), {:?} at most",
+        times[50], times[95], times[99]
+    );
+}

@@ -50,7 +50,7 @@ run: build guests ## boot Linux to a shell in this terminal (Ctrl-A x ends it)
 
 .PHONY: run64
 run64: build guests ## the same with 64-bit Linux
-	cargo run --quiet --release --bin ring3 -- run --cpu qemu64 \
+	cargo run --quiet --release --bin ring3 -- run \
 		--kernel $(RING3_GUESTS)/linux-amd64/vmlinuz \
 		--initrd $(RING3_GUESTS)/initramfs-amd64.cpio.gz \
 		--append "$(APPEND)" -m $(MEMORY) $(ARGS)

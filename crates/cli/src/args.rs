@@ -236,9 +236,10 @@ pub(crate) struct RunArguments {
     pub(crate) no_shutdown: bool,
 
     /// The processor: 486, pentium, pentium3, pentium4, max with every feature of 32-bit processors that ring3
-    /// has, qemu64 with long mode, x86-64-v2 with XSAVE too, or x86-64-v3 with AVX2
-    #[arg(long, value_name = "MODEL", default_value_t)]
-    pub(crate) cpu: Model,
+    /// has, qemu64 with long mode, x86-64-v2 with XSAVE too, or x86-64-v3 with AVX2. Without this it is x86-64-v2, or
+    /// max for a kernel of 32 bits
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) cpu: Option<Model>,
 
     /// The machine's memory: 512M, 2G, or a number of MiB, from 1M to 32G
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]

@@ -339,11 +339,8 @@ impl Translation {
         self.choose_firmware();
         let run = &mut self.run;
         let default_model = if self.program == Program::For64Bits { "qemu64" } else { "qemu32" };
-        if let Some(model) = self.cpu {
-            run.cpu = model;
-        } else if let Ok((model, _)) = models::model(default_model, self.program) {
-            run.cpu = model;
-        }
+        let default = models::model(default_model, self.program).ok();
+        run.cpu = self.cpu.or(default.map(|(model, _)| model));
         // The order in which QEMU tries them: hard disk, diskette, CD.
         if run.drives.boot.order.is_empty() {
             run.drives.boot.order.push_str("cad");

@@ -22,8 +22,8 @@ use ring3_vm::multiboot::MultibootError;
 use ring3_vm::multiboot2::Multiboot2Error;
 use ring3_vm::pvh::PvhError;
 use ring3_vm::{
-    Config, Console, Control, Ending, EngineChoice, EngineIn, Engines, Kernel, Module, OnPanic,
-    Software, Verified, Vm, VmError, door,
+    Config, Console, Control, Ending, EngineChoice, EngineIn, Engines, Kernel, Model, Module,
+    OnPanic, Software, Verified, Vm, VmError, door,
 };
 use thiserror::Error;
 use tracing::{info, warn};
@@ -316,8 +316,7 @@ fn new_machine(arguments: &RunArguments) -> Result<Vm, RunError> {
     limits::check_for_machine(arguments.memory.bytes)?;
     let drives = Drives::open(&arguments.drives)?;
     let (path, software) = software(arguments, drives.firmware()?)?;
-    let has_firmware = software.kernel().is_none();
-    let config = config(arguments, &drives, has_firmware)?;
+    let config = config(arguments, &drives, &software)?;
     let recorder = arguments.repetition.recorder(&config, &software)?;
     let made = Vm::with_engine(config, software, engine(arguments));
     let mut vm = made.map_err(|error| match (&error, &arguments.bios) {
@@ -412,11 +411,20 @@ pub(crate) fn engine(arguments: &RunArguments) -> EngineIn {
     EngineIn { choice, directory: arguments.memory_path.clone() }
 }
 
+/// Returns the processor of a machine that starts `software`, if none is asked for: one for 64-bit systems, unless the
+/// system is known to be none. Debuggers would see such a system's registers as those of 64-bit code.
+fn processor(software: &Software) -> Model {
+    // A file that cannot be read is refused later.
+    let head = software.any_kernel().and_then(|kernel| kernel.image.start().ok());
+    let is_for_32_bits = head.is_some_and(|head| kernel_file::is_for_32_bits(&head));
+    if is_for_32_bits { Model::Max } else { Model::X86_64_V2 }
+}
+
 /// Returns the configuration of the machine.
 fn config(
     arguments: &RunArguments,
     drives: &Drives,
-    has_firmware: bool,
+    software: &Software,
 ) -> Result<Config, RunError> {
     let deterministic = arguments.repetition.is_deterministic();
     // Somebody may be there who can reset a guest that does nothing any more, or wants to see its last
@@ -427,7 +435,7 @@ fn config(
     let rtc = if deterministic { RtcBase::FIXED } else { RtcBase::Utc };
     let seed = arguments.seed.or(deterministic.then_some(0));
     let mut config = Config {
-        cpu: arguments.cpu,
+        cpu: arguments.cpu.unwrap_or_else(|| processor(software)),
         memory_bytes: arguments.memory.bytes,
         rtc_base: arguments.rtc.unwrap_or(rtc).seconds(),
         deterministic,
@@ -442,7 +450,7 @@ fn config(
         display: arguments.vga == Vga::Std,
         ..Config::default()
     };
-    let first = arguments.nics.describe(&mut config, has_firmware)?;
+    let first = arguments.nics.describe(&mut config, software.kernel().is_none())?;
     drives.describe(&arguments.drives, first, &mut config);
     arguments.board.describe(&mut config)?;
     if arguments.repetition.record_last.is_some() {

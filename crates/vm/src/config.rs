@@ -290,7 +290,7 @@ impl Software {
     }
 
     /// Returns the kernel, whether firmware starts it or not.
-    pub(crate) fn any_kernel(&self) -> Option<&Kernel> {
+    pub fn any_kernel(&self) -> Option<&Kernel> {
         match self {
             Software::Kernel(kernel) => Some(kernel),
             Software::Firmware { kernel, .. } => kernel.as_ref(),

@@ -86,7 +86,7 @@ impl FileBytes {
 
     /// Returns the bytes at the start of the file: all that is needed to recognize a kernel and to find its
     /// parts.
-    pub(crate) fn start(&self) -> Result<Cow<'_, [u8]>, UnreadableFile> {
+    pub fn start(&self) -> Result<Cow<'_, [u8]>, UnreadableFile> {
         self.first(self.len().min(START_LEN))
     }
 

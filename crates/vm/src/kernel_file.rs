@@ -6,8 +6,8 @@ use thiserror::Error;
 use crate::{multiboot, multiboot2};
 
 /// The message about kernels, and about guests, that need long mode.
-pub const FOR_64_BITS: &str = "is for 64-bit processors: use a 32-bit system, such as the kernel of Debian's package \
-     linux-image-686, or, slowly, --cpu qemu64";
+pub const FOR_64_BITS: &str = "is for 64-bit processors: use --cpu x86-64-v2, or a 32-bit system, such as the \
+     kernel of Debian's package linux-image-686";
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +103,12 @@ fn needs_long_mode(kind: KernelFile, file: &[u8]) -> bool {
 /// Returns whether a kernel of the file's kind starts without firmware, and cannot be started by it.
 pub fn starts_without_firmware(file: &[u8]) -> bool {
     matches!(recognize(file), KernelFile::Multiboot | KernelFile::Multiboot2 | KernelFile::Elf)
+}
+
+/// Returns whether `file` is known to be a kernel of 32 bits.
+pub fn is_for_32_bits(file: &[u8]) -> bool {
+    let kind = recognize(file);
+    !matches!(kind, KernelFile::Other(_) | KernelFile::Unknown) && !needs_long_mode(kind, file)
 }
 
 /// Returns the kind of `file`, of which the first bytes will do. Of two headers the older one counts, except in an

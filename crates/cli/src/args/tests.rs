@@ -110,11 +110,11 @@ fn an_unknown_engine_is_refused_with_a_list() {
 fn defaults_and_spellings() {
     let run = parse(&["--kernel", "k"]).unwrap();
     assert_eq!(run.memory.bytes, 128 << 20);
-    assert_eq!(run.cpu, Model::Max);
+    assert_eq!(run.cpu, None);
     assert_eq!(run.serial_targets(), [SerialTarget::Stdio]);
     assert_eq!((run.display, run.rtc), (DisplayTarget::None, None));
     assert_eq!((run.append.as_str(), run.stats, run.qmp), ("", false, None));
-    assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Model::I486);
+    assert_eq!(parse(&["--kernel", "k", "--cpu", "486"]).unwrap().cpu, Some(Model::I486));
     let run = parse(&["--kernel=k", "-m2G", "--append", "-x y", "--stats"]).unwrap();
     assert_eq!((run.memory.bytes, run.append.as_str(), run.stats), (2 << 30, "-x y", true));
 }

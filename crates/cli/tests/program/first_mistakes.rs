@@ -48,7 +48,7 @@ const CASES: &[(&str, i32, &str)] = &[
     ("run disc.iso --hda disk.img", 4, "no boot loader on disk.img, disc.iso"),
     ("run disk.img disc.iso floppy.img", 4, "disc.iso, floppy.img, disk.img"),
     ("run floppy.img floppy.img floppy.img", 1, "both drives have one"),
-    ("run kernel64", 1, "is for 64-bit processors"),
+    ("run kernel64 --cpu max", 1, "is for 64-bit processors"),
     ("run kernel kernel", 1, "a machine starts only one"),
     ("run kernel --kernel kernel", 1, "a machine starts only one"),
     ("run kernel --boot d", 1, "leave --boot out"),

@@ -10,12 +10,12 @@ use crate::support::{Directory, ring3};
 const KERNEL: &str = "linux-amd64/vmlinuz";
 
 /// The words of every such message.
-const SAYS: &str = "is for 64-bit processors: use a 32-bit system";
+const SAYS: &str = "is for 64-bit processors: use --cpu x86-64-v2, or a 32-bit system";
 
 #[test]
 fn debians_kernel_is_refused_by_its_header() {
     let Some(kernel) = file_if_there(KERNEL) else { return };
-    for before in [&["run", "--kernel"][..], &["qemu", "-nographic", "-kernel"]] {
+    for before in [&["run", "--cpu", "max", "--kernel"][..], &["qemu", "-nographic", "-kernel"]] {
         let output = ring3().args(before).arg(&kernel).stdin(Stdio::null()).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -45,7 +45,7 @@ fn a_kernel_that_grub_has_started_ends_the_run() {
     let Some(kernel) = file_if_there(KERNEL) else { return };
     let directory = Directory::new();
     let disc = disc(&directory, &kernel, "linux");
-    for before in [&["run", "--cdrom"][..], &["qemu", "-nographic", "-cdrom"]] {
+    for before in [&["run", "--cpu", "max", "--cdrom"][..], &["qemu", "-nographic", "-cdrom"]] {
         let output = ring3().args(before).arg(&disc).stdin(Stdio::null()).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{errors}");
@@ -61,7 +61,7 @@ fn a_kernel_that_complains_on_an_invisible_screen_is_reported() {
     let directory = Directory::new();
     let disc = disc(&directory, &kernel, "linux16");
     let mut child = ring3()
-        .args(["run", "--cdrom"])
+        .args(["run", "--cpu", "max", "--cdrom"])
         .arg(disc)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -121,8 +121,12 @@ fn a_guest_that_halts_long_after_it_looked_for_long_mode_is_not_reported() {
     ];
     let kernel = directory.file("kernel", &crate::support::kernel(&code));
     let mut command = ring3();
-    let output =
-        command.args(["run", "--kernel"]).arg(kernel).stdin(Stdio::null()).output().unwrap();
+    let output = command
+        .args(["run", "--cpu", "max", "--kernel"])
+        .arg(kernel)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{errors}");
     assert!(

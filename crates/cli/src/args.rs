@@ -383,7 +383,7 @@ pub(crate) struct RepetitionArguments {
     #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
-        "deterministic", "debug_exit", "hpet", "balloon", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools"])]
+        "deterministic", "debug_exit", "hpet", "balloon", "channel", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
 
     /// With --replay: stop after this number of instructions, and print the registers; with --gdb, let the

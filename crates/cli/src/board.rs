@@ -10,6 +10,7 @@ use ring3_devices::virtio::balloon::BalloonModel;
 use ring3_vm::{Config, FwCfgFile, GuestTools, Vm};
 use thiserror::Error;
 
+use crate::channels::ChannelTarget;
 use crate::qemu::machine;
 use crate::qemu::properties::{self, Properties};
 use crate::run::RunError;
@@ -39,6 +40,11 @@ pub(crate) struct BoardArguments {
     /// guest that runs out of memory take its pages back). The QMP command balloon says how much the guest keeps
     #[arg(long, value_name = "on|off|PROPERTIES", default_value = "off")]
     pub(crate) balloon: BalloonProperties,
+
+    /// A channel: a stream of bytes between a program in the guest, which finds it by this name (virtio), and one outside,
+    /// which connects to a Unix socket: NAME=unix:PATH. May be given up to 15 times
+    #[arg(long, value_name = "NAME=unix:PATH")]
+    pub(crate) channel: Vec<ChannelTarget>,
 
     /// Whether Linux can say how the data of its kernel are laid out (driver qemu_fw_cfg), which ring3 dump then writes
     /// for debuggers
@@ -214,6 +220,7 @@ impl BoardArguments {
         config.hpet = self.hpet;
         config.note = self.vmcoreinfo;
         config.balloon = self.balloon.model;
+        config.channels.names = self.channel.iter().map(|target| target.name.clone()).collect();
         config.test_device = self.test_device;
         config.on_panic = self.on_panic.map(|action| match action {
             OnPanic::Continue => ring3_vm::OnPanic::Continue,

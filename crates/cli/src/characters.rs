@@ -25,6 +25,7 @@ use crate::qemu::settings::{Address, Character, CharacterLog, Mode, Place, Socke
 use crate::serial::terminals::{Owner, Terminal, Terminals};
 use crate::serial::{Line, Port, SerialError, SerialTarget, Taker};
 pub(crate) use mux::Mux;
+pub(crate) use open::{Connections, connections};
 
 /// Upper bound of the pieces of input that wait for a monitor.
 const PIECES_WAITING: usize = 64;

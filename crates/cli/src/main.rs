@@ -55,6 +55,7 @@ mod args;
 mod board;
 mod boot;
 mod capture;
+mod channels;
 mod characters;
 mod console;
 mod data_directories;

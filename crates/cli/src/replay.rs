@@ -7,6 +7,7 @@ use ring3_vm::recording::Recording;
 use ring3_vm::{ReplayOptions, Verified, Vm, VmError, door};
 
 use crate::args::RunArguments;
+use crate::channels::Channels;
 use crate::characters::Characters;
 use crate::output::stdout;
 use crate::repetition;
@@ -48,7 +49,8 @@ pub(crate) fn replay(
     let (characters, mut terminals) = (Characters::default(), Terminals::default());
     let targets = arguments.serial_targets();
     let serial = SerialPorts::open(&targets, &nobody, &characters, &mut terminals)?;
-    let mut output = Outputs { serial, debug: debug_output(&arguments.debugcon)? };
+    let (debug_port, channels) = (debug_output(&arguments.debugcon)?, Channels::default());
+    let mut output = Outputs { serial, debug: debug_port, channels };
     let failed = |source| RunError::Replay { path: path.to_owned(), source };
     sandbox::enter(arguments, &vm)?;
     let ended = if repetition.verify {

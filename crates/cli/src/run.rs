@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use ring3_core::channel::ChannelEvent;
 use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
@@ -30,6 +31,7 @@ use tracing::{info, warn};
 
 use crate::args::{DebugTarget, QmpTarget, RunArguments, Vga};
 use crate::boot::medium_in;
+use crate::channels::{ChannelError, Channels};
 use crate::characters::{self, CharacterError, Characters};
 use crate::data_directories::data_directories;
 use crate::debug_console::DebugOutput;
@@ -112,6 +114,8 @@ pub(crate) enum RunError {
     Gdb(ListenError),
     #[error(transparent)]
     Characters(#[from] CharacterError),
+    #[error(transparent)]
+    Channels(#[from] ChannelError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error(transparent)]
@@ -270,7 +274,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         vm.log_events(log);
     }
     arguments.trace.begin(&mut vm)?;
-    let mut output = Outputs { serial, debug };
+    let (targets, places) = (&arguments.board.channel, &arguments.qemu.characters);
+    let channels = Channels::open(targets, places, &vm, &sender)?;
+    let mut output = Outputs { serial, debug, channels };
 
     if !arguments.has_monitor() {
         try_again(sender.control()).map_err(RunError::Thread)?;
@@ -488,6 +494,7 @@ pub(crate) fn show_stats(arguments: &RunArguments, vm: &Vm) {
 pub(crate) struct Outputs {
     pub(crate) serial: SerialPorts,
     pub(crate) debug: DebugOutput,
+    pub(crate) channels: Channels,
 }
 
 impl Outputs {
@@ -501,6 +508,11 @@ impl Outputs {
 impl Console for Outputs {
     fn serial(&mut self, port: u8, bytes: &[u8]) -> io::Result<()> {
         self.serial.write(port, bytes)
+    }
+
+    fn channel(&mut self, channel: u8, event: ChannelEvent) -> io::Result<()> {
+        self.channels.take(channel, event);
+        Ok(())
     }
 
     fn debug(&mut self, byte: u8) -> io::Result<()> {

@@ -15,6 +15,7 @@ use thiserror::Error;
 use tracing::{debug, warn};
 
 use crate::args::{QmpTarget, RunArguments};
+use crate::channels::ChannelPlace;
 use crate::display::DisplayTarget;
 use crate::nics::backend::Behind;
 use crate::qemu::properties::Properties;
@@ -259,7 +260,11 @@ impl Needs {
             // Its size is asked for there, and if standard input is something else, keys are read there.
             places.push(("/dev/tty".into(), Access::Change));
         }
-        for path in serial.chain(qmp).chain(vnc) {
+        let channels = arguments.board.channel.iter().filter_map(|channel| match &channel.place {
+            ChannelPlace::Socket(path) => Some(path),
+            ChannelPlace::Character(_) => None,
+        });
+        for path in serial.chain(channels).chain(qmp).chain(vnc) {
             self.beside(path, Access::Remove);
         }
         for path in gdb {

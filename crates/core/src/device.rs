@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::a20::A20Line;
 use crate::balloon::BalloonStatus;
 use crate::bus::{Claim, Decoded, PortRange};
+use crate::channel::{ChannelEvent, ChannelStatus};
 use crate::clock::{Tag, Time, Timers};
 use crate::disk::{DiskRequest, DriveId};
 use crate::display::Picture;
@@ -93,6 +94,13 @@ pub enum Output {
     Balloon {
         /// The number of pages of 4 KiB.
         pages: u32,
+    },
+    /// The guest's end of a channel does something.
+    Channel {
+        /// Number of the channel, from 0.
+        channel: u8,
+        /// What it does.
+        event: ChannelEvent,
     },
     /// The guest says that its system has failed.
     Failed(GuestFailure),
@@ -321,6 +329,11 @@ pub trait Device {
     /// of. Both are only what the guest says.
     fn note(&self) -> Option<(u64, u32)> {
         None
+    }
+
+    /// Returns what is known of the channels that lead through this device, by their numbers.
+    fn channels(&self) -> Vec<ChannelStatus> {
+        Vec::new()
     }
 
     /// Returns what is known of a memory balloon, or None for other devices.

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::balloon::BalloonRequest;
+use crate::channel::ChannelEvent;
 use crate::clock::Time;
 use crate::device::DeviceId;
 use crate::disk::{DiskAnswer, Medium};
@@ -60,6 +61,13 @@ pub enum DeviceInput {
     CardWanted {
         /// PCI device number.
         slot: u8,
+    },
+    /// The other end of a channel does something.
+    Channel {
+        /// Number of the channel, from 0.
+        channel: u8,
+        /// What it does.
+        event: ChannelEvent,
     },
     /// Somebody outside wants something of the memory balloon.
     Balloon(BalloonRequest),

@@ -30,6 +30,7 @@
 pub mod a20;
 pub mod balloon;
 pub mod bus;
+pub mod channel;
 pub mod clock;
 pub mod device;
 pub mod disk;

@@ -9,7 +9,8 @@
 //! * `msix`: its interrupts as messages;
 //! * [`block`]: a disk;
 //! * [`net`]: a network card;
-//! * [`balloon`]: a memory balloon.
+//! * [`balloon`]: a memory balloon;
+//! * [`channels`]: streams of bytes between programs in the guest and outside.
 //!
 //! # How a device type attaches
 //!
@@ -45,6 +46,7 @@
 use std::fmt::Debug;
 
 use ring3_core::balloon::BalloonStatus;
+use ring3_core::channel::ChannelStatus;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, DeviceId};
 use ring3_core::input::DeviceInput;
@@ -54,6 +56,7 @@ use self::queue::Queue;
 
 pub mod balloon;
 pub mod block;
+pub mod channels;
 #[cfg(test)]
 mod driver;
 mod msix;
@@ -117,6 +120,11 @@ pub trait DeviceType: Debug {
 
     /// Everything is as after power-on, but for what others still do for it. The queues of `work` are new already.
     fn reset(&mut self, work: &mut Work<'_, '_>);
+
+    /// What is known of the channels that lead through it, by their numbers.
+    fn channels(&self) -> Vec<ChannelStatus> {
+        Vec::new()
+    }
 
     /// What is known of a memory balloon.
     fn balloon(&self) -> Option<BalloonStatus> {

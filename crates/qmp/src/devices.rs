@@ -59,6 +59,7 @@ const VIRTIO_CARD: &[(&str, &str)] = &[
     ("bootindex", "int32"),
     ("addr", "int32"),
 ];
+const CHANNEL: &[(&str, &str)] = &[("chardev", "str"), ("name", "str"), ("nr", "uint32")];
 const BALLOON: &[(&str, &str)] = &[
     ("deflate-on-oom", "bool"),
     ("free-page-reporting", "bool"),
@@ -99,6 +100,9 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("ne2k_isa", "isa-device", ISA_CARD, false),
     device("virtio-balloon-pci", "virtio-pci", BALLOON, false),
     device("virtio-balloon", "virtio-pci", BALLOON, false),
+    device("virtio-serial-pci", "virtio-pci", &[("addr", "int32"), ("max_ports", "uint32")], false),
+    device("virtio-serial", "virtio-pci", &[("addr", "int32"), ("max_ports", "uint32")], false),
+    device("virtserialport", "device", CHANNEL, false),
     device("isa-serial", "isa-device", SERIAL, false),
     device("isa-debugcon", "isa-device", CONSOLE, false),
     device("isa-debug-exit", "isa-device", EXIT, false),

@@ -21,6 +21,7 @@ mod tests;
 use ring3_core::a20::A20Line;
 use ring3_core::balloon::BalloonStatus;
 use ring3_core::bus::{Bus, Claim};
+use ring3_core::channel::ChannelStatus;
 use ring3_core::clock::{Time, Timers};
 use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::disk::DriveId;
@@ -349,6 +350,11 @@ impl Board {
         self.bus.devices().find_map(|(_, device)| device.note())
     }
 
+    /// Returns what is known of the channels, by their numbers.
+    pub fn channels(&self) -> Vec<ChannelStatus> {
+        self.bus.devices().flat_map(|(_, device)| device.channels()).collect()
+    }
+
     /// Returns what is known of the memory balloon, if there is one.
     pub fn balloon(&self) -> Option<BalloonStatus> {
         self.bus.devices().find_map(|(_, device)| device.balloon())
@@ -462,6 +468,11 @@ impl Board {
         self.fpu_error.take_ignne()
     }
 
+    /// Adds an output that is no device's own.
+    pub fn put_out(&mut self, output: Output) {
+        self.wires.outputs.push(output);
+    }
+
     /// Returns the outputs of the devices since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.wires.outputs)
@@ -483,6 +494,7 @@ impl Board {
                         | Output::Eject { .. }
                         | Output::Disk { .. }
                         | Output::Packet { .. }
+                        | Output::Channel { .. }
                 )
             )
     }

@@ -7,6 +7,7 @@ use ring3_devices::ide::DriveModel;
 use ring3_devices::pci::rom::RomImage;
 use ring3_devices::virtio::balloon::BalloonModel;
 use ring3_devices::virtio::block::DiskModel;
+use ring3_devices::virtio::channels::{BadChannels, ChannelsModel};
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
 use ring3_x86::guest_tools::GuestTools;
@@ -66,6 +67,8 @@ pub struct Config {
     pub nics: Vec<Nic>,
     /// The memory balloon, by which the guest gives memory back; None for no such device.
     pub balloon: Option<BalloonModel>,
+    /// The channels between programs in the guest and outside.
+    pub channels: ChannelsModel,
     /// The diskette drives A and B: units 0 and 1 of
     /// [`DeviceId::FLOPPY`](ring3_core::device::DeviceId::FLOPPY).
     pub diskettes: [Option<DisketteDrive>; 2],
@@ -137,6 +140,7 @@ impl Default for Config {
             virtio_disks: Vec::new(),
             nics: Vec::new(),
             balloon: None,
+            channels: ChannelsModel::default(),
             diskettes: [None; 2],
             flash: Vec::new(),
             boot_order: Vec::new(),
@@ -354,6 +358,9 @@ pub enum ConfigError {
     /// There are too many network cards.
     #[error("a machine has at most 8 network cards, not {0}")]
     Nics(usize),
+    /// The channels cannot have these names.
+    #[error(transparent)]
+    Channels(#[from] BadChannels),
     /// A file in fw_cfg cannot have that name.
     #[error(
         "the name of a file in fw_cfg must have 1 to 55 bytes, none of them zero, unlike {0:?}"

@@ -15,6 +15,7 @@ use std::io::{self, BufWriter, Write};
 use std::num::NonZero;
 
 use ring3_core::balloon::BalloonRequest;
+use ring3_core::channel::ChannelEvent;
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, HostClocks, Input};
@@ -162,6 +163,17 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         }
         DeviceInput::CardAdded { slot } => write!(f, "card in slot {slot}"),
         DeviceInput::CardWanted { slot } => write!(f, "request to remove the card in slot {slot}"),
+        DeviceInput::Channel { channel, event } => match event {
+            // Only the guest's end says the latter.
+            ChannelEvent::Opened | ChannelEvent::Heard => {
+                write!(f, "client of channel {channel} comes")
+            }
+            ChannelEvent::Closed => write!(f, "client of channel {channel} goes"),
+            ChannelEvent::Bytes(bytes) => write!(f, "channel {channel}, {} bytes", bytes.len()),
+            ChannelEvent::Taken(count) => {
+                write!(f, "client of channel {channel} has taken {count} bytes")
+            }
+        },
         DeviceInput::Balloon(BalloonRequest::Target { pages }) => {
             write!(f, "balloon should have {pages} pages")
         }

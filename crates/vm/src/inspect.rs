@@ -1,6 +1,7 @@
 //! The view of a machine from outside, between two instructions, without changing anything: its registers,
 //! memory and cards, and the parts that it is made of.
 
+use ring3_core::channel::ChannelStatus;
 use ring3_core::device::{DeviceId, Width};
 use ring3_x86::cpu::Cpu;
 use ring3_x86::report::LONG_NAMES;
@@ -121,6 +122,11 @@ pub struct Description {
 }
 
 impl Vm {
+    /// Returns what is known of the channels, by their numbers.
+    pub fn channels(&self) -> Vec<ChannelStatus> {
+        self.board.channels()
+    }
+
     /// Returns the processor.
     pub fn cpu(&self) -> &Cpu {
         &self.cpu

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ring3_core::bus::PortConflict;
+use ring3_core::channel::ChannelEvent;
 use ring3_core::clock::{Clock, Time};
 use ring3_core::device::{DeviceId, GuestFailure, Output};
 use ring3_core::disk::{DiskRequest, DriveId};
@@ -144,6 +145,11 @@ pub trait Console {
 
     /// Takes a byte that the guest's firmware has sent for those who debug it.
     fn debug(&mut self, _byte: u8) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Takes what the guest's end of channel `channel` does.
+    fn channel(&mut self, _channel: u8, _event: ChannelEvent) -> io::Result<()> {
         Ok(())
     }
 
@@ -290,6 +296,7 @@ impl Vm {
         if config.virtio_disks.len() > DeviceId::VIRTIO_BLK.len() {
             return Err(ConfigError::VirtioDisks(config.virtio_disks.len()).into());
         }
+        config.channels.check().map_err(ConfigError::from)?;
         if config.nics.len() > DeviceId::NIC.len() {
             return Err(ConfigError::Nics(config.nics.len()).into());
         }
@@ -662,6 +669,7 @@ impl Vm {
                     info!("the guest has ended the run with status {status}");
                     ending = Some(Ending::Exit(status));
                 }
+                Output::Channel { channel, event } => console.channel(channel, event)?,
                 Output::Balloon { pages } => self.told_balloon = Some(pages),
                 Output::Failed(failure) => ending = self.hear_of(failure).or(ending),
                 Output::PowerOff => {

@@ -1,11 +1,13 @@
 //! Opens the places of character devices.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+
+use ring3_host::socket::SocketFile;
 
 use super::{CharacterError, connect, listener, shown};
 use crate::output::Output;
@@ -45,34 +47,50 @@ fn at(
             let (input, output, _) = stream(place, terminal)?;
             Port::Clients(Clients::on_files(input, output, taker.clone())?)
         }
-        Place::Socket(SocketPlace { address, is_server: true, telnet, .. }) => {
-            let mut listener = listener(address)?;
-            let socket = listener.take_file();
-            let next = move || listener.wait().map(OwnedFd::from);
-            Port::Clients(Clients::one_by_one(next, socket, *telnet, taker.clone())?)
-        }
-        Place::Socket(SocketPlace { address, is_server: false, telnet, reconnect }) => {
-            let first = match (connect(address), reconnect) {
-                (Ok(connection), _) => Some(connection),
-                (Err(_), Some(_)) => None,
-                (Err(source), None) => {
-                    return Err(CharacterError::Connect { place: shown(place), source });
-                }
-            };
-            let (address, reconnect) = (address.clone(), *reconnect);
-            let mut first = first.map(OwnedFd::from);
-            let next = move || {
-                loop {
-                    if let Some(connection) = first.take() {
-                        return Ok(connection);
-                    }
-                    thread::sleep(reconnect.ok_or(ErrorKind::NotConnected)?);
-                    first = connect(&address).ok().map(OwnedFd::from);
-                }
-            };
-            Port::Clients(Clients::one_by_one(next, None, *telnet, taker.clone())?)
+        Place::Socket(socket) => {
+            let Connections { next, file } = connections(socket)?;
+            Port::Clients(Clients::one_by_one(next, file, socket.telnet, taker.clone())?)
         }
     })
+}
+
+/// The connections at a socket.
+pub(crate) struct Connections {
+    /// Waits for the next one. Fails with [`ErrorKind::NotConnected`] if there is only one.
+    pub(crate) next: Box<dyn FnMut() -> io::Result<OwnedFd> + Send>,
+    /// The file of a socket that listens.
+    pub(crate) file: Option<SocketFile>,
+}
+
+/// Listens at a socket, or connects to it, again and again if that is wanted.
+pub(crate) fn connections(place: &SocketPlace) -> Result<Connections, CharacterError> {
+    let SocketPlace { address, is_server, reconnect, .. } = place;
+    if *is_server {
+        let mut listener = listener(address)?;
+        let file = listener.take_file();
+        let next = move || listener.wait().map(OwnedFd::from);
+        return Ok(Connections { next: Box::new(next), file });
+    }
+    let first = match (connect(address), reconnect) {
+        (Ok(connection), _) => Some(connection),
+        (Err(_), Some(_)) => None,
+        (Err(source), None) => {
+            let place = shown(&Place::Socket(place.clone()));
+            return Err(CharacterError::Connect { place, source });
+        }
+    };
+    let (address, reconnect) = (address.clone(), *reconnect);
+    let mut first = first.map(OwnedFd::from);
+    let next = move || {
+        loop {
+            if let Some(connection) = first.take() {
+                return Ok(connection);
+            }
+            thread::sleep(reconnect.ok_or(ErrorKind::NotConnected)?);
+            first = connect(&address).ok().map(OwnedFd::from);
+        }
+    };
+    Ok(Connections { next: Box::new(next), file: None })
 }
 
 /// Opens the streams that a monitor reads and writes, at a place to which nobody connects. Returns also a

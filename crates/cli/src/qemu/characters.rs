@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::args::{DebugTarget, Vga};
+use crate::channels::{ChannelPlace, ChannelTarget};
 use crate::display::DisplayTarget;
 use crate::serial::SerialTarget;
 
@@ -262,6 +263,23 @@ pub(super) fn serial_device(all: &mut Translation, properties: &Properties) -> R
         all.serial.resize(index + 1, None);
     }
     all.serial[index] = target;
+    Ok(())
+}
+
+pub(super) fn channel_device(all: &mut Translation, properties: &Properties) -> Result<(), Reason> {
+    let (mut character, mut name, mut id) = (None, None, None);
+    properties.for_each(|key, value| match key {
+        "chardev" => set(&mut character, Some(named(all, value))),
+        "name" => set(&mut name, Some(value.to_owned())),
+        "id" => set(&mut id, Some(value.to_owned())),
+        // The channels are at one controller, in their order.
+        "bus" | "nr" => Ok(()),
+        _ => unknown(key, "chardev, name, nr and id"),
+    })?;
+    let character = character.ok_or("the character device is missing: add chardev=ID")?;
+    let channels = &mut all.run.board.channel;
+    let name = name.or(id).unwrap_or_else(|| format!("channel{}", channels.len() + 1));
+    channels.push(ChannelTarget { name, place: ChannelPlace::Character(character) });
     Ok(())
 }
 

@@ -53,7 +53,8 @@ const NO_CARD: &str =
     "there is no such network card: give e1000, ne2k_pci, ne2k_isa or virtio-net-pci";
 const NO_BRIDGE: &str =
     "there are no bridges and no PCI Express: leave it out, and put the device on pci.0";
-const NO_CHANNEL: &str = "there are no virtio ports: give -serial or -device isa-serial,chardev=ID";
+const NO_CONSOLE: &str =
+    "there is no virtio console: give -serial, or virtserialport for what is no terminal";
 const STD: &str = "the display adapter is std instead, a VGA with the linear modes of Bochs";
 
 /// All known devices, beginning with those that ring3 has.
@@ -84,6 +85,11 @@ pub(super) const DEVICES: &[Device] = &[
     }),
     taken("virtio-balloon-pci", "PCI", "virtio memory balloon", balloon),
     taken("virtio-balloon", "PCI", "virtio memory balloon", balloon),
+    taken("virtio-serial-pci", "PCI", "virtio serial controller", channel_controller),
+    taken("virtio-serial", "PCI", "virtio serial controller", channel_controller),
+    taken("virtserialport", "virtio-serial-bus", "channel to a program", |all, _, properties| {
+        characters::channel_device(all, properties)
+    }),
     taken("pvpanic", "ISA", "port by which a failed system says so", machine::pvpanic),
     taken("vmgenid", "", "VM generation ID", generation_id),
     taken("vmcoreinfo", "", "place of the guest's note for debuggers", |all, _, _| {
@@ -99,7 +105,6 @@ pub(super) const DEVICES: &[Device] = &[
     warned("nec-usb-xhci", NO_BUS),
     warned("qemu-xhci", NO_BUS),
     warned("pci-ohci", NO_BUS),
-    warned("virtio-serial*", NO_BUS),
     warned("virtio-rng*", "the guest has its own sources of random numbers"),
     warned("virtio-keyboard*", "the keyboard is on PS/2"),
     warned("virtio-mouse*", "the mouse is on PS/2"),
@@ -162,8 +167,7 @@ pub(super) const DEVICES: &[Device] = &[
     missing("xio3130-downstream", NO_BRIDGE),
     missing("pxb*", NO_BRIDGE),
     missing("cxl-*", NO_BRIDGE),
-    missing("virtserialport", NO_CHANNEL),
-    missing("virtconsole", NO_CHANNEL),
+    missing("virtconsole", NO_CONSOLE),
     missing("pci-serial*", "give -device isa-serial,chardev=ID"),
     missing("vfio-*", "devices of the host cannot be passed through"),
     missing("virtio-9p*", "files cannot be shared with the guest"),
@@ -280,6 +284,19 @@ fn balloon(all: &mut Translation, _: &str, properties: &mut Properties) -> Resul
         return reason("the machine has one memory balloon at most");
     }
     set(&mut all.run.board.balloon, BalloonProperties { model: Some(model), id })
+}
+
+/// The device through which channels lead. It is there if there are channels.
+fn channel_controller(
+    _: &mut Translation,
+    _: &str,
+    properties: &mut Properties,
+) -> Result<(), Reason> {
+    properties.for_each(|key, _| match key {
+        "addr" | "bus" | "disable-legacy" | "disable-modern" | "id" | "ioeventfd" | "iothread"
+        | "max_ports" | "vectors" => Ok(()),
+        _ => unknown(key, "id, addr and max_ports"),
+    })
 }
 
 /// `-balloon`, of QEMU before 5.0.

@@ -1,12 +1,11 @@
 //! Linux gives memory back to the host by the balloon: what it does not use, and what it is asked for.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::moving::{awaited, memory_of, moves, quit};
-use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, linux, path};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, has_module, linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3, wait_until};
 
@@ -22,16 +21,6 @@ const FILL: &str = "for i in $(seq 20); do cat /files/one >> /files/all; done; \
 
 /// The directories of Debian's kernels.
 const KERNELS: [&str; 2] = ["linux-686", "linux-amd64"];
-
-/// Returns whether the guests' files have the driver for this kernel.
-pub(crate) fn has_driver(kernel: &str) -> bool {
-    let releases = fs::read_dir(path(kernel).join("modules")).into_iter().flatten();
-    let has = releases.flatten().any(|release| release.path().join("virtio_balloon.ko").exists());
-    if !has {
-        ring3_skipped::package(format_args!("{kernel} has no virtio_balloon: run make guests"));
-    }
-    has
-}
 
 /// Starts a guest with a balloon, its driver, and QMP at `socket`.
 fn start(kernel: &str, socket: &Path, options: &[&str]) -> Guest {
@@ -86,7 +75,7 @@ fn counter(qmp: &mut Qmp, name: &str) -> u64 {
 /// The guest gives up 320 MiB and gets them back. It is saved meanwhile, and goes on from the file on either engine.
 #[test]
 fn a_guest_becomes_smaller_and_larger_and_is_saved_meanwhile() {
-    for kernel in KERNELS.into_iter().filter(|kernel| has_driver(kernel)) {
+    for kernel in KERNELS.into_iter().filter(|kernel| has_module(kernel, "virtio_balloon")) {
         let directory = Directory::new();
         let socket = directory.path("qmp");
         let mut guest = start(kernel, &socket, &["--balloon", "free-page-reporting=off"]);
@@ -167,7 +156,7 @@ fn has_statistics(qmp: &mut Qmp, total: u64) {
 /// Nobody asks the guest for anything.
 #[test]
 fn a_guest_reports_the_pages_that_it_does_not_use() {
-    for kernel in KERNELS.into_iter().filter(|kernel| has_driver(kernel)) {
+    for kernel in KERNELS.into_iter().filter(|kernel| has_module(kernel, "virtio_balloon")) {
         let directory = Directory::new();
         let socket = directory.path("qmp");
         // The last seconds are kept, too, which touches no pages.
@@ -195,7 +184,7 @@ fn a_guest_reports_the_pages_that_it_does_not_use() {
 #[test]
 fn a_guest_with_a_balloon_moves() {
     let kernel = "linux-686";
-    if !has_driver(kernel) {
+    if !has_module(kernel, "virtio_balloon") {
         return;
     }
     let directory = Directory::new();
@@ -260,7 +249,7 @@ fn replayed(recording: &Path, options: &[&str]) -> String {
 #[test]
 fn a_recording_repeats_what_the_balloon_does() {
     let kernel = "linux-686";
-    if has_driver(kernel) {
+    if has_module(kernel, "virtio_balloon") {
         let directory = Directory::new();
         let (recording, shown) = record(kernel, &directory);
         assert_eq!(replayed(&recording, &[]), shown);
@@ -270,7 +259,7 @@ fn a_recording_repeats_what_the_balloon_does() {
 #[test]
 #[ignore = "executes two boots in the interpreter, too; make test-long runs it"]
 fn both_engines_do_alike_with_a_balloon() {
-    for kernel in KERNELS.into_iter().filter(|kernel| has_driver(kernel)) {
+    for kernel in KERNELS.into_iter().filter(|kernel| has_module(kernel, "virtio_balloon")) {
         let directory = Directory::new();
         let (recording, shown) = record(kernel, &directory);
         assert_eq!(replayed(&recording, &["--verify"]), shown);

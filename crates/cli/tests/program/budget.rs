@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::balloon::has_driver;
 use crate::supervisor::{Supervised, console, linux_lines};
-use crate::support::guest::{Console, PROMPT};
+use crate::support::guest::{Console, PROMPT, has_module};
 use crate::support::wait_until;
 
 const MIB: u64 = 1 << 20;
@@ -93,7 +92,7 @@ fn number(account: &Value, name: &str) -> u64 {
 /// Two guests that have 512 MiB together do with 360 MiB of the host's: the second one waits for what the first one frees.
 #[test]
 fn a_guest_waits_for_memory_that_another_one_gives_back() {
-    if !has_driver("linux-686") {
+    if !has_module("linux-686", "virtio_balloon") {
         return;
     }
     let mut guests = Guests::start(2, 256, 360);
@@ -131,7 +130,7 @@ fn a_guest_waits_for_memory_that_another_one_gives_back() {
 fn eight_guests_work_on_a_half_of_their_memory() {
     const GUESTS: usize = 8;
     const WRITTEN: u64 = 300;
-    if !has_driver("linux-686") {
+    if !has_module("linux-686", "virtio_balloon") {
         return;
     }
     let mut guests = Guests::start(GUESTS, 512, 2048);

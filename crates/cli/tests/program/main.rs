@@ -10,6 +10,7 @@ mod board;
 mod boot_debian;
 mod boot_loaders;
 mod budget;
+mod channels;
 mod cloud;
 mod console;
 mod counters;

@@ -66,6 +66,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "virtio-blk14",
     "virtio-blk15",
     "balloon",
+    "channels",
     "io_apic",
     "local_apic",
     "dma",
@@ -75,7 +76,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 53;
+    pub const COUNT: usize = 54;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -123,6 +124,8 @@ impl DeviceId {
     pub const VIRTIO_BLK: [DeviceId; 16] = DeviceId::row("virtio-blk0");
     /// The memory balloon.
     pub const BALLOON: DeviceId = DeviceId::known("balloon");
+    /// The device through which channels lead.
+    pub const CHANNELS: DeviceId = DeviceId::known("channels");
     /// The I/O APIC.
     pub const IO_APIC: DeviceId = DeviceId::known("io_apic");
     /// The local APIC.

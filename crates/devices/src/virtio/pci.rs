@@ -4,6 +4,7 @@
 //! vendor-specific capabilities describe. There may be an expansion ROM. A *transitional* device, which is the usual one, has all of that.
 
 use ring3_core::balloon::BalloonStatus;
+use ring3_core::channel::ChannelStatus;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, Device, DeviceId, Width};
 use ring3_core::input::DeviceInput;
@@ -349,6 +350,10 @@ impl<T: DeviceType> Device for VirtioPci<T> {
 
     fn takes_input(&self) -> bool {
         self.device_type.takes_input()
+    }
+
+    fn channels(&self) -> Vec<ChannelStatus> {
+        self.device_type.channels()
     }
 
     fn balloon(&self) -> Option<BalloonStatus> {

@@ -30,6 +30,7 @@ use ring3_devices::uart16550::{COM_PORTS, Speed, Uart16550};
 use ring3_devices::vga::Vga;
 use ring3_devices::virtio::balloon::Balloon;
 use ring3_devices::virtio::block::Block;
+use ring3_devices::virtio::channels::Channels;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::{Interfaces, VirtioPci};
 use ring3_devices::vmgenid::Vmgenid;
@@ -50,6 +51,8 @@ const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
 /// PCI device number of the memory balloon, behind all cards.
 const BALLOON: u8 = 27;
+/// PCI device number of the device through which channels lead.
+const CHANNELS: u8 = 28;
 /// Number of interrupt pins of a PCI device.
 const PINS: u8 = 4;
 
@@ -170,6 +173,11 @@ impl Board {
         if let Some(model) = config.balloon {
             let balloon = VirtioPci::new(BALLOON, Interfaces::default(), Balloon::new(model));
             board.attach_pci(balloon, &[], (BALLOON, 0))?;
+        }
+        if !config.channels.names.is_empty() {
+            let channels = Channels::new(config.channels.clone());
+            let channels = VirtioPci::new(CHANNELS, Interfaces::default(), channels);
+            board.attach_pci(channels, &[], (CHANNELS, 0))?;
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {

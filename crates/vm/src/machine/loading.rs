@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring3_core::device::DeviceId;
+use ring3_core::channel::{ChannelEvent, ChannelStatus};
+use ring3_core::device::{DeviceId, Output};
 use ring3_core::input::{DeviceInput, Input};
 use thiserror::Error;
 
@@ -136,6 +137,23 @@ impl Control {
 }
 
 impl Vm {
+    /// Tells the guest's ends of the channels, which were saved elsewhere, of the clients that there are now, and the
+    /// clients that what they have sent to the ends `before` waits no more.
+    fn meet_clients(&mut self, before: &[ChannelStatus]) {
+        for (channel, (now, before)) in (0..).zip(self.channels().iter().zip(before)) {
+            let mut events = vec![ChannelEvent::Taken(now.sent), ChannelEvent::Closed];
+            if before.is_connected {
+                events.push(ChannelEvent::Opened);
+            }
+            for event in events {
+                let input = DeviceInput::Channel { channel, event };
+                self.take_input(Input::Device { device: DeviceId::CHANNELS, input });
+            }
+            let event = ChannelEvent::Taken(before.waiting as u32);
+            self.board.put_out(Output::Channel { channel, event });
+        }
+    }
+
     /// Lets the machine that `loader` makes take the place of this one. Returns whether it does.
     pub(super) fn load(&mut self, door: &mut Door, loader: Loader) -> Result<bool, LoadError> {
         door.check_is_here()?;
@@ -160,6 +178,7 @@ impl Vm {
             new.drives.answer_at(door.sender());
         }
         let cards = new.config.nics.len();
+        let channels = self.channels();
         new.profile = self.profile.take();
         new.be_frugal_as(self);
         new.cpu_limit = self.cpu_limit;
@@ -174,6 +193,7 @@ impl Vm {
             let input = DeviceInput::Congestion(false);
             self.take_input(Input::Device { device, input });
         }
+        self.meet_clients(&channels);
         door.go_back_to(self.now());
         Ok(true)
     }

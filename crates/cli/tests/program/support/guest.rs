@@ -4,6 +4,7 @@
 //! fetches them.
 
 use std::env;
+use std::fs;
 use std::io::{Read, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,17 @@ pub(crate) const CONSOLE: &str = "console=ttyS0 quiet noisapnp cryptomgr.notests
 
 /// The archives with a root file system and with modules.
 pub(crate) const WITH_MODULES: [&str; 2] = ["initramfs.cpio.gz", "modules.cpio.gz"];
+
+/// Returns whether the guests' files have a module of this kernel, `linux-686` or `linux-amd64`.
+pub(crate) fn has_module(kernel: &str, module: &str) -> bool {
+    let releases = fs::read_dir(path(kernel).join("modules")).into_iter().flatten();
+    let file = format!("{module}.ko");
+    let has = releases.flatten().any(|release| release.path().join(&file).exists());
+    if !has {
+        ring3_skipped::package(format_args!("{kernel} has no {module}: run make guests"));
+    }
+    has
+}
 
 /// Returns the path of Debian's first kernel, which need not unpack itself (tests/guests/unpack). `boot_debian`
 /// and the tests of boot loaders boot the one that does.

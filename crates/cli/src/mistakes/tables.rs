@@ -274,7 +274,7 @@ pub(super) const COMMANDS: &[(&[&str], &str)] = &[
     (&["install", "setup"], "install a system from its disc: ring3 run disc.iso --hda disk.img"),
     (&["version"], "\"ring3 --version\" shows it"),
     (
-        &["qmp", "monitor", "hmp", "console", "qmp-shell", "virsh", "virt-manager"],
+        &["qmp", "monitor", "hmp", "qmp-shell", "virsh", "virt-manager"],
         "\"ring3 run --qmp unix:PATH\" lets tools such as qmp-shell drive a machine by QEMU's protocol",
     ),
     (

@@ -7,6 +7,7 @@ use crate::definition::{
     Console, Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch,
     Vblock,
 };
+use crate::launching::CHANNEL;
 use crate::place::Place;
 
 /// Returns the arguments with which the process of part `name` is started. Those of a server of disks have the rights
@@ -92,6 +93,9 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, ha
     if !is_given("sandbox") {
         // The supervisor is the only client that names files.
         line.option_with_path("--sandbox", "auto,files=", own.directory(), "");
+    }
+    if !definition.launches.is_empty() {
+        line.option_with_path("--channel", &format!("{CHANNEL}=unix:"), &own.launcher(), "");
     }
     for disk in &definition.disk {
         let properties = match disk.properties.as_str() {

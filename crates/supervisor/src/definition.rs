@@ -160,6 +160,15 @@ pub struct Machine {
     /// Its weight when memory is scarce. By default 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_weight: Option<u32>,
+    /// The machines whose like its guest may launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Name>,
+    /// The number of machines that its guest may have launched at a time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub launch_limit: u32,
+    /// The machine whose guest has launched it, and may control it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launched_by: Option<Name>,
     /// Further options of `ring3 run`.
     #[serde(flatten)]
     pub options: BTreeMap<String, OptionValue>,
@@ -499,6 +508,15 @@ pub fn parse_server(text: &str) -> Result<Definition, String> {
 /// Checks the definition of `name` among all others.
 pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
     let definition = &all[name];
+    let launches = match definition {
+        Definition::Machine(machine) => &machine.launches[..],
+        Definition::Server(_) => &[],
+    };
+    if let Some(other) =
+        launches.iter().find(|other| all.get(other).is_none_or(|it| it.kind() != "machine"))
+    {
+        return Err(BadDefinition::Kind { name: other.clone(), kind: "machine" });
+    }
     for needed in definition.needs() {
         if !all.contains_key(&needed) {
             return Err(BadDefinition::Missing { name: name.clone(), needed });
@@ -553,6 +571,15 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
 
 fn yes() -> bool {
     true
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 fn half_a_minute() -> u32 {

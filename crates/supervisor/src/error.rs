@@ -104,6 +104,22 @@ pub enum Refusal {
         /// The device.
         device: Name,
     },
+    /// A guest wants a machine that it may not launch.
+    #[error("\"{guest}\" may not launch \"{template}\"")]
+    NotLaunched {
+        /// The guest's machine.
+        guest: Name,
+        /// The machine that it has named.
+        template: Name,
+    },
+    /// A guest wants more machines than it may have.
+    #[error("\"{guest}\" may have {limit} machines at a time; remove one first")]
+    TooMany {
+        /// The guest's machine.
+        guest: Name,
+        /// The number of machines.
+        limit: u32,
+    },
     /// The part has ended before it was ready.
     #[error("\"{name}\" has ended at once: {reason}")]
     NotStarted {

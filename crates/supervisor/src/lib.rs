@@ -26,6 +26,7 @@ pub mod client;
 pub mod command;
 pub mod definition;
 pub mod error;
+pub mod launching;
 pub mod memory;
 pub mod place;
 

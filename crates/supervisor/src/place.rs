@@ -145,6 +145,11 @@ impl PartPlace {
         self.directory.join(format!("{}:{}", disk.server, disk.device))
     }
 
+    /// Returns the socket of the channel by which a machine's guest launches others.
+    pub(crate) fn launcher(&self) -> PathBuf {
+        self.directory.join("launcher")
+    }
+
     /// Returns the socket of a switch.
     pub(crate) fn network(&self) -> PathBuf {
         self.directory.join("network")

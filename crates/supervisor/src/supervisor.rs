@@ -279,7 +279,7 @@ impl House {
         Ok(json!({}))
     }
 
-    async fn launch(
+    pub(crate) async fn launch(
         self: &Rc<House>,
         name: Name,
         definition: Definition,

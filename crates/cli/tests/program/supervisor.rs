@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, linux};
+use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, has_module, linux};
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
@@ -534,4 +534,62 @@ fn events_tell_what_happens() {
         seen.push(what.as_str().unwrap().to_owned());
     }
     assert_eq!(seen, ["ENDED", "backing-off", "waiting", "starting", "running"]);
+}
+
+/// The program by which guests launch machines.
+const GUEST_LAUNCHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/guest_launcher");
+
+/// Brings the program into a guest, with the driver that it needs.
+fn bring_launcher(shell: &mut Console) {
+    shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_console");
+    shell.type_line("cat > /bin/guest_launcher <<'END'");
+    fs::read_to_string(GUEST_LAUNCHER).unwrap().lines().for_each(|line| shell.type_line(line));
+    shell.type_line("END");
+    shell.command("chmod +x /bin/guest_launcher");
+}
+
+/// The guest of one machine launches another, with a disk, and controls it; one that has no right is refused, and so
+/// is all that goes beyond the right.
+#[test]
+fn guests_launch_machines_within_their_rights() {
+    if !has_module("linux-686", "virtio_console") {
+        return;
+    }
+    let directory = Directory::new();
+    fs::File::create(directory.path("root")).unwrap().set_len(1 << 20).unwrap();
+    let lines = linux_lines();
+    let text = format!(
+        "[server.disks]\nkind = \"vblock\"\ndevice.root = {{ file = \"root\", format = \"raw\" }}\n\
+         [machine.a]\n{lines}launches = [\"b\"]\n[machine.c]\n{lines}\n\
+         [machine.b]\n{lines}start = false\ndisk = [\"disks:root:rw\"]\n"
+    );
+    let supervised = Supervised::in_directory(directory, &text);
+    let mut shell = console(&supervised.file("a", "serial"));
+    shell.wait_for(PROMPT);
+    bring_launcher(&mut shell);
+    let mut ask = |words: &str| shell.command(&format!("guest_launcher {words}; echo $?"));
+    wait_until("there is no channel", || ask("query").contains("[]").then_some(()));
+    assert!(ask("launch c").contains("may not launch"));
+    assert!(ask("start b").contains("no machine and no server"), "it has not launched this one");
+    assert_eq!(ask("launch b"), "{\"return\":{\"name\":\"b.1.a\"}}\n0");
+    assert_eq!(supervised.query("b.1.a")["state"], "paused");
+    assert_eq!(supervised.query("b")["state"], "ended");
+    assert!(ask("launch b").contains("may have 1 machines at a time"));
+    assert!(ask("start b.1.a").ends_with('0'));
+    let mut launched = console(&supervised.file("b.1.a", "serial"));
+    launched.wait_for(PROMPT);
+    launched.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk");
+    assert_eq!(launched.command("cat /sys/block/vda/size"), "2048");
+    assert!(ask("query").contains("{\"name\":\"b.1.a\",\"state\":\"running\"}"));
+    assert!(ask("remove b.1.a").contains("runs; stop it first"));
+    ask("kill b.1.a");
+    supervised.reaches("b.1.a", "ended");
+    assert!(ask("remove b.1.a").ends_with('0'));
+    assert!(ask("query").contains("[]"));
+
+    let mut shell = console(&supervised.file("c", "serial"));
+    shell.wait_for(PROMPT);
+    bring_launcher(&mut shell);
+    let refused = shell.command("guest_launcher launch b; echo $?");
+    assert!(refused.contains("may not launch others") && refused.ends_with('1'), "{refused}");
 }

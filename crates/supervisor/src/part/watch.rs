@@ -14,6 +14,7 @@ use super::{Life, Order, Over, Reply, log};
 use crate::command::State;
 use crate::definition::Definition;
 use crate::error::Refusal;
+use crate::launching::Launcher;
 use crate::link::{Link, Said};
 use crate::process::Process;
 use crate::record::Wanted;
@@ -108,6 +109,7 @@ impl Life {
             guest_switched_off: false,
         };
         self.begin(&mut watch, &definition);
+        let _launcher = Launcher::of(&self.house, &self.part.name, &definition);
         let mut ticks = interval(PING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

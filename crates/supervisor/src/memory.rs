@@ -5,7 +5,8 @@
 //! holds for it and what the guest says it could do without, and decides two things ([`shares`]):
 //!
 //! * what the host may *hold* for each machine. These limits add up to the budget, so it is kept. A machine that reaches its
-//!   limit stands still for a moment, and has the first claim on what the others leave;
+//!   limit stands still for a moment, and has the first claim on what the others leave. The last of the budget is lent to
+//!   the machine that holds the most, which must go on if it is to give anything back;
 //! * if little is left, how much memory each guest should have to itself. Its balloon takes what is above, first what an
 //!   idle guest keeps without need. When enough is left again, guests get their memory back.
 //!

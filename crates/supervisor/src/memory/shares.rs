@@ -9,6 +9,9 @@ const LITTLE: u64 = 8;
 /// How much more weight a machine has that stands still for lack of memory.
 const WAITING: u64 = 8;
 
+/// Bytes that are lent to the machine that holds the most, unless the budget is small.
+const LOAN: u64 = 16 << 20;
+
 /// What a machine has and needs, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Claim {
@@ -46,8 +49,10 @@ pub(super) struct Share {
 /// Shares out `budget` bytes. The limits are at most the budget together, or else what is held already.
 pub(super) fn share(budget: u64, claims: &[Claim]) -> Vec<Share> {
     let held: u64 = claims.iter().map(|claim| claim.held).sum();
-    let free = budget.saturating_sub(held);
-    let growth = split(free, claims, |claim| {
+    let left = budget.saturating_sub(held);
+    let loan = LOAN.min(budget / 16);
+    let free = left.saturating_sub(loan);
+    let mut growth = split(free, claims, |claim| {
         let weight = u64::from(claim.weight.max(1)) * if claim.waits { WAITING } else { 1 };
         // What a reserve promises goes first.
         (
@@ -56,6 +61,16 @@ pub(super) fn share(budget: u64, claims: &[Claim]) -> Vec<Share> {
             weight,
         )
     });
+    // Who holds the most beyond its part goes on: it alone can give something back, which a guest that stands still cannot.
+    let parts =
+        split(budget, claims, |claim| (claim.reserve, claim.size, claim.weight.max(1).into()));
+    let beyond = (0..claims.len())
+        .max_by_key(|index| i128::from(claims[*index].held) - i128::from(parts[*index]));
+    if let Some(index) = beyond {
+        let claim = &claims[index];
+        let most = claim.size_held_most().saturating_sub(claim.held);
+        growth[index] = most.min(growth[index] + left.min(loan));
+    }
     let targets: Option<Vec<u64>> = if free < budget / LITTLE {
         Some(split(budget, claims, |claim| {
             (claim.reserve, claim.need(), claim.weight.max(1).into())
@@ -157,7 +172,14 @@ mod tests {
             let sum: u64 = shares.iter().map(|share| share.limit).sum();
             assert!(sum <= budget && sum > budget - 8, "{held}: {}", sum / MIB);
         }
-        // Who holds more than there is may hold no more.
+        // Who holds more than there is may hold no more, and what is left last is lent to who holds the most.
+        let limits = |budget: u64| -> Vec<u64> {
+            let shares = share(budget * MIB, &[guest(190, 512, 100), guest(160, 512, 100)]);
+            shares.iter().map(|share| share.limit / MIB).collect()
+        };
+        assert_eq!(limits(350), [190, 160]);
+        assert_eq!(limits(360), [200, 160]);
+        assert_eq!(limits(386), [216, 170]);
         let shares = share(100 * MIB, &[guest(90, 512, 100), guest(60, 512, 100)]);
         assert_eq!(shares.iter().map(|share| share.limit / MIB).collect::<Vec<_>>(), [90, 60]);
     }
@@ -168,9 +190,9 @@ mod tests {
             share(1000 * MIB, claims).iter().map(|share| (share.limit + MIB / 2) / MIB).collect()
         };
         let plain = guest(350, 512, 100);
-        assert_eq!(limits(&[plain, Claim { weight: 200, ..plain }]), [450, 550]);
-        assert_eq!(limits(&[plain, Claim { waits: true, ..plain }]), [424, 576]);
-        assert_eq!(limits(&[plain, Claim { reserve: 500 * MIB, ..plain }]), [425, 575]);
+        assert_eq!(limits(&[plain, Claim { weight: 200, ..plain }]), [461, 539]);
+        assert_eq!(limits(&[plain, Claim { waits: true, ..plain }]), [408, 576]);
+        assert_eq!(limits(&[plain, Claim { reserve: 500 * MIB, ..plain }]), [433, 567]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::support::qmp::Qmp;
 use crate::support::{Directory, PATIENCE, output, ring3, wait_until};
 
 /// How often a MiB is sent at once.
-const TIMES: usize = 8;
+const TIMES: usize = 16;
 
 /// Loads the driver, and makes the names of channels that udev would make, once all of them are there.
 fn set_up(guest: &mut Guest, names: &[&str]) {
@@ -107,7 +107,7 @@ fn programs_in_linux_and_outside_talk() {
         assert!(got.starts_with(&sum), "{got}");
         let mut client = sending.join().unwrap();
 
-        // Linux keeps up to 4 MiB in the queue.
+        // Linux keeps up to 8 MiB in the queue: 128 chains of 16 pages each.
         guest.command(&format!(
             "(for i in $(seq {TIMES}); do cat /got; done > /dev/virtio-ports/talk; touch /sent) & true"
         ));

@@ -19,12 +19,13 @@ use ring3_core::input::{DeviceInput, Input};
 use ring3_host::socket::SocketFile;
 use ring3_host::stream;
 use ring3_vm::{Sender, Vm};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use thiserror::Error;
 use tracing::{debug, warn};
 
 use crate::characters::{CharacterError, Connections, connections};
 use crate::qemu::settings::{Address, Character, Place, SocketPlace};
+use crate::serial::clients::has_hung_up;
 
 /// Bytes that are read and written at once.
 const CHUNK: usize = 16 << 10;
@@ -289,12 +290,4 @@ impl Channel {
         }
         state.credit
     }
-}
-
-/// Waits until `client` has hung up, at most for `timeout`. Returns whether it has.
-fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
-    // poll(2) reports a hang-up or an error even if no events are requested.
-    let mut polled = [PollFd::new(client, PollFlags::empty())];
-    // An error means an interruption by a signal; the caller asks again.
-    matches!(poll(&mut polled, timeout), Ok(1..))
 }

@@ -284,7 +284,7 @@ fn read(client: &File, shared: &Shared, taker: &dyn Taker) {
 }
 
 /// Waits until `client` has hung up, at most for `timeout`. Returns whether it has.
-fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
+pub(crate) fn has_hung_up(client: &File, timeout: Option<&Timespec>) -> bool {
     // poll(2) reports a hang-up or an error even if no events are requested.
     let mut polled = [PollFd::new(client, PollFlags::empty())];
     // An error means an interruption by a signal; the caller asks again.

@@ -21,11 +21,11 @@ use ring3_host::stream;
 use ring3_vm::{Sender, Vm};
 use rustix::event::Timespec;
 use thiserror::Error;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::characters::{CharacterError, Connections, connections};
 use crate::qemu::settings::{Address, Character, Place, SocketPlace};
-use crate::serial::clients::has_hung_up;
+use crate::serial::clients::{has_hung_up, next_connection};
 
 /// Bytes that are read and written at once.
 const CHUNK: usize = 16 << 10;
@@ -233,18 +233,7 @@ impl Channel {
 
     /// Lets clients in, one after the other.
     fn let_in(&self, mut next: Box<dyn FnMut() -> io::Result<OwnedFd> + Send>) {
-        loop {
-            let connection = match next() {
-                Ok(connection) => connection,
-                // The client has gone in the meantime.
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                // The connection is made only once.
-                Err(error) if error.kind() == ErrorKind::NotConnected => return,
-                Err(error) => {
-                    warn!("no more clients can connect to a channel: {error}");
-                    return;
-                }
-            };
+        while let Some(connection) = next_connection(&mut next, "a channel") {
             let client = Arc::new(File::from(connection));
             self.lock().newcomer = Some(client.clone());
             self.tell(ChannelEvent::Opened);

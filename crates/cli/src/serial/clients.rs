@@ -233,18 +233,7 @@ fn next_chunk(shared: &Shared) -> (Arc<File>, Vec<u8>) {
 
 /// Lets clients in, one after the other.
 fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker: &dyn Taker) {
-    loop {
-        let connection = match next() {
-            Ok(connection) => connection,
-            // The client has gone in the meantime.
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-            // The connection is made only once.
-            Err(error) if error.kind() == ErrorKind::NotConnected => return,
-            Err(error) => {
-                warn!("no more clients can connect to the serial port: {error}");
-                return;
-            }
-        };
+    while let Some(connection) = next_connection(&mut next, "the serial port") {
         let client = Arc::new(File::from(connection));
         if shared.telnet && send(&client, &telnet::GREETING).is_err() {
             continue;
@@ -254,6 +243,27 @@ fn accept(mut next: impl FnMut() -> io::Result<OwnedFd>, shared: &Shared, taker:
         // A client that sends no more may still want to read.
         while !has_hung_up(&client, None) {}
         shared.hang_up(&client);
+    }
+}
+
+/// Waits for the next connection to `place`. Returns None if there will be no more, which is logged unless there was to be
+/// only one.
+pub(crate) fn next_connection(
+    next: &mut impl FnMut() -> io::Result<OwnedFd>,
+    place: &str,
+) -> Option<OwnedFd> {
+    loop {
+        match next() {
+            Ok(connection) => return Some(connection),
+            // The client has gone in the meantime.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            // The connection is made only once.
+            Err(error) if error.kind() == ErrorKind::NotConnected => return None,
+            Err(error) => {
+                warn!("no more clients can connect to {place}: {error}");
+                return None;
+            }
+        }
     }
 }
 

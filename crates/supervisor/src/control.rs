@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, broadcast};
 use tokio::task::spawn_local;
@@ -14,6 +14,7 @@ use tokio::time::{Duration, sleep};
 use tracing::{debug, warn};
 
 use crate::command::Command;
+use crate::error::Refusal;
 use crate::supervisor::House;
 
 /// Upper bound of the bytes in a message.
@@ -51,15 +52,7 @@ async fn talk(house: &Rc<House>, stream: UnixStream) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let version = json!({ "package": concat!("ring3 supervisor ", env!("CARGO_PKG_VERSION")) });
     send(&mut to, &json!({ "QMP": { "version": version, "capabilities": [] } })).await?;
-    loop {
-        let mut line = Vec::new();
-        let length = (&mut from).take(MESSAGE_MAX).read_until(b'\n', &mut line).await?;
-        if length == 0 {
-            return Ok(());
-        }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
+    while let Some(line) = next_line(&mut from, MESSAGE_MAX).await? {
         let message: Value = serde_json::from_slice(&line).unwrap_or_default();
         let id = message.get("id").cloned();
         let (mut answer, events) = answer(house, message).await;
@@ -69,6 +62,33 @@ async fn talk(house: &Rc<House>, stream: UnixStream) -> io::Result<()> {
         send(&mut to, &answer).await?;
         if let Some(events) = events {
             return pass_on(events, &mut to).await;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the next line that is not empty, or as much of it as `most` bytes hold. None if there are no more.
+pub(crate) async fn next_line(
+    from: &mut BufReader<OwnedReadHalf>,
+    most: u64,
+) -> io::Result<Option<Vec<u8>>> {
+    loop {
+        let mut line = Vec::new();
+        if from.take(most).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
+        }
+        if !line.trim_ascii().is_empty() {
+            return Ok(Some(line));
+        }
+    }
+}
+
+/// Returns the message for the result of a command.
+pub(crate) fn result_message(result: Result<Value, Refusal>) -> Value {
+    match result {
+        Ok(value) => json!({ "return": value }),
+        Err(refusal) => {
+            json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
         }
     }
 }
@@ -88,13 +108,7 @@ async fn answer(
         Ok(command) => house.execute(command).await,
         Err(error) => Err(error.into()),
     };
-    let answer = match result {
-        Ok(value) => json!({ "return": value }),
-        Err(refusal) => {
-            json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
-        }
-    };
-    (answer, events)
+    (result_message(result), events)
 }
 
 async fn send(to: &mut OwnedWriteHalf, message: &Value) -> io::Result<()> {

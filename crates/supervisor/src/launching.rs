@@ -10,13 +10,14 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Duration, sleep};
 use tracing::{debug, info};
 
 use crate::command::Command;
+use crate::control::{next_line, result_message};
 use crate::definition::{Definition, Machine, Name};
 use crate::error::Refusal;
 use crate::supervisor::House;
@@ -93,24 +94,14 @@ impl Launcher {
 async fn talk(house: &Rc<House>, guest: &Name, stream: UnixStream) -> io::Result<()> {
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::new(from);
-    loop {
-        let mut line = Vec::new();
-        let length = (&mut from).take(MESSAGE_MAX).read_until(b'\n', &mut line).await?;
-        if length == 0 {
-            return Ok(());
+    while let Some(line) = next_line(&mut from, MESSAGE_MAX).await? {
+        let result = house.serve_guest(guest, &line).await;
+        if let Err(refusal) = &result {
+            info!("the guest of {guest} is refused: {refusal}");
         }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let answer = match house.serve_guest(guest, &line).await {
-            Ok(value) => json!({ "return": value }),
-            Err(refusal) => {
-                info!("the guest of {guest} is refused: {refusal}");
-                json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
-            }
-        };
-        to.write_all(format!("{answer}\n").as_bytes()).await?;
+        to.write_all(format!("{}\n", result_message(result)).as_bytes()).await?;
     }
+    Ok(())
 }
 
 impl House {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::moving::{awaited, memory_of, moves, quit};
-use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, has_module, linux};
+use crate::support::guest::{Guest, PROMPT, add_kernel, has_module};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, output, ring3, wait_until};
 
@@ -25,17 +25,8 @@ const KERNELS: [&str; 2] = ["linux-686", "linux-amd64"];
 /// Starts a guest with a balloon, its driver, and QMP at `socket`.
 fn start(kernel: &str, socket: &Path, options: &[&str]) -> Guest {
     let mut command = ring3();
-    command.args(["run", "--memory", "512M", "--serial", "stdio", "--append", CONSOLE]);
-    let archives = if kernel == "linux-686" {
-        command.arg("--kernel").arg(linux());
-        WITH_MODULES
-    } else {
-        command.args(["--cpu", "qemu64", "--kernel"]).arg(file("linux-amd64/vmlinux"));
-        ["initramfs-amd64.cpio.gz", "modules-amd64.cpio.gz"]
-    };
-    for archive in archives {
-        command.arg("--initrd").arg(file(archive));
-    }
+    command.args(["run", "--memory", "512M", "--serial", "stdio"]);
+    add_kernel(&mut command, kernel);
     command.arg("--qmp").arg(format!("unix:{}", socket.display())).args(options);
     let mut guest = Guest::of(command);
     guest.wait_for(PROMPT);

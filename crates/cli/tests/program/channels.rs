@@ -9,7 +9,9 @@ use std::{fs, thread};
 
 use serde_json::json;
 
-use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, has_module, linux};
+use crate::support::guest::{
+    CONSOLE, Guest, PROMPT, WITH_MODULES, add_kernel, file, has_module, linux,
+};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, PATIENCE, output, ring3, wait_until};
 
@@ -56,17 +58,8 @@ fn connect(socket: &Path) -> UnixStream {
 /// Starts a guest with channels "talk" and "other" at sockets of these names in `directory`.
 fn start(kernel: &str, directory: &Directory, options: &[&str]) -> Guest {
     let mut command = ring3();
-    command.args(["run", "--serial", "stdio", "--append", CONSOLE]);
-    let archives = if kernel == "linux-686" {
-        command.arg("--kernel").arg(linux());
-        WITH_MODULES
-    } else {
-        command.arg("--kernel").arg(file("linux-amd64/vmlinux"));
-        ["initramfs-amd64.cpio.gz", "modules-amd64.cpio.gz"]
-    };
-    for archive in archives {
-        command.arg("--initrd").arg(file(archive));
-    }
+    command.args(["run", "--serial", "stdio"]);
+    add_kernel(&mut command, kernel);
     add_channels(&mut command, directory);
     let mut guest = Guest::of({
         command.args(options);

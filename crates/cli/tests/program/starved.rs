@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, file, linux};
+use crate::support::guest::{CONSOLE, Guest, PROMPT, WITH_MODULES, add_kernel, file, linux};
 use crate::support::qmp::Qmp;
 use crate::support::{Directory, ring3, wait_until};
 
@@ -40,17 +40,8 @@ fn start(directory: &Directory, kernel: &str, engine: &str) -> Option<(Guest, Qm
     let script = format!("fallocate -l {BALLAST} ballast; exec \"$0\" \"$@\"");
     let mut command = in_file_system(directory, &script);
     command.args(["run", "--memory", "256M", "--memory-path", ".", "--serial", "stdio"]);
-    command.args(["--append", CONSOLE, "--engine", engine]);
-    let archives = if kernel == "linux-686" {
-        command.arg("--kernel").arg(linux());
-        WITH_MODULES
-    } else {
-        command.args(["--cpu", "qemu64", "--kernel"]).arg(file("linux-amd64/vmlinux"));
-        ["initramfs-amd64.cpio.gz", "modules-amd64.cpio.gz"]
-    };
-    for archive in archives {
-        command.arg("--initrd").arg(file(archive));
-    }
+    command.args(["--engine", engine]);
+    add_kernel(&mut command, kernel);
     command.arg("--qmp").arg(format!("unix:{}", socket.display()));
     let mut guest = Guest::of(command);
     guest.wait_for(PROMPT);

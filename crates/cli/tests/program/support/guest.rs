@@ -74,6 +74,18 @@ pub(crate) fn add_linux(command: &mut Command, archives: &[&str]) {
     }
 }
 
+/// Adds the kernel of this directory, `linux-686` or `linux-amd64`, with its modules, and with its console on the serial
+/// port.
+pub(crate) fn add_kernel(command: &mut Command, kernel: &str) {
+    if kernel == "linux-686" {
+        return add_linux(command, &WITH_MODULES);
+    }
+    command.arg("--kernel").arg(file("linux-amd64/vmlinux")).args(["--append", CONSOLE]);
+    for archive in ["initramfs-amd64.cpio.gz", "modules-amd64.cpio.gz"] {
+        command.arg("--initrd").arg(file(archive));
+    }
+}
+
 /// The console of a guest with a shell.
 pub(crate) struct Console {
     keys: Box<dyn Write + Send>,

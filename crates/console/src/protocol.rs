@@ -93,6 +93,34 @@ pub enum Wish {
 /// pressed.
 pub type KeyChange = (u8, bool);
 
+/// A button of a mouse. The wheel turns by one step when its button is pressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Button {
+    /// The left one.
+    Left,
+    /// The middle one.
+    Middle,
+    /// The right one.
+    Right,
+    /// The wheel, away from the person.
+    WheelUp,
+    /// The wheel, towards the person.
+    WheelDown,
+}
+
+/// A change of the mouse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PointerChange {
+    /// It moves by so many counts to the right and down.
+    By(i16, i16),
+    /// It moves to a place on the screen, whose right and lower edges are 32767.
+    To(u16, u16),
+    /// A button is pressed, or released.
+    Button(Button, bool),
+}
+
 /// A command of a client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(
@@ -120,6 +148,9 @@ pub enum Command {
         /// The most bytes of what it has said before.
         #[serde(default = "some")]
         tail: u32,
+        /// Whether a screen's pictures are wanted. A client may have them from the machine's VNC.
+        #[serde(default = "yes")]
+        pictures: bool,
     },
     /// Shows no console.
     Detach {},
@@ -138,6 +169,11 @@ pub enum Command {
         /// The changes, in their order.
         keys: Vec<KeyChange>,
     },
+    /// Moves the mouse and presses its buttons. The answer has the number of changes that were `taken`: all or none.
+    Pointer {
+        /// The changes, in their order.
+        changes: Vec<PointerChange>,
+    },
     /// Says into how many pixels a screen of graphics is to be shrunk.
     Room {
         /// Columns.
@@ -149,6 +185,10 @@ pub enum Command {
 
 fn some() -> u32 {
     64 << 10
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A machine in the answer to [`Command::QueryConsoles`].

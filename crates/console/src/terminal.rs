@@ -349,7 +349,8 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
             return;
         }
         let wish = if self.watches { Wish::Watch } else { Wish::Own };
-        self.send(Command::Attach { machine, view, wish, tail: TAIL }, Purpose::Attach);
+        let attach = Command::Attach { machine, view, wish, tail: TAIL, pictures: true };
+        self.send(attach, Purpose::Attach);
     }
 
     /// Returns the console that is wanted: by default a serial line.

@@ -260,6 +260,10 @@ fn one_client_types_and_others_look_on() {
         first.answer();
     }
     assert_eq!(first.attach("two", "screen", "own")["return"]["input"], true);
+    first.is_connected("two", "screen");
+    let changes =
+        json!({ "changes": [{ "by": [3, -4] }, { "to": [9, 9] }, { "button": ["left", true] }] });
+    assert_eq!(first.ask("pointer", &changes)["taken"], 3);
     // Hostile messages end in an answer or in the end of the connection.
     for message in
         ["", "{}", "[]", "{\"execute\":\"attach\"}", "{\"execute\":1,\"id\":{}}", "\u{1}"]
@@ -273,6 +277,7 @@ fn one_client_types_and_others_look_on() {
         ("attach", json!({ "machine": "two", "view": "serial1" }), "no console serial1"),
         ("attach", json!({ "machine": "two", "view": "serial9" }), "is no console"),
         ("keys", json!({ "keys": [[300, true]] }), "not a command"),
+        ("pointer", json!({ "changes": [{ "to": [-1, 0] }] }), "not a command"),
         ("input", json!({ "bytes": [1] }), "sees no serial line"),
     ] {
         first.begin(bad.0, &bad.1);

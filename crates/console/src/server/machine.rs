@@ -18,10 +18,10 @@ use tokio::time::sleep;
 use super::line::{self, Line};
 use super::{AGAIN, House};
 use crate::monitor::Monitor;
-use crate::protocol::{self, Console, KeyChange, LINES, Owner, View, Wish};
+use crate::protocol::{self, Button, Console, KeyChange, LINES, Owner, PointerChange, View, Wish};
 
-/// The most changes of keys that wait for the machine.
-const KEYS_MAX: usize = 256;
+/// The most changes of keys and of the mouse that wait for the machine.
+const CHANGES_MAX: usize = 256;
 
 /// The client that may type at a console.
 #[derive(Debug, Default)]
@@ -65,8 +65,8 @@ impl Slot {
 struct Question {
     command: &'static str,
     arguments: Value,
-    /// The changes of keys in it.
-    keys: usize,
+    /// The changes of keys and of the mouse in it.
+    changes: usize,
     reply: Option<oneshot::Sender<Value>>,
 }
 
@@ -80,10 +80,12 @@ pub(super) struct Machine {
     pub(super) lines: RefCell<BTreeMap<u8, Rc<Line>>>,
     connected: Cell<bool>,
     questions: UnboundedSender<Question>,
-    /// The changes of keys that wait.
-    keys_waiting: Cell<usize>,
+    /// The changes of keys and of the mouse that wait.
+    changes_waiting: Cell<usize>,
     /// The keys that the owner holds.
     held: RefCell<BTreeSet<u8>>,
+    /// The buttons that the owner holds.
+    held_buttons: RefCell<BTreeSet<Button>>,
     changes: watch::Sender<u64>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -100,8 +102,9 @@ impl Machine {
             lines: RefCell::default(),
             connected: Cell::new(false),
             questions,
-            keys_waiting: Cell::new(0),
+            changes_waiting: Cell::new(0),
             held: RefCell::default(),
+            held_buttons: RefCell::default(),
             changes: house.changes.clone(),
             tasks: RefCell::default(),
         });
@@ -161,49 +164,61 @@ impl Machine {
 
     /// Presses and releases keys, all or none. Returns how many changes the machine takes.
     pub(super) fn type_keys(&self, keys: &[KeyChange]) -> usize {
-        if !self.connected.get() || self.keys_waiting.get() + keys.len() > KEYS_MAX {
+        if !self.has_room(keys.len()) {
             return 0;
         }
         let mut held = self.held.borrow_mut();
         for (key, is_pressed) in keys {
-            if *is_pressed {
-                held.insert(*key);
-            } else {
-                held.remove(key);
-            }
+            note(&mut held, *key, *is_pressed);
         }
-        self.send_keys(keys);
+        self.send_input(&keys.iter().copied().map(key_event).collect::<Vec<_>>());
         keys.len()
     }
 
-    /// Releases the keys that the owner has held.
-    pub(super) fn release_keys(&self) {
-        let held = std::mem::take(&mut *self.held.borrow_mut());
-        let changes: Vec<_> = held.into_iter().map(|key| (key, false)).collect();
-        if !changes.is_empty() {
-            self.send_keys(&changes);
+    /// Moves the mouse and presses its buttons, all or none. Returns how many changes the machine takes.
+    pub(super) fn move_pointer(&self, changes: &[PointerChange]) -> usize {
+        if !self.has_room(changes.len()) {
+            return 0;
+        }
+        let mut held = self.held_buttons.borrow_mut();
+        for change in changes {
+            if let PointerChange::Button(button, is_pressed) = change {
+                note(&mut held, *button, *is_pressed);
+            }
+        }
+        let events: Vec<_> = changes.iter().copied().flat_map(pointer_events).collect();
+        self.send_input(&events);
+        changes.len()
+    }
+
+    /// Releases the keys and buttons that the owner has held.
+    pub(super) fn release_all(&self) {
+        let keys = std::mem::take(&mut *self.held.borrow_mut());
+        let buttons = std::mem::take(&mut *self.held_buttons.borrow_mut());
+        let mut events: Vec<_> = keys.into_iter().map(|key| key_event((key, false))).collect();
+        let released = buttons.into_iter().map(|button| PointerChange::Button(button, false));
+        events.extend(released.flat_map(pointer_events));
+        if !events.is_empty() {
+            self.send_input(&events);
         }
     }
 
-    fn send_keys(&self, keys: &[KeyChange]) {
-        let events = keys.iter().map(|(key, down)| {
-            json!({ "type": "key", "data": { "key": { "type": "number", "data": key }, "down": down } })
-        });
-        let arguments = json!({ "events": events.collect::<Vec<_>>() });
-        self.keys_waiting.set(self.keys_waiting.get() + keys.len());
-        self.put(Question {
-            command: "input-send-event",
-            arguments,
-            keys: keys.len(),
-            reply: None,
-        });
+    fn has_room(&self, changes: usize) -> bool {
+        self.connected.get() && self.changes_waiting.get() + changes <= CHANGES_MAX
+    }
+
+    fn send_input(&self, events: &[Value]) {
+        let changes = events.len();
+        self.changes_waiting.set(self.changes_waiting.get() + changes);
+        let arguments = json!({ "events": events });
+        self.put(Question { command: "input-send-event", arguments, changes, reply: None });
     }
 
     /// Asks for the screen, in at most so many pixels if it shows graphics. There is no answer if the machine has none.
     pub(super) fn ask_for_screen(&self, (columns, rows): (u16, u16)) -> oneshot::Receiver<Value> {
         let (reply, answer) = oneshot::channel();
         let arguments = json!({ "columns": columns, "rows": rows });
-        self.put(Question { command: "x-ring3-screen", arguments, keys: 0, reply: Some(reply) });
+        self.put(Question { command: "x-ring3-screen", arguments, changes: 0, reply: Some(reply) });
         answer
     }
 
@@ -225,6 +240,7 @@ impl Machine {
                 self.ask_while_connected(&mut monitor, &mut questions).await;
                 self.connected.set(false);
                 self.held.borrow_mut().clear();
+                self.held_buttons.borrow_mut().clear();
             }
             let until = sleep(AGAIN);
             tokio::pin!(until);
@@ -239,8 +255,8 @@ impl Machine {
 
     /// Notes that a question no longer waits.
     fn count(&self, question: Option<&Question>) {
-        let keys = question.map_or(0, |question| question.keys);
-        self.keys_waiting.set(self.keys_waiting.get() - keys);
+        let changes = question.map_or(0, |question| question.changes);
+        self.changes_waiting.set(self.changes_waiting.get() - changes);
     }
 
     async fn ask_while_connected(
@@ -267,6 +283,36 @@ impl Machine {
                 Err(error) if error.kind() == ErrorKind::Other => {}
                 Err(_) => return,
             }
+        }
+    }
+}
+
+/// Notes in `held` that something is pressed, or released.
+fn note<T: Ord>(held: &mut BTreeSet<T>, what: T, is_pressed: bool) {
+    if is_pressed {
+        held.insert(what);
+    } else {
+        held.remove(&what);
+    }
+}
+
+/// Returns the event of QMP for a change of a key.
+fn key_event((key, down): KeyChange) -> Value {
+    json!({ "type": "key", "data": { "key": { "type": "number", "data": key }, "down": down } })
+}
+
+/// Returns the events of QMP for a change of the mouse.
+fn pointer_events(change: PointerChange) -> Vec<Value> {
+    let both = |kind: &str, (x, y): (i32, i32)| {
+        [("x", x), ("y", y)]
+            .map(|(axis, value)| json!({ "type": kind, "data": { "axis": axis, "value": value } }))
+            .to_vec()
+    };
+    match change {
+        PointerChange::By(right, down) => both("rel", (right.into(), down.into())),
+        PointerChange::To(x, y) => both("abs", (x.into(), y.into())),
+        PointerChange::Button(button, down) => {
+            vec![json!({ "type": "btn", "data": { "button": button, "down": down } })]
         }
     }
 }

@@ -17,7 +17,7 @@ use super::House;
 use super::line::Line;
 use super::machine::{Machine, Slot};
 use super::tail::Tail;
-use crate::protocol::{Command, KeyChange, MESSAGE_MAX, Owner, View, Wish};
+use crate::protocol::{Command, MESSAGE_MAX, Owner, View, Wish};
 
 /// How often a screen is looked at that has changed lately.
 const QUICK: Duration = Duration::from_millis(40);
@@ -47,6 +47,8 @@ struct Screen {
     changed: Instant,
     /// When it is looked at next.
     next: Instant,
+    /// Whether the client wants pictures.
+    has_pictures: bool,
     /// The answer that is awaited.
     answer: Option<oneshot::Receiver<Value>>,
 }
@@ -156,10 +158,13 @@ impl Session {
                 let machines = self.house.machines.borrow();
                 return Ok(machines.values().map(|machine| json!(machine.shown())).collect());
             }
-            Command::Attach { machine, view, wish, tail } => {
+            Command::Attach { machine, view, wish, tail, pictures } => {
                 let found = self.house.machines.borrow().get(&machine).cloned();
                 let found = found.ok_or_else(|| format!("there is no machine \"{machine}\""))?;
-                let seen = self.look_at(&found, view, tail)?;
+                let mut seen = self.look_at(&found, view, tail)?;
+                if let Seen::Screen(screen) = &mut seen {
+                    screen.has_pictures = pictures;
+                }
                 self.leave();
                 self.seen = Some((found, seen));
                 return Ok(json!(self.ask_to_type(wish)));
@@ -179,7 +184,10 @@ impl Session {
                 self.may_type(&line.slot)?;
                 return Ok(json!({ "taken": line.offer(bytes) }));
             }
-            Command::Keys { keys } => return self.type_keys(&keys),
+            Command::Keys { keys } => return self.act(|machine| machine.type_keys(&keys)),
+            Command::Pointer { changes } => {
+                return self.act(|machine| machine.move_pointer(&changes));
+            }
             Command::Room { columns, rows } => {
                 self.room = (columns.min(ROOM_MAX), rows.min(ROOM_MAX));
             }
@@ -187,16 +195,17 @@ impl Session {
         Ok(json!({}))
     }
 
-    fn type_keys(&mut self, keys: &[KeyChange]) -> Result<Value, String> {
+    /// Lets a client act on the machine whose screen it sees. The answer has the number that `act` returns.
+    fn act(&mut self, act: impl FnOnce(&Machine) -> usize) -> Result<Value, String> {
         let Some((machine, Seen::Screen(screen))) = &mut self.seen else {
             return Err("the client sees no screen".to_owned());
         };
-        // The answer to the keys is soon on the screen.
+        // The answer is soon on the screen.
         screen.changed = Instant::now();
         screen.next = screen.next.min(Instant::now() + QUICK);
         let machine = Rc::clone(machine);
         self.may_type(&machine.slot)?;
-        Ok(json!({ "taken": machine.type_keys(keys) }))
+        Ok(json!({ "taken": act(&machine) }))
     }
 
     fn may_type(&self, slot: &Slot) -> Result<(), String> {
@@ -222,7 +231,13 @@ impl Session {
             }
             View::Screen => {
                 let now = Instant::now();
-                Seen::Screen(Screen { shown: Value::Null, changed: now, next: now, answer: None })
+                Seen::Screen(Screen {
+                    shown: Value::Null,
+                    changed: now,
+                    next: now,
+                    has_pictures: true,
+                    answer: None,
+                })
             }
             View::Log => Seen::Log(Tail::new(self.house.place.part(&machine.name).log(), tail)),
         })
@@ -246,7 +261,7 @@ impl Session {
         if let Some((machine, Seen::Screen(_))) = &self.seen
             && wish == Wish::Take
         {
-            machine.release_keys();
+            machine.release_all();
         }
         if let Some(slot) = self.slot() {
             slot.ask(self.number, self.process, wish);
@@ -260,7 +275,7 @@ impl Session {
     fn leave(&mut self) {
         if self.slot().is_some_and(|slot| slot.leave(self.number)) {
             if let Some((machine, Seen::Screen(_))) = &self.seen {
-                machine.release_keys();
+                machine.release_all();
             }
             self.house.tell();
         }
@@ -280,6 +295,7 @@ impl Session {
                 let _ = said.changed().await;
             },
             Some((_, Seen::Log(tail))) => output(tail.next().await, 0),
+            Some((_, Seen::Screen(screen))) if !screen.has_pictures => future::pending().await,
             Some((machine, Seen::Screen(screen))) => loop {
                 sleep_until(screen.next).await;
                 let answer = screen.answer.get_or_insert_with(|| machine.ask_for_screen(self.room));

@@ -1,5 +1,6 @@
 //! The configuration of a machine.
 
+use ring3_core::device::DeviceId;
 use ring3_core::disk::Medium;
 use ring3_core::net::MacAddress;
 use ring3_devices::floppy::DriveKind;
@@ -156,6 +157,17 @@ impl Default for Config {
             reboots: true,
             stays_when_off: false,
             ends_when_stuck: false,
+        }
+    }
+}
+
+impl Config {
+    /// Notes that the guest has learned of another size of a virtio disk, which a saved machine keeps.
+    pub(crate) fn note_size(&mut self, device: DeviceId, sectors: u64) {
+        let index = DeviceId::VIRTIO_BLK.iter().position(|disk| *disk == device);
+        let disk = index.and_then(|index| self.virtio_disks.get_mut(index));
+        if let Some(Some(disk)) = disk {
+            disk.model.medium.sectors = sectors;
         }
     }
 }

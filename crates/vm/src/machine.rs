@@ -594,6 +594,9 @@ impl Vm {
                 if let DeviceInput::Packet(packet) = &input {
                     self.taps.show(time, device, false, packet);
                 }
+                if let DeviceInput::Medium { medium: Some(medium), .. } = &input {
+                    self.config.note_size(device, medium.sectors);
+                }
                 if let DeviceInput::Disk(answer) = &input {
                     self.drives.note_answer(device, answer);
                 }

@@ -125,6 +125,29 @@ fn a_machine_continues_with_the_disk_of_that_moment() {
     }
 }
 
+/// A machine whose disk has got another size is saved with it.
+#[test]
+fn a_disk_keeps_the_size_that_it_has_got() {
+    let directory = Directory::new();
+    let (socket, file) = (directory.path("qmp"), directory.path("saved"));
+    let disk = qcow2_disk(&directory);
+    let mut guest = Guest::start(|command| {
+        add_linux(command, &WITH_MODULES);
+        command.args(["--drive", &format!("file={},if=virtio,id=disk", disk.display())]);
+        command.arg("--qmp").arg(format!("unix:{}", socket.display()));
+    });
+    guest.wait_for(PROMPT);
+    guest.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_blk");
+    Qmp::connect(&socket).done("block_resize", json!({"device": "disk", "size": 32 << 20}));
+    assert_eq!(guest.command("cat /sys/block/vda/size"), "65536");
+    save(&socket, &file);
+    kill(guest);
+    let mut guest = restored(&file, "interpreter", &[]);
+    guest.command("echo 1 | dd of=/dev/vda seek=65535 conv=fsync 2>/dev/null");
+    assert_eq!(guest.command("cat /sys/block/vda/size"), "65536");
+    assert_eq!(guest.power_off(), Some(0));
+}
+
 /// A machine whose memory is still in a file is saved under the name of that file, again and again.
 #[test]
 fn a_restored_machine_is_saved_in_its_own_file() {

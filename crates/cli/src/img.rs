@@ -255,7 +255,7 @@ fn print_json(value: &serde_json::Value) -> Result<(), String> {
 }
 
 /// Reads a size on the command line.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_size(text)
         .ok_or_else(|| "give a size in bytes, or such as 512k, 20M, 4G or 1T".to_owned())
 }

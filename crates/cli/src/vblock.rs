@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
-use ring3_block::forbid_external_files;
 use ring3_block::format::{Format, UnknownFormat};
+use ring3_block::{forbid_external_files, parse_size};
 use ring3_vblock::{Access, ControlSocket, DeviceOptions, NbdAddress, Server, VhostUserOptions};
 use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -78,8 +78,8 @@ pub(crate) struct VblockArguments {
 
 #[derive(Debug, Subcommand)]
 enum VblockCommand {
-    /// Send a command to a running server: query-devices, query-clients, device-add, device-del, grant,
-    /// revoke, nbd-server-start, nbd-server-stop, quit
+    /// Send a command to a running server: query-devices, query-clients, device-add, device-del,
+    /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, quit
     Ctl {
         /// The server's control socket
         #[arg(value_name = "SOCKET")]
@@ -385,8 +385,11 @@ fn tell(socket: &Path, command: &str, arguments: &[String]) -> Result<(), String
 /// Returns the argument `value` of a command as a boolean or a number, if `key` takes one, or else as text.
 fn value_of(key: &str, value: &str) -> Value {
     match (key, value) {
-        ("read-only" | "external-files", "on" | "true") => Value::Bool(true),
-        ("read-only" | "external-files", "off" | "false") => Value::Bool(false),
+        ("read-only" | "external-files" | "shrink", "on" | "true") => Value::Bool(true),
+        ("read-only" | "external-files" | "shrink", "off" | "false") => Value::Bool(false),
+        ("size", _) => {
+            parse_size(value).map_or_else(|| Value::String(value.to_owned()), Value::from)
+        }
         ("num-queues", _) => {
             value.parse::<u64>().map_or_else(|_| Value::String(value.to_owned()), Value::from)
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ring3_core::disk::{DiskError, DiskOperation, Medium};
 use ring3_vblock_client::{Act, ClientError, Disk, Waiting};
-use ring3_vm::drives::{Begun, Drive, Opener, PendingOperation};
+use ring3_vm::drives::{Begun, Drive, Opener, PendingOperation, ResizeError};
 
 use crate::range::{bytes_of, check};
 
@@ -25,7 +25,7 @@ use crate::range::{bytes_of, check};
 #[derive(Debug)]
 pub struct Served {
     disk: Disk,
-    medium: Medium,
+    read_only: bool,
 }
 
 impl Served {
@@ -34,8 +34,11 @@ impl Served {
     pub fn connect(socket: &Path, read_only: bool) -> Result<Served, ClientError> {
         let disk = Disk::connect(socket)?;
         let read_only = read_only || disk.is_read_only();
-        let medium = Medium { sectors: disk.sectors(), read_only };
-        Ok(Served { disk, medium })
+        Ok(Served { disk, read_only })
+    }
+
+    fn present(&self) -> Medium {
+        Medium { sectors: self.disk.sectors(), read_only: self.read_only }
     }
 }
 
@@ -81,7 +84,7 @@ impl PendingOperation for Asked {
 
 impl Drive for Served {
     fn execute(&self, operation: &DiskOperation) -> Result<Vec<u8>, DiskError> {
-        check(operation, self.medium)?;
+        check(operation, self.present())?;
         match act(operation) {
             Some((act, sector)) => answer(self.disk.execute(act, sector)),
             None => Ok(Vec::new()),
@@ -90,7 +93,7 @@ impl Drive for Served {
 
     /// Returns None after an error too: then a thread executes the operation, and handles the error.
     fn begin(&self, operation: &DiskOperation) -> Option<Begun> {
-        check(operation, self.medium).ok()?;
+        check(operation, self.present()).ok()?;
         let (act, sector) = act(operation)?;
         let waiting = self.disk.begin(act, sector)?.ok()?;
         Some(Begun::Pending(Box::new(Asked(waiting))))
@@ -104,6 +107,14 @@ impl Drive for Served {
         self.disk.arm()
     }
 
+    fn on_resize(&self, listener: Box<dyn Fn() + Send>) {
+        self.disk.on_resize(listener);
+    }
+
+    fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Served)
+    }
+
     fn reconnects(&self) -> bool {
         true
     }
@@ -113,13 +124,13 @@ impl Drive for Served {
     }
 
     fn opener(&self) -> Option<Opener> {
-        let (socket, read_only) = (self.disk.path().to_owned(), self.medium.read_only);
+        let (socket, read_only) = (self.disk.path().to_owned(), self.read_only);
         let open = move || Ok(Arc::new(Served::connect(&socket, read_only)?) as Arc<dyn Drive>);
         Some(Box::new(open))
     }
 
     fn medium(&self) -> Option<Medium> {
-        Some(self.medium)
+        Some(self.present())
     }
 
     fn file(&self) -> Option<&Path> {

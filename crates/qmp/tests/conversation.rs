@@ -159,6 +159,7 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 Request::PlugDisk(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
+                | Request::DriveResized(_)
                 | Request::Keep(..)
                 | Request::KeepLast(..)
                 | Request::Load(..)

@@ -82,6 +82,18 @@ pub enum Command {
         /// The device.
         device: Name,
     },
+    /// Gives a disk another size, of which the guests are told that use it.
+    Resize {
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+        /// The new size in bytes.
+        size: u64,
+        /// Whether it may become smaller.
+        #[serde(default)]
+        shrink: bool,
+    },
     /// Changes what is done when a part has ended.
     RestartPolicy {
         /// The part.

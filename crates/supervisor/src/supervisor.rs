@@ -262,6 +262,10 @@ impl House {
                 })?;
                 plugging::unplug(self, &machine, &disk).await?;
             }
+            Command::Resize { server, device, size, shrink } => {
+                let device = json!({ "name": device, "size": size, "shrink": shrink });
+                self.part(&server)?.ask("device-resize", device).await?;
+            }
             Command::RestartPolicy { name, policy } => {
                 self.part(&name)?.definition.borrow_mut().common_mut().restart = policy;
                 self.save();

@@ -1,7 +1,7 @@
 //! The connection with the server, and with the next one after its end.
 //!
-//! A thread keeps the connection: it sends all messages, and then waits for the server's end. The server
-//! sends nothing by itself.
+//! A thread keeps the connection: it sends all messages, and then waits for the server's end. The server says
+//! by itself only that the configuration has changed, at a socket of its own.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -10,16 +10,16 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_host::polling::Polling;
 use ring3_vhost::block::{LOOKS_FOR, SECTOR, config, feature};
-use ring3_vhost::event::signal;
+use ring3_vhost::event::{CONFIGURATION_CHANGED, signal};
 use ring3_vhost::memory::sealed;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{info, warn};
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
@@ -38,6 +38,8 @@ use crate::{ClientError, Shared, State};
 const RETRY: Duration = Duration::from_millis(50);
 /// The time for which requests may wait for a server that is there before a warning says so.
 const SLOW: Duration = Duration::from_secs(5);
+/// The time after a change of the configuration in which others are not looked at.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 /// How long a server may take to answer a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -51,11 +53,13 @@ const USED: u64 = feature::SIZE_MAX
     | feature::PROTOCOL
     | feature::VERSION_1;
 
+/// Why a server whose disk has no possible size is unsuitable.
+const NO_SIZE: &str = "the size of its disk is not valid";
+
 /// The disk that the server offers, and its features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
     features: u64,
-    pub(super) sectors: u64,
     pub(super) read_only: bool,
     pub(super) flushes: bool,
     /// Upper bound of the data bytes in a request.
@@ -143,6 +147,30 @@ struct Ending {
     changed: Condvar,
 }
 
+/// An open connection.
+struct Line {
+    stream: UnixStream,
+    frontend: Frontend,
+    /// The socket at which the server says that the configuration has changed, if it does.
+    channel: Option<UnixStream>,
+}
+
+/// A configuration (struct virtio_blk_config).
+struct Configuration([u8; config::END]);
+
+impl Configuration {
+    fn number(&self, at: usize) -> u32 {
+        u32::from_le_bytes(std::array::from_fn(|index| self.0[at + index]))
+    }
+
+    /// Returns the size of the disk in sectors, if a disk can have it.
+    fn sectors(&self) -> Option<u64> {
+        let low = u64::from(self.number(config::CAPACITY));
+        let sectors = low | u64::from(self.number(config::CAPACITY + 4)) << 32;
+        (1..=u64::MAX / SECTOR).contains(&sectors).then_some(sectors)
+    }
+}
+
 /// The settings that each server gets.
 struct Terms {
     path: PathBuf,
@@ -161,7 +189,7 @@ impl Connection {
             Arc::new(region.ok_or_else(|| io::Error::other("its memory cannot be mapped"))?);
         let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
 
-        let (stream, frontend, offer) = terms.connect(None)?;
+        let (line, offer, sectors) = terms.connect(None)?;
         let link = Link {
             kick: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
             call: EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?,
@@ -183,15 +211,22 @@ impl Connection {
             sleepers: 0,
         };
         let path = path.to_owned();
-        let shared = Shared { path, state: Mutex::new(state), changed: Condvar::new(), link };
+        let shared = Shared {
+            path,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            link,
+            sectors: AtomicU64::new(sectors),
+            resized: Mutex::default(),
+        };
         let shared = Arc::new(shared);
-        terms.set_up(&frontend, &shared)?;
+        terms.set_up(&line.frontend, &shared)?;
 
         let ending = Arc::<Ending>::default();
         let keeper =
             Keeper { terms, shared: Arc::clone(&shared), ending: Arc::clone(&ending), offer };
         let thread = thread::Builder::new().name("disk server".to_owned());
-        let thread = thread.spawn(move || keeper.keep(stream, frontend))?;
+        let thread = thread.spawn(move || keeper.keep(line))?;
         let connection = Connection { offer, ending, thread: Some(thread) };
         Ok((connection, shared))
     }
@@ -227,22 +262,21 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn keep(mut self, stream: UnixStream, frontend: Frontend) {
-        let mut connected = Some((stream, frontend));
+    fn keep(mut self, line: Line) {
+        let mut connected = Some(line);
         let mut was_told = false;
         loop {
-            if let Some((stream, frontend)) = connected.take() {
+            if let Some(line) = connected.take() {
                 was_told = false;
-                self.watch(stream);
-                drop(frontend);
+                self.watch(line);
             }
-            if self.pause() {
+            if self.pause(RETRY) {
                 return;
             }
             match self.reconnect() {
-                Ok(both) => {
+                Ok(line) => {
                     info!("connected again to the server at {}", self.terms.path.display());
-                    connected = Some(both);
+                    connected = Some(line);
                 }
                 Err(error @ ClientError::Unsuitable { .. }) if !was_told => {
                     warn!("{error}");
@@ -255,22 +289,20 @@ impl Keeper {
     }
 
     /// Waits for the end of the server.
-    fn watch(&mut self, mut stream: UnixStream) {
+    fn watch(&mut self, line: Line) {
         let shared = &self.shared;
         {
             let mut ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
             if ending.0 {
                 return;
             }
-            ending.1 = stream.try_clone().ok();
+            ending.1 = line.stream.try_clone().ok();
         }
         shared.link.is_there.store(true, Ordering::Relaxed);
         // This server has not seen earlier kicks.
         shared.link.kick();
         shared.link.wake();
-        if stream.set_read_timeout(Some(SLOW)).is_ok() {
-            self.wait_until_closed(&mut stream);
-        }
+        self.wait_until_closed(line);
         let shared = &self.shared;
         shared.link.is_there.store(false, Ordering::Relaxed);
         // If the machine has given up meanwhile, requests that wait will never be complete.
@@ -285,17 +317,38 @@ impl Keeper {
         }
     }
 
-    /// Waits for the end of the connection. Meanwhile logs when the server stops answering requests, and when
-    /// it answers again.
-    fn wait_until_closed(&self, stream: &mut UnixStream) {
+    /// Waits for the end of the connection. Meanwhile notes another size of the disk, and logs when the server
+    /// stops answering requests, and when it answers again.
+    fn wait_until_closed(&self, mut line: Line) {
         let path = self.terms.path.display();
+        let patience = Timespec { tv_sec: SLOW.as_secs() as i64, tv_nsec: 0 };
         let mut is_slow = false;
+        let mut looked = Instant::now();
         loop {
-            match stream.read(&mut [0]) {
-                Ok(1) => continue,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Ok(_) | Err(_) => return,
+            let mut news = line.channel.as_ref().map(|channel| PollFd::new(channel, PollFlags::IN));
+            let mut fds = vec![PollFd::new(&line.stream, PollFlags::IN)];
+            fds.extend(news.take());
+            let ready = match poll(&mut fds, Some(&patience)) {
+                Ok(ready) => ready > 0,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            if !fds[0].revents().is_empty() {
+                match line.stream.read(&mut [0]) {
+                    Ok(1) => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Ok(_) | Err(_) => return,
+                }
+            } else if ready {
+                // A server that says this all the time must not keep the thread busy.
+                if self.pause(BETWEEN_CHANGES.saturating_sub(looked.elapsed())) {
+                    return;
+                }
+                looked = Instant::now();
+                if let Err(error) = self.note_change(&mut line) {
+                    warn!("{error}; the size of its disk stays as it is");
+                    line.channel = None;
+                }
             }
             let was_slow = std::mem::replace(&mut is_slow, self.shared.lock().waits_for(SLOW));
             match (was_slow, is_slow) {
@@ -310,17 +363,38 @@ impl Keeper {
         }
     }
 
-    /// Waits for [`RETRY`]. Returns whether the thread must end.
-    fn pause(&self) -> bool {
+    /// Takes the server's messages, and then the new size of the disk.
+    fn note_change(&self, line: &mut Line) -> Result<(), ClientError> {
+        let Some(channel) = &mut line.channel else { return Ok(()) };
+        let changed = CONFIGURATION_CHANGED.map(u32::to_le_bytes);
+        let mut message = changed;
+        match channel.read(message.as_flattened_mut()) {
+            // Messages that follow find nothing new.
+            Ok(_) if message == changed => {}
+            Ok(_) => {
+                return Err(self.terms.unsuitable(&"it sends messages that nobody has asked for"));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(self.terms.unsuitable(&error)),
+        }
+        let sectors = self.terms.configuration(&mut line.frontend)?.sectors();
+        let sectors = sectors.ok_or_else(|| self.terms.unsuitable(&NO_SIZE))?;
+        self.shared.note_size(sectors);
+        Ok(())
+    }
+
+    /// Waits for `time`. Returns whether the thread must end.
+    fn pause(&self, time: Duration) -> bool {
         let ending = self.ending.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.ending.changed.wait_timeout_while(ending, RETRY, |ending| !ending.0);
+        let waited = self.ending.changed.wait_timeout_while(ending, time, |ending| !ending.0);
         waited.unwrap_or_else(PoisonError::into_inner).0.0
     }
 
-    fn reconnect(&mut self) -> Result<(UnixStream, Frontend), ClientError> {
-        let (stream, frontend, _) = self.terms.connect(Some(self.offer))?;
-        self.terms.set_up(&frontend, &self.shared)?;
-        Ok((stream, frontend))
+    fn reconnect(&mut self) -> Result<Line, ClientError> {
+        let (line, _, sectors) = self.terms.connect(Some(self.offer))?;
+        self.terms.set_up(&line.frontend, &self.shared)?;
+        self.shared.note_size(sectors);
+        Ok(line)
     }
 }
 
@@ -330,22 +404,19 @@ impl Terms {
     }
 
     /// Connects to the server, and finds out what it offers, see [`Terms::negotiate`].
-    fn connect(
-        &mut self,
-        before: Option<Offer>,
-    ) -> Result<(UnixStream, Frontend, Offer), ClientError> {
+    fn connect(&mut self, before: Option<Offer>) -> Result<(Line, Offer, u64), ClientError> {
         let stream = UnixStream::connect(&self.path)
             .map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
-        let (frontend, offer) = self.negotiate(&stream, before)?;
-        Ok((stream, frontend, offer))
+        self.negotiate(stream, before)
     }
 
-    /// Finds out what the server offers. It must not differ from the offer of an earlier server.
+    /// Finds out what the server offers, and how many sectors its disk has. The offer must not differ from that
+    /// of an earlier server.
     fn negotiate(
         &mut self,
-        stream: &UnixStream,
+        stream: UnixStream,
         before: Option<Offer>,
-    ) -> Result<(Frontend, Offer), ClientError> {
+    ) -> Result<(Line, Offer, u64), ClientError> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut frontend = Frontend::from_stream(stream.try_clone()?, 1);
@@ -371,51 +442,55 @@ impl Terms {
                 self.unsuitable(&"it does not track requests in flight for the next server")
             );
         }
-        let wanted = protocol & (needed | VhostUserProtocolFeatures::REPLY_ACK);
+        let optional =
+            VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::BACKEND_REQ;
+        let wanted = protocol & (needed | optional);
         frontend.set_protocol_features(wanted).map_err(fails)?;
         if wanted.contains(VhostUserProtocolFeatures::REPLY_ACK) {
             frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         }
-        let none = [0; config::END];
-        let flags = VhostUserConfigFlags::empty();
-        let told = frontend.get_config(0, config::END as u32, flags, &none).map_err(fails)?.1;
-        if told.len() < none.len() {
-            return Err(self.unsuitable(&"its configuration is too short"));
-        }
-        let number =
-            |at: usize| u32::from_le_bytes(told[at..at + 4].try_into().expect("four bytes"));
+        let channel = if wanted.contains(VhostUserProtocolFeatures::BACKEND_REQ) {
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            frontend.set_backend_request_fd(&theirs).map_err(fails)?;
+            Some(ours)
+        } else {
+            None
+        };
+        let told = self.configuration(&mut frontend)?;
         let only = |bit: u64, value: u32| if features & bit != 0 { value } else { 0 };
-        let sectors =
-            u64::from(number(config::CAPACITY)) | u64::from(number(config::CAPACITY + 4)) << 32;
+        let sectors = told.sectors().ok_or_else(|| self.unsuitable(&NO_SIZE))?;
         // A server whose limit is below a page could serve nobody, so the limit is taken as a page.
-        let most = match only(feature::SIZE_MAX, number(config::SIZE_MAX)) {
+        let most = match only(feature::SIZE_MAX, told.number(config::SIZE_MAX)) {
             0 => DATA,
             most => (most as usize).clamp(4096, DATA),
         };
         let offer = Offer {
             features,
-            sectors,
             read_only: features & feature::READ_ONLY != 0,
             flushes: features & feature::FLUSH != 0,
             part: most / SECTOR as usize * SECTOR as usize,
-            discard: only(feature::DISCARD, number(config::DISCARD)),
-            write_zeroes: only(feature::WRITE_ZEROES, number(config::WRITE_ZEROES)),
+            discard: only(feature::DISCARD, told.number(config::DISCARD)),
+            write_zeroes: only(feature::WRITE_ZEROES, told.number(config::WRITE_ZEROES)),
         };
-        match before {
-            Some(before) if before.sectors != sectors => {
-                return Err(self.unsuitable(&"its disk has another size"));
-            }
-            _ if sectors == 0 || sectors > u64::MAX / SECTOR => {
-                return Err(self.unsuitable(&"the size of its disk is not valid"));
-            }
-            _ => {}
-        }
         if self.inflight.is_none() {
             let wanted = VhostUserInflight::new(0, 0, 1, SIZE);
             let inflight = frontend.get_inflight_fd(&wanted).map_err(fails)?;
             self.inflight = Some(inflight);
         }
-        Ok((frontend, offer))
+        Ok((Line { stream, frontend, channel }, offer, sectors))
+    }
+
+    /// Asks for the configuration of the server's disk.
+    fn configuration(&self, frontend: &mut Frontend) -> Result<Configuration, ClientError> {
+        let none = [0; config::END];
+        let flags = VhostUserConfigFlags::empty();
+        let told = frontend.get_config(0, config::END as u32, flags, &none);
+        let told = told.map_err(|error| self.unsuitable(&error))?.1;
+        let bytes = told.try_into();
+        bytes
+            .map(Configuration)
+            .map_err(|_| self.unsuitable(&"its configuration has another length"))
     }
 
     /// Gives the server the shared memory and the queue.

@@ -20,6 +20,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,7 +104,13 @@ struct Shared {
     /// Signals that a request is complete, or that a place is free.
     changed: Condvar,
     link: Link,
+    /// Size of the disk.
+    sectors: AtomicU64,
+    /// Called when the disk has another size.
+    resized: Mutex<Option<Listener>>,
 }
+
+type Listener = Box<dyn Fn() + Send>;
 
 struct State {
     ring: Ring,
@@ -244,9 +251,16 @@ impl Disk {
         &self.shared.path
     }
 
-    /// Returns the size of the disk, in sectors of 512 bytes.
+    /// Returns the size of the disk, in sectors of 512 bytes, which the server may change.
     pub fn sectors(&self) -> u64 {
-        self.connection.offer().sectors
+        self.shared.sectors.load(Ordering::Relaxed)
+    }
+
+    /// Lets `listener` be called from now on whenever the server has changed the size, instead of an earlier
+    /// listener. It must return soon.
+    pub fn on_resize(&self, listener: impl Fn() + Send + 'static) {
+        let mut resized = self.shared.resized.lock().unwrap_or_else(PoisonError::into_inner);
+        *resized = Some(Box::new(listener));
     }
 
     /// Returns whether the server refuses writes.
@@ -398,6 +412,16 @@ impl Disk {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the size of the disk, and tells the listener if it is another one.
+    fn note_size(&self, sectors: u64) {
+        let resized = self.resized.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.sectors.swap(sectors, Ordering::Relaxed) != sectors
+            && let Some(listener) = &*resized
+        {
+            listener();
+        }
     }
 
     /// Waits until a request is complete, or a place is free.

@@ -71,6 +71,16 @@ pub enum Command {
         /// The device's name.
         name: String,
     },
+    /// Gives a device another size.
+    DeviceResize {
+        /// The device's name.
+        name: String,
+        /// The new size in bytes.
+        size: u64,
+        /// Whether it may become smaller.
+        #[serde(default)]
+        shrink: bool,
+    },
     /// Gives a client a right to a device.
     Grant {
         /// The client's name.
@@ -211,6 +221,9 @@ fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
             server.add_device(&name, &options)?;
         }
         Command::DeviceDel { name } => server.remove_device(&name)?,
+        Command::DeviceResize { name, size, shrink } => {
+            server.resize_device(&name, size, shrink)?;
+        }
         Command::Grant { client, device, access, socket, num_queues } => {
             let vhost_user = match (socket, num_queues) {
                 (None, Some(_)) => return Err(Refusal::Queues),

@@ -1,11 +1,13 @@
 //! A device: an image that clients share, and the threads that work on it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use ring3_block::{Fault, Format, Image, Mapping, OpenOptions};
 use ring3_vhost::block::SECTOR;
+use ring3_vhost::event::tell_configuration;
 
 use crate::error::Error;
 use crate::pool::Pool;
@@ -38,6 +40,10 @@ pub(crate) struct Device {
     pool: Pool,
     /// Held during a flush for requests that must survive the end of this process.
     settling: Mutex<()>,
+    /// Held for writing while the disk gets another size, and for reading by each request.
+    resizing: RwLock<()>,
+    /// The sockets of the clients that want to know of another size.
+    listeners: Mutex<Vec<Weak<OwnedFd>>>,
     /// A mark that exists until the image is closed, since it is the last field to be dropped.
     open: Arc<()>,
 }
@@ -66,6 +72,8 @@ impl Device {
             read_only: options.read_only,
             pool,
             settling: Mutex::new(()),
+            resizing: RwLock::default(),
+            listeners: Mutex::default(),
             open: Arc::default(),
         })
     }
@@ -90,6 +98,44 @@ impl Device {
     /// Returns the size of the disk in bytes, a whole number of sectors.
     pub(crate) fn size(&self) -> u64 {
         self.image.size() / SECTOR * SECTOR
+    }
+
+    /// Keeps the size as it is until the returned value is dropped.
+    pub(crate) fn keep_size(&self) -> RwLockReadGuard<'_, ()> {
+        self.resizing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the client at the other end of `channel` when the disk gets another size, until `channel` is
+    /// dropped.
+    pub(crate) fn tell_at(&self, channel: &Arc<OwnedFd>) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(channel));
+    }
+
+    /// Gives the disk another size, after the requests that are executed now, and tells the clients.
+    pub(crate) fn resize(&self, size: u64, shrinks: bool) -> Result<(), Error> {
+        let name = || self.name.clone();
+        if size == 0 || !size.is_multiple_of(SECTOR) {
+            return Err(Error::Size(size));
+        }
+        if self.read_only || !self.image.is_in_files() {
+            return Err(Error::FixedSize(name()));
+        }
+        {
+            let _alone = self.resizing.write().unwrap_or_else(PoisonError::into_inner);
+            let before = self.size();
+            if size < before && !shrinks {
+                return Err(Error::Shrinks { device: name(), before, size });
+            }
+            self.image.resize(size)?;
+        }
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|channel| tell_configuration(&*channel));
+        Ok(())
     }
 
     /// Lets one of the device's threads execute `job`, which must not panic.

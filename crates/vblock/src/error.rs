@@ -60,6 +60,26 @@ pub enum Error {
     /// The device was opened for reading only.
     #[error("the device \"{0}\" is open for reading only; grant r, or add it with read-only off")]
     ReadOnly(String),
+    /// A device with this size would be empty, or end within a sector.
+    #[error("a device cannot have {0} bytes: give a multiple of 512")]
+    Size(u64),
+    /// A device keeps its size that is open for reading only, or on another server.
+    #[error(
+        "the device \"{0}\" keeps its size, since it is open for reading only, or on another server"
+    )]
+    FixedSize(String),
+    /// The device would become smaller.
+    #[error(
+        "the device \"{device}\" has {before} bytes, and what is behind {size} would be lost: give shrink=on if it is not needed"
+    )]
+    Shrinks {
+        /// The device.
+        device: String,
+        /// Its size.
+        before: u64,
+        /// The new size.
+        size: u64,
+    },
     /// The number of queues is not possible.
     #[error("a device must have 1 to {max} queues, not {0}", max = crate::QUEUES_MAX)]
     Queues(u16),

@@ -122,6 +122,7 @@ impl Request {
             }
             _ => return None,
         };
+        let _size = device.keep_size();
         let (offset, len) = self.range(device).ok()?;
         let parts = Parts::of(memory, &self.data)?;
         if !device.transfer_at_once(direction, &parts, offset) {
@@ -155,6 +156,7 @@ impl Request {
             return Err(Status::Error);
         }
         let mut written = 0;
+        let _size = device.keep_size();
         match self.kind {
             kind::IN | kind::OUT => {
                 let (offset, len) = self.range(device)?;

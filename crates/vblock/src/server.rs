@@ -158,6 +158,15 @@ impl Server {
         Ok(())
     }
 
+    /// Gives a device another size, of which its machines are told. It becomes smaller only if `shrinks` is set.
+    pub fn resize_device(&self, name: &str, size: u64, shrinks: bool) -> Result<(), Error> {
+        let device = self.lock().devices.get(name).cloned();
+        // Requests under way come first, and others may ask the server meanwhile.
+        device.ok_or_else(|| Error::NoDevice(name.to_owned()))?.resize(size, shrinks)?;
+        info!("{name} has {size} bytes now");
+        Ok(())
+    }
+
     /// Gives `client` a right to `device`, and with `vhost_user` also a socket to use it over vhost-user-blk.
     /// The client need not be known before.
     pub fn grant(

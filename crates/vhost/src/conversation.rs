@@ -1,17 +1,24 @@
 //! The conversation with a client, one message after the other.
 //!
-//! The crate `vhost` reads the messages, except for those that enable a queue too early: QEMU (7.2 and
-//! others) sends SET_VRING_ENABLE for a network card before SET_FEATURES. The crate regards this as an error
-//! and ends the connection, so these messages are taken from the socket before it sees them.
+//! The crate `vhost` reads the messages, except for two, which are taken from the socket before it sees them:
+//!
+//! * those that enable a queue too early: QEMU (7.2 and others) sends SET_VRING_ENABLE for a network card
+//!   before SET_FEATURES, which the crate regards as an error that ends the connection;
+//! * SET_BACKEND_REQ_FD: the crate has no message for its socket by which a client learns of a changed
+//!   configuration.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
 use tracing::debug;
 use vhost::vhost_user::{BackendReqHandler, Error as Message, VhostUserBackendReqHandlerMut};
 
@@ -35,7 +42,7 @@ pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()
     let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&session));
     loop {
         comes(&socket, None)?;
-        if !take_early(&socket, &session)? {
+        if !take(&socket, &session)? {
             continue;
         }
         match handler.handle_request() {
@@ -50,9 +57,10 @@ pub fn talk<D: Device>(stream: UnixStream, session: Session<D>) -> io::Result<()
     }
 }
 
-/// From `docs/interop/vhost-user`: the number of the message, the bytes of its header and of its payload, and
-/// fields of its flags.
+/// From `docs/interop/vhost-user`: the numbers of the messages, the bytes of a header and of the payload, and
+/// fields of the flags.
 const SET_VRING_ENABLE: u32 = 18;
+const SET_BACKEND_REQ_FD: u32 = 21;
 const HEADER: usize = 12;
 const PAYLOAD: usize = 8;
 const VERSION: u32 = 1;
@@ -71,10 +79,10 @@ fn comes(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     }
 }
 
-/// Looks at the message of which the first bytes have arrived. If it enables a queue too early, takes it from
-/// the socket, obeys it and returns false. Otherwise, or at the end of the connection, leaves it in the
-/// socket and returns true.
-fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io::Result<bool> {
+/// Looks at the message of which the first bytes have arrived. If it is one of those that the crate does not
+/// see, takes it from the socket, obeys it and returns false. Otherwise, or at the end of the connection,
+/// leaves it in the socket and returns true.
+fn take<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io::Result<bool> {
     let mut header = [0; HEADER];
     let all = RecvFlags::WAITALL;
     match receive(stream, &mut header, all | RecvFlags::PEEK)? {
@@ -84,6 +92,12 @@ fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io
     }
     let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| header[at + index]));
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+    if (field(0), field(8)) == (SET_BACKEND_REQ_FD, 0) {
+        let channel = receive_descriptor(stream)?;
+        let result = session.set_channel(channel);
+        answer(stream, SET_BACKEND_REQ_FD, field(4), result.is_err())?;
+        return result.map(|()| false).map_err(|error| io::Error::other(error.to_string()));
+    }
     let is_early = !session.has_protocol();
     if field(0) != SET_VRING_ENABLE || field(8) != PAYLOAD as u32 || !is_early {
         return Ok(true);
@@ -95,11 +109,32 @@ fn take_early<D: Device>(stream: &UnixStream, session: &Mutex<Session<D>>) -> io
     let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| message[at + index]));
     let enables = field(HEADER + 4) != 0;
     let result = session.set_vring_enable(field(HEADER), enables);
-    if field(4) & NEED_REPLY != 0 {
-        let words = [SET_VRING_ENABLE, VERSION | REPLY, PAYLOAD as u32, result.is_err().into(), 0];
+    answer(stream, SET_VRING_ENABLE, field(4), result.is_err())?;
+    result.map(|()| false).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Answers message `kind` with these flags, if the client wants that.
+fn answer(stream: &UnixStream, kind: u32, flags: u32, has_failed: bool) -> io::Result<()> {
+    if flags & NEED_REPLY != 0 {
+        let words = [kind, VERSION | REPLY, PAYLOAD as u32, has_failed.into(), 0];
         send(stream, words.map(u32::to_le_bytes).as_flattened(), SendFlags::NOSIGNAL)?;
     }
-    result.map(|()| false).map_err(|error| io::Error::other(error.to_string()))
+    Ok(())
+}
+
+/// Takes a header with a descriptor from the socket, and returns the descriptor.
+fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let mut header = [0; HEADER];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::WAITALL | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut ancillary, flags)?;
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let first = descriptors.last();
+    first.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "a message has no descriptor"))
 }
 
 /// Reads into `bytes`, and returns the number of bytes read, which is less than there is room for if the

@@ -60,6 +60,12 @@ pub trait Device {
         Err(Error::InvalidOperation("the client has the configuration"))
     }
 
+    /// Accepts a socket, by which the client [is told](crate::event::tell_configuration) of changes of the
+    /// configuration.
+    fn set_channel(&mut self, _channel: OwnedFd) -> Result<()> {
+        Err(Error::InvalidOperation("the device says nothing by itself"))
+    }
+
     /// Returns a memory file in which another server will find the requests in flight.
     fn new_inflight(&self, _wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         Err(Error::InvalidOperation("what is in flight is not tracked"))
@@ -143,6 +149,10 @@ impl<D: Device> Session<D> {
     /// enabled it.
     pub(crate) fn has_protocol(&self) -> bool {
         self.features & feature::PROTOCOL != 0
+    }
+
+    pub(crate) fn set_channel(&mut self, channel: OwnedFd) -> Result<()> {
+        self.device.set_channel(channel)
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Queue<D::Running>> {

@@ -255,6 +255,8 @@ pub enum Request {
         /// The result.
         reply: Reply<Result<(), ResizeError>>,
     },
+    /// Tell the guest that others have given the medium of a drive another size.
+    DriveResized(DriveId),
     /// Describe the drives.
     Drives(Reply<Vec<DriveInfo>>),
     /// Put a disk into a slot.
@@ -321,6 +323,7 @@ impl Request {
             Request::ChangeMedium { .. }
                 | Request::LimitDrive { .. }
                 | Request::ResizeDrive { .. }
+                | Request::DriveResized(_)
                 | Request::PlugDisk(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)

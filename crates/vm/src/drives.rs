@@ -52,7 +52,7 @@ pub use throttle::{BadLimits, Limit, Limits};
 pub use writes::{Cache, DetectZeroes};
 
 use crate::config::Config;
-use crate::control::{DriveInfo, Ended};
+use crate::control::{DriveInfo, Ended, Request};
 use crate::door::{OtherSources, Sender};
 use attached::Attached;
 use counts::Counted;
@@ -105,6 +105,9 @@ pub trait Drive: Debug + Send + Sync {
     fn resize(&self, _bytes: u64) -> Result<(), ResizeError> {
         Err(ResizeError::Fixed)
     }
+
+    /// Lets `listener` be called when others have changed the size of the medium.
+    fn on_resize(&self, _listener: Box<dyn Fn() + Send>) {}
 
     /// Keeps the present contents of the disk for a saved machine, which knows them by `name`, and passes
     /// sectors that are nowhere else to `written`. Nothing is under way.
@@ -239,6 +242,11 @@ pub enum ResizeError {
         "the size can only be changed for virtio disks without snapshot=on while the machine runs"
     )]
     Fixed,
+    /// The medium belongs to a server.
+    #[error(
+        "the size of this disk is its server's: \"ring3 vblock ctl SOCKET device-resize name= size=\" changes it"
+    )]
+    Served,
     /// The size would be 0, or end within a sector.
     #[error("{0} bytes are not a whole number of sectors")]
     Odd(u64),
@@ -328,13 +336,17 @@ impl Drives {
     pub(crate) fn attach(&mut self, id: DriveId, attachment: Attachment) {
         self.all.retain(|at| at.id != id);
         self.all.push(Attached::new(id, attachment));
+        self.listen(id);
     }
 
     /// Lets `drive` do the work of drive `id` from now on. Its limits and policy stay.
     pub(crate) fn replace(&mut self, id: DriveId, drive: Arc<dyn Drive>) {
         self.hand_over();
         match self.find(id) {
-            Some(at) => at.replace(drive),
+            Some(at) => {
+                at.replace(drive);
+                self.listen(id);
+            }
             None => self.attach(id, Attachment::new(drive)),
         }
     }
@@ -344,7 +356,22 @@ impl Drives {
         self.hand_over();
         if let Some(at) = self.find(id) {
             at.exchange(drive);
+            self.listen(id);
         }
+    }
+
+    /// Tells the machine when others change the size of the drive's medium, as long as there is a door.
+    fn listen(&mut self, id: DriveId) {
+        let Some(door) = self.door.clone() else { return };
+        if let Some(at) = self.find(id) {
+            at.drive.on_resize(Box::new(move || door.request(Request::DriveResized(id))));
+        }
+    }
+
+    /// Returns the medium of a drive whose device knows what to do if it has another size.
+    pub(crate) fn resized(&mut self, id: DriveId) -> Option<Medium> {
+        let at = self.find(id).filter(|_| DeviceId::VIRTIO_BLK.contains(&id.device))?;
+        at.drive.medium()
     }
 
     /// Takes over the names, limits and policies that the drives of another machine have.
@@ -456,6 +483,10 @@ impl Drives {
     /// From now on, threads execute requests that may have to wait for the host, and answer at `door`.
     pub(crate) fn answer_at(&mut self, door: Sender) {
         self.door = Some(door);
+        let all: Vec<_> = self.all.iter().map(|at| at.id).collect();
+        for id in all {
+            self.listen(id);
+        }
     }
 
     /// From now on all requests are executed at once again. None may be [waited for](Drives::are_waiting).

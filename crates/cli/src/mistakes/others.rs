@@ -34,6 +34,7 @@ const VBLOCK: Words = &[
             "query-devices",
             "query-clients",
             "device-add",
+            "device-resize",
             "device-del",
             "grant",
             "revoke",

@@ -14,6 +14,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::At;
+use crate::img::size;
 
 /// The text that `ring3 ctl --help` shows below the commands.
 const HELP: &str = "\
@@ -90,6 +91,19 @@ enum Act {
 
         /// SERVER:DEVICE
         disk: Disk,
+    },
+    /// Give a disk another size, of which the guests are told that use it
+    Resize {
+        /// SERVER:DEVICE
+        disk: Disk,
+
+        /// The new size, such as 20G
+        #[arg(value_parser = size)]
+        size: u64,
+
+        /// Allow a smaller size; what is behind it is lost
+        #[arg(long)]
+        shrink: bool,
     },
     /// Say what is done when a machine or a server has ended
     RestartPolicy {
@@ -213,6 +227,12 @@ fn command(act: &Act) -> Result<Command, CtlError> {
             machine: machine.clone(),
             server: server.clone(),
             device: device.clone(),
+        },
+        Act::Resize { disk: Disk { server, device, .. }, size, shrink } => Command::Resize {
+            server: server.clone(),
+            device: device.clone(),
+            size: *size,
+            shrink: *shrink,
         },
         Act::RestartPolicy { name, policy } => {
             Command::RestartPolicy { name: name.clone(), policy: (*policy).into() }

@@ -417,6 +417,12 @@ fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
     supervised.execute(&["grant", "one", "disks:b:r"]);
     has("2048 4096");
     assert!(supervised.refused(&["grant", "one", "disks:b:r"]).contains("has this disk already"));
+    supervised.execute(&["resize", "disks:b", "3M"]);
+    has("2048 6144");
+    let said = supervised.refused(&["resize", "disks:b", "2M"]);
+    assert!(said.contains("shrink"), "{said}");
+    supervised.execute(&["resize", "--shrink", "disks:b", "2M"]);
+    has("2048 4096");
     supervised.execute(&["revoke", "one", "disks:a"]);
     has("4096");
     // The next supervisor knows of it, too.

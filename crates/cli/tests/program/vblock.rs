@@ -452,3 +452,73 @@ fn wrong_arguments_are_explained() {
         "{said}"
     );
 }
+
+/// Linux sees the new size of a disk while it reads and writes, and the other engine repeats the run.
+#[test]
+fn a_guest_sees_that_its_disk_gets_another_size() {
+    let directory = Directory::new();
+    let image = create(&directory, "raw");
+    let place = directory.path("");
+    let rights = ["--client", "vm=disk:rw,socket=vm", "--control", "ctl"];
+    let device = ["--device", "disk,file=disk,format=raw"];
+    let arguments = [&device[..], &rights].concat();
+    let server = Server::start(&place, &arguments, "vm");
+    let (recording, log) = (directory.path("recording"), directory.path("log"));
+    let mut guest = Guest::start(|command| {
+        add_linux(command, &WITH_MODULES);
+        let drive = format!("vblock={},if=virtio", directory.path("vm").display());
+        command.args(["--drive", &drive]);
+        command.arg("--record").arg(&recording).arg("--event-log").arg(&log);
+    });
+    guest.wait_for(PROMPT);
+    guest.command(MODULES);
+    let has = |guest: &mut Guest, sectors: &str| {
+        wait_until(&format!("the disk never has {sectors} sectors"), || {
+            (guest.command("cat /sys/block/vda/size") == sectors).then_some(())
+        });
+    };
+    has(&mut guest, "131072");
+    let resize = |size: &str, more: &[&str]| {
+        ctl(&directory, &[&["device-resize", "name=disk", size], more].concat())
+    };
+    guest.command("dd if=/dev/zero of=/dev/vda bs=64k count=1000 conv=fsync 2>/dev/null & true");
+    resize("size=96M", &[]).unwrap();
+    has(&mut guest, "196608");
+    assert_eq!(guest.command("wait; echo $?"), "0");
+    // The last sector of the new part can be used.
+    guest.command("yes | head -c 512 | dd of=/dev/vda seek=196607 conv=fsync 2>/dev/null");
+    assert!(fs::read(&image).unwrap().ends_with(b"y\ny\n"));
+    // A new server, whose disk has another size: the machine learns of it when it connects.
+    drop(server);
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(128 << 20).unwrap();
+    let server = Server::start(&place, &arguments, "vm");
+    has(&mut guest, "262144");
+
+    assert!(resize("size=32M", &[]).unwrap_err().contains("give shrink=on"));
+    assert!(resize("size=1000", &["shrink=on"]).unwrap_err().contains("a multiple of 512"));
+    let reads = "for i in 1 2 3 4 5 6 7 8; do dd if=/dev/vda of=/dev/null iflag=direct bs=64k skip=1000 \
+                 >/dev/null 2>&1; done & true";
+    guest.command(reads);
+    resize("size=32M", &["shrink=on"]).unwrap();
+    has(&mut guest, "65536");
+    guest.command("wait");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 32 << 20);
+    // What is left can be used, and nothing else.
+    let read = "dd if=/dev/vda of=/dev/null bs=512 iflag=direct count=1 2>/dev/null";
+    assert_eq!(guest.command(&format!("{read} skip=65535; echo $?")), "0");
+    assert_eq!(guest.command("dd if=/dev/vda bs=1M 2>/dev/null | wc -c"), (32 << 20).to_string());
+    guest.type_line("poweroff -f");
+    let (status, shown) = guest.end_of_run();
+    assert_eq!(status, Some(0));
+    let told = fs::read_to_string(&log).unwrap();
+    for sectors in [196_608, 262_144, 65_536] {
+        assert!(told.contains(&format!("{sectors} sectors")), "{sectors} in the log");
+    }
+    drop(server);
+    fs::remove_file(&image).unwrap();
+    let mut replay = ring3();
+    replay.arg("run").arg("--replay").arg(&recording).args(["--serial", "stdio"]);
+    let again = output(replay.args(["--engine", "interpreter"]).stdin(Stdio::null()));
+    let again = String::from_utf8_lossy(&again).replace('\r', "");
+    assert!(again == shown, "the interpreter shows the same");
+}

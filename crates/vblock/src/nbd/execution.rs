@@ -68,6 +68,7 @@ pub(super) fn execute(
     let device = &export.device;
     let invalid = Err(Failed { errno: libc::EINVAL });
     let (offset, len) = (header.offset, u64::from(header.len));
+    let _size = device.keep_size();
     let inside = offset.checked_add(len).is_some_and(|end| end <= device.image().size());
     let changes = matches!(command, Some(Command::Write | Command::Trim | Command::WriteZeroes));
     if changes && !export.writes {

@@ -26,6 +26,8 @@ pub(super) struct Disk {
     flushes: bool,
     write_cache: bool,
     inflight: Option<Inflight>,
+    /// The socket for news to the client.
+    channel: Option<Arc<OwnedFd>>,
 }
 
 impl Disk {
@@ -37,6 +39,7 @@ impl Disk {
             flushes: false,
             write_cache: true,
             inflight: None,
+            channel: None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Device for Disk {
 
     const MORE_PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
         .union(VhostUserProtocolFeatures::CONFIG)
+        .union(VhostUserProtocolFeatures::BACKEND_REQ)
         .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
 
     fn queues(&self) -> usize {
@@ -112,6 +116,13 @@ impl Device for Disk {
             }
             _ => Err(Error::InvalidParam),
         }
+    }
+
+    fn set_channel(&mut self, channel: OwnedFd) -> Result<()> {
+        let channel = Arc::new(channel);
+        self.grant.device.tell_at(&channel);
+        self.channel = Some(channel);
+        Ok(())
     }
 
     fn new_inflight(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {

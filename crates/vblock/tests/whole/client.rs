@@ -1,8 +1,10 @@
 //! Tests of a machine's disk that is behind a server, and then behind the next one.
 
+use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crate::support::{Process, patiently};
 use ring3_block::{CreateOptions, Format, Image, OpenOptions};
@@ -11,14 +13,18 @@ use ring3_vblock_client::{Act, ClientError, Disk};
 
 const LEN: u64 = 16 << 20;
 
-fn make(path: &Path, format: Format) {
-    let options = CreateOptions { format, size: LEN, backing: None, specific: Vec::new() };
+fn make(path: &Path, format: Format, size: u64) {
+    let options = CreateOptions { format, size, backing: None, specific: Vec::new() };
     ring3_block::create(path, &options).unwrap().finish().unwrap();
 }
 
 fn serve(directory: &Path, format: Format, access: Access) -> Server {
+    make(&directory.join("image"), format, LEN);
+    serve_again(directory, format, access)
+}
+
+fn serve_again(directory: &Path, format: Format, access: Access) -> Server {
     let server = Server::default();
-    make(&directory.join("image"), format);
     let file = directory.join("image");
     let options =
         DeviceOptions { file, format: Some(format), read_only: false, no_external_files: false };
@@ -62,6 +68,62 @@ fn a_disk_is_read_and_written() {
             let error = disk.execute(Act::Read(512), sector).unwrap_err();
             assert!(matches!(error, ClientError::Failed(_)));
         }
+    }
+}
+
+/// Returns the size of the disk, in sectors, after the next change.
+fn changed_size(disk: &Disk, change: impl FnOnce()) -> u64 {
+    let (told, news) = mpsc::channel();
+    disk.on_resize(move || told.send(()).unwrap_or_default());
+    change();
+    news.recv_timeout(Duration::from_secs(10)).expect("the client is told");
+    disk.sectors()
+}
+
+#[test]
+fn clients_are_told_that_a_disk_has_another_size() {
+    for format in [Format::Raw, Format::Qcow2] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = serve(directory.path(), format, Access::ReadWrite);
+        let disk = Disk::connect(&directory.path().join("vm")).unwrap();
+        let size = changed_size(&disk, || server.resize_device("disk", 2 * LEN, false).unwrap());
+        assert_eq!(size, 2 * LEN / 512);
+        disk.execute(Act::Write(&pattern(1, 512)), size - 1).unwrap();
+        assert_eq!(begin(&disk, Act::Read(512), size - 1), pattern(1, 512));
+        for (name, size, shrinks, reason) in [
+            ("disk", LEN, false, "give shrink=on"),
+            ("disk", 0, true, "a multiple of 512"),
+            ("disk", 700, true, "a multiple of 512"),
+            ("none", LEN, false, "there is no device"),
+        ] {
+            let error = server.resize_device(name, size, shrinks).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        if format == Format::Raw {
+            // Writes that are under way are within the disk when they are executed, or fail.
+            let writes = thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    (0..2000)
+                        .map(|_| disk.execute(Act::Write(&[7; 4096]), size - 8))
+                        .collect::<Vec<_>>()
+                });
+                let size = changed_size(&disk, || server.resize_device("disk", LEN, true).unwrap());
+                assert_eq!(size, LEN / 512);
+                writer.join().unwrap()
+            });
+            assert!(writes.last().unwrap().is_err());
+            assert_eq!(fs::metadata(directory.path().join("image")).unwrap().len(), LEN);
+        }
+        // The next server has another image.
+        drop(server);
+        let image = directory.path().join("image");
+        fs::remove_file(&image).unwrap();
+        make(&image, format, LEN / 2);
+        let mut next = None;
+        let size = changed_size(&disk, || {
+            next = Some(serve_again(directory.path(), format, Access::ReadWrite));
+        });
+        assert_eq!(size, LEN / 1024);
     }
 }
 
@@ -110,7 +172,7 @@ fn a_new_server_executes_the_requests_that_the_last_one_left() {
     for format in [Format::Raw, Format::Qcow2] {
         let directory = tempfile::tempdir().unwrap();
         let (image, socket) = (directory.path().join("image"), directory.path().join("socket"));
-        make(&image, format);
+        make(&image, format, LEN);
         let mut process = Process::start(&image, &socket);
         let disk = loop {
             match Disk::connect(&socket) {

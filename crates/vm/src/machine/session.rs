@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ring3_core::clock::Time;
 use ring3_core::device::{DeviceId, GuestFailure};
-use ring3_core::disk::{DiskError, DriveId};
+use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::input::{DeviceInput, Input};
 use tracing::{debug, trace, warn};
 
@@ -214,6 +214,7 @@ impl Vm {
                 Request::ResizeDrive { drive, bytes, reply } => {
                     reply.answer(self.resize_drive(drive, bytes));
                 }
+                Request::DriveResized(drive) => self.note_size(drive),
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
@@ -336,11 +337,24 @@ impl Vm {
     fn resize_drive(&mut self, drive: DriveId, bytes: u64) -> Result<(), ResizeError> {
         self.note_new_medium(drive);
         let medium = self.drives.resize(drive, bytes)?;
+        self.tell_size(drive, medium);
+        Ok(())
+    }
+
+    /// Notes that others have changed the size of a drive's medium.
+    fn note_size(&mut self, drive: DriveId) {
+        self.note_new_medium(drive);
+        let medium = self.drives.resized(drive);
+        if medium.is_some() {
+            self.tell_size(drive, medium);
+        }
+    }
+
+    fn tell_size(&mut self, drive: DriveId, medium: Option<Medium>) {
         let DriveId { device, unit } = drive;
         let input = DeviceInput::Medium { unit, medium };
         // An input of a device never ends the run.
         self.take_input(Input::Device { device, input });
-        Ok(())
     }
 
     /// Changes the medium of a drive. One that the guest holds is changed only by `force`; otherwise the

@@ -264,6 +264,8 @@ impl Interpreter {
     ) -> Option<Exit> {
         cpu.deadline = cpu.instructions + iterations;
         self.look_at_layout(cpu, memory);
+        // Decoded code may have breakpoints that were removed meanwhile.
+        self.plant_breakpoints(cpu);
         self.step(cpu, memory)
     }
 

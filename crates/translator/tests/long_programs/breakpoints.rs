@@ -3,6 +3,7 @@
 use ring3_core::memory::Memory;
 use ring3_x86::cpu::{Cpu, reg};
 use ring3_x86::engine::{Engine, Exit};
+use ring3_x86::interpreter::Interpreter;
 
 use crate::assert_ends_alike;
 use crate::counts::counter;
@@ -90,6 +91,23 @@ fn the_guest_stops_each_time() {
             assert_eq!(cpu.gpr(reg::CX), 0);
         }
     }
+}
+
+/// The interpreter has decoded code with breakpoints, and then executes an instruction of it for the translator.
+#[test]
+fn an_instruction_whose_breakpoint_was_removed_is_executed_once() {
+    let layout = &LAYOUTS[1];
+    let mut memory = Memory::new(MEMORY).unwrap();
+    let mut interpreter = Interpreter::new();
+    let mut cpu = begin(layout, &mut memory, 50);
+    let point = layout.code + 2;
+    cpu.set_debugger_points(vec![point], Vec::new());
+    assert_eq!(interpreter.run(&mut cpu, &mut memory, 100), Exit::Debugger);
+    cpu.take_debugger_hit();
+    cpu.set_debugger_points(Vec::new(), Vec::new());
+    let before = cpu.instructions;
+    assert_eq!((cpu.ip, interpreter.execute_next(&mut cpu, &mut memory, 1)), (point, None));
+    assert_eq!((cpu.ip, cpu.instructions), (point + 1, before + 1));
 }
 
 /// The page fault of a fetch comes before the breakpoint at the instruction.

@@ -11,6 +11,7 @@
 //! [checked](crate::long::low), so reaches pages of this address space or none. All other linear addresses
 //! reach host addresses that are anybody's, so they must be refused before.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
@@ -63,18 +64,20 @@ pub(crate) enum Owning {
 /// The last [`Units::generation`] of any address space.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Number of times that an address space has lost a unit.
-static LOSSES: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Number of times that an address space has lost a unit on this thread.
+    static LOSSES: Cell<u64> = const { Cell::new(0) };
+}
 
-/// Returns a number that is another one once any address space has given back a unit that it owned, and does not own
-/// it again.
+/// Returns a number that is another one once an address space has given back a unit on this thread that it owned, and
+/// does not own it again.
 pub(crate) fn losses() -> u64 {
-    LOSSES.load(Ordering::Relaxed)
+    LOSSES.get()
 }
 
 /// Notes that an address space has lost units.
 fn note_loss() {
-    LOSSES.fetch_add(1, Ordering::Relaxed);
+    LOSSES.set(LOSSES.get() + 1);
 }
 
 /// The units of an address space. See the module.

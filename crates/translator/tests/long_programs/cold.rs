@@ -1,7 +1,6 @@
 //! Cold code of users: how much of it is interpreted, and that it stops where it must.
 
 use ring3_core::memory::Memory;
-use ring3_translator::Translator;
 use ring3_x86::cpu::reg;
 use ring3_x86::engine::{Engine, Exit};
 
@@ -10,7 +9,7 @@ use crate::counts::counter;
 use crate::machine::{LAYOUTS, MEMORY, PAGE, TABLES, machine, map};
 use crate::random::Random;
 use crate::series;
-use crate::support::translator;
+use crate::support::{translator, usual_translator};
 
 /// Instructions that are interpreted in a page unless another number is chosen.
 const COLD: u64 = 8192;
@@ -19,16 +18,11 @@ const CALLS: [u8; 11] = [0x48, 0x89, 0x03, 0x48, 0x03, 0x43, 0x08, 0x0f, 0x05, 0
 /// MOV [RBX], RAX; ADD RAX, [RBX + 8]; JMP to the beginning
 const LOOP: [u8; 9] = [0x48, 0x89, 0x03, 0x48, 0x03, 0x43, 0x08, 0xeb, 0xf7];
 
-/// Returns a translator as users have it.
-fn usual_translator() -> Option<(Translator, Memory)> {
-    Translator::with_memory(MEMORY).map_err(ring3_skipped::host).ok()
-}
-
 #[test]
 fn code_of_users_is_translated_when_it_is_warm() {
     // In the other layouts the supervisor may be kept from the data.
     for (number, layout) in LAYOUTS[..3].iter().enumerate() {
-        let Some((mut translator, mut memory)) = usual_translator() else { return };
+        let Some((mut translator, mut memory)) = usual_translator(MEMORY) else { return };
         let mut cpu = machine(&mut memory, layout, &LOOP, Random::new(series::SEED, 0));
         cpu.set_gpr(reg::BX, layout.data);
         for _ in 0..COLD / 64 {
@@ -53,7 +47,7 @@ fn code_of_users_is_translated_when_it_is_warm() {
 #[test]
 fn cold_code_of_users_is_left_for_the_system() {
     let layout = &LAYOUTS[1];
-    let Some((mut translator, mut memory)) = usual_translator() else { return };
+    let Some((mut translator, mut memory)) = usual_translator(MEMORY) else { return };
     let mut cpu = machine(&mut memory, layout, &CALLS, Random::new(series::SEED, 0));
     cpu.set_gpr(reg::BX, layout.data);
     let executed = 2 * COLD;
@@ -73,7 +67,7 @@ fn a_page_is_cold_at_each_address() {
     const FRAME: u64 = 0x18_0000;
     let layout = &LAYOUTS[1];
     let first = layout.code + 0x20_0000;
-    let Some((mut translator, mut memory)) = usual_translator() else { return };
+    let Some((mut translator, mut memory)) = usual_translator(MEMORY) else { return };
     let mut cpu = machine(&mut memory, layout, &[], Random::new(series::SEED, 0));
     let mut tables = TABLES + 0x4_0000;
     memory.write(FRAME, &LOOP);

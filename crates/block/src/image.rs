@@ -15,6 +15,7 @@ use crate::external::External;
 use crate::format::{
     BackingName, Details, Extent, Format, Kind, PROBE_SIZE, Snapshot, SnapshotAct,
 };
+use crate::nbd::Nbd;
 
 use crate::preallocation::Preallocation;
 use crate::storage::{Access, Storage};
@@ -69,6 +70,11 @@ impl Image {
         options: &OpenOptions,
     ) -> Result<Image, Error> {
         open::open_in(storage, path, options)
+    }
+
+    /// Opens the image in an export, which messages call `path`.
+    pub fn in_export(export: Nbd, path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+        open::open_export(export, path, options)
     }
 
     /// Returns the image, which is then not flushed when it is dropped.

@@ -22,13 +22,16 @@ mod requests;
 mod stream;
 mod unflushed;
 
+use std::fmt::Debug;
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::storage::Storage;
-use address::Address;
+use address::{Address, Place, Waits};
 use handshake::Export;
 use protocol::Command;
 use replies::{Request, wrong};
@@ -37,6 +40,16 @@ use requests::Requests;
 /// Upper bound of the bytes in a request: less than all servers accept (32 MiB), and a multiple of all block
 /// sizes.
 const REQUEST_MAX: u64 = 1 << 20;
+
+/// The connections with a server that comes to its client.
+pub trait Source: Debug + Send + Sync {
+    /// Returns the server's name in messages.
+    fn name(&self) -> &str;
+
+    /// Returns a new connection, at whose other end a server begins. Waits a moment at most. Fails with an
+    /// error of kind `InvalidData` if there will never be one.
+    fn connect(&self) -> io::Result<OwnedFd>;
+}
 
 /// An export of a server.
 #[derive(Debug)]
@@ -61,6 +74,26 @@ impl Nbd {
         let text = name.to_str().unwrap_or_default();
         let address: Address =
             text.parse().map_err(|error| fails(io::Error::new(ErrorKind::InvalidInput, error)))?;
+        Nbd::open(address, name, writes)
+    }
+
+    /// Connects to a server by `source`. Requests wait for `reconnect` if the connection is lost.
+    pub fn over(
+        source: Arc<dyn Source>,
+        export: &str,
+        reconnect: Duration,
+        writes: bool,
+    ) -> Result<Nbd, Error> {
+        let name = source.name().to_owned();
+        // One that is there and does not answer counts as gone after the same time.
+        let answer = Some(reconnect).filter(|time| !time.is_zero());
+        let waits = Waits { reconnect, answer, ..Waits::default() };
+        let address = Address { place: Place::Other(source), export: export.to_owned(), waits };
+        Nbd::open(address, Path::new(&name), writes)
+    }
+
+    fn open(address: Address, name: &Path, writes: bool) -> Result<Nbd, Error> {
+        let fails = |source: io::Error| Error::Open { path: name.to_owned(), source };
         let (requests, export) = Requests::open(address).map_err(fails)?;
         if writes && export.is_read_only() {
             return Err(Error::Permission {
@@ -70,6 +103,11 @@ impl Nbd {
             });
         }
         Ok(Nbd { export, requests, blocks: RwLock::default() })
+    }
+
+    /// Returns whether the server exports it for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.export.is_read_only()
     }
 
     /// Lets requests fail from now on that would have to wait for the server, since nobody needs them any

@@ -130,11 +130,16 @@ pub(crate) fn enter_as_switch<'a>(
 /// allows. Its images may connect to servers again if it `reconnects`; clients with a control socket name files.
 pub(crate) fn enter_as_disk_server<'a>(
     sockets: impl Iterator<Item = &'a Path>,
+    later: impl Iterator<Item = &'a Path>,
     reconnects: bool,
     has_control: bool,
 ) {
     let mut needs = Needs::default();
     sockets.for_each(|path| needs.beside(path, Access::Remove));
+    for path in later {
+        needs.beside(path, Access::Change);
+        needs.rights.listens = true;
+    }
     if reconnects {
         needs.for_servers();
     }

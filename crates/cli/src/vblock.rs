@@ -14,7 +14,10 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_block::{forbid_external_files, parse_size};
-use ring3_vblock::{Access, ControlSocket, DeviceOptions, NbdAddress, Server, VhostUserOptions};
+use ring3_vblock::{
+    Access, ControlSocket, DeviceOptions, NbdAddress, ProviderOptions, Right, Server,
+    VhostUserOptions,
+};
 use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -71,6 +74,12 @@ pub(crate) struct VblockArguments {
     #[arg(long, value_name = "CLIENT=ADDRESS")]
     nbd: Vec<NbdProperties>,
 
+    /// Let a program add devices of its own, called NAME.DEVICE, and take them back, at this Unix socket:
+    /// NAME=PATH[,clients=CLIENT:CLIENT][,reconnect-delay=SECONDS]. It may give rights to these clients; requests
+    /// wait for one that is away
+    #[arg(long, value_name = "NAME=PATH")]
+    provider: Vec<ProviderProperties>,
+
     /// Take commands at this Unix socket; see "ring3 vblock ctl"
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -79,7 +88,7 @@ pub(crate) struct VblockArguments {
 #[derive(Debug, Subcommand)]
 enum VblockCommand {
     /// Send a command to a running server: query-devices, query-clients, device-add, device-del,
-    /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, quit
+    /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, provider-start, provider-stop, quit
     Ctl {
         /// The server's control socket
         #[arg(value_name = "SOCKET")]
@@ -106,6 +115,8 @@ enum BadProperties {
     Client,
     #[error("num-queues must be a number, and needs a socket for the client")]
     Queues,
+    #[error("give NAME=PATH, and optionally clients and reconnect-delay")]
+    Provider,
     #[error("give CLIENT=PATH or CLIENT=HOST:PORT, such as me=nbd.sock or me=127.0.0.1:10809")]
     Nbd,
     #[error(transparent)]
@@ -229,6 +240,32 @@ impl FromStr for NbdProperties {
     }
 }
 
+/// The value of `--provider`.
+#[derive(Debug, Clone)]
+struct ProviderProperties(ProviderOptions);
+
+impl FromStr for ProviderProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<ProviderProperties, BadProperties> {
+        let (mut name, mut clients, mut delay) = (None, String::new(), None);
+        for (key, value) in Properties::parse(text, None).iter() {
+            match key {
+                "clients" => value.clone_into(&mut clients),
+                "reconnect-delay" => {
+                    delay = Some(value.parse().map_err(|_| BadProperties::Provider)?);
+                }
+                provider if name.is_none() && !value.is_empty() => {
+                    name = Some((provider.to_owned(), PathBuf::from(value)));
+                }
+                _ => return Err(BadProperties::Provider),
+            }
+        }
+        let (name, socket) = name.ok_or(BadProperties::Provider)?;
+        Ok(ProviderProperties(ProviderOptions::new(name, socket, &clients, delay)))
+    }
+}
+
 /// Serves until the server is told to end, or sends a command to another server.
 pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
     match &arguments.act {
@@ -245,12 +282,12 @@ pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
 impl VblockArguments {
     /// Refuses a server that nobody could use.
     fn check(&self) -> Result<(), String> {
-        if self.control.is_some() {
+        if self.control.is_some() || !self.provider.is_empty() {
             return Ok(());
         }
         let Some(device) = self.device.first() else {
             return Err(
-                "there is nothing to serve: give --device, or --control to add devices later"
+                "there is nothing to serve: give --device, --provider, or --control to add devices later"
                     .to_owned(),
             );
         };
@@ -303,8 +340,22 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     for DeviceProperties { name, options } in &arguments.device {
         server.add_device(name, options).map_err(said)?;
     }
+    let mut providers: Vec<_> = arguments.provider.iter().map(|given| given.0.clone()).collect();
     for ClientProperties { client, device, access, vhost_user } in &arguments.client {
+        if let Some(provider) = providers.iter_mut().find(|provider| provider.is_for(device)) {
+            let (client, device) = (client.clone(), device.clone());
+            provider.rights.push(Right {
+                client,
+                device,
+                access: *access,
+                vhost_user: vhost_user.clone(),
+            });
+            continue;
+        }
         server.grant(client, device, *access, vhost_user.as_ref()).map_err(said)?;
+    }
+    for provider in &providers {
+        server.start_provider(provider).map_err(said)?;
     }
     for NbdProperties { client, address } in &arguments.nbd {
         server.start_nbd(client, address).map_err(said)?;
@@ -317,8 +368,13 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
         NbdAddress::Unix(path) => Some(path.as_path()),
         NbdAddress::Tcp(_) => None,
     });
-    let sockets = vhost_user.map(|options| options.socket.as_path()).chain(nbd).chain(path);
-    sandbox::enter_as_disk_server(sockets, server.reconnects(), path.is_some());
+    let brought = providers.iter().map(|provider| provider.socket.as_path());
+    let sockets = vhost_user.map(|options| options.socket.as_path());
+    let sockets = sockets.chain(nbd).chain(brought).chain(path);
+    let rights = providers.iter().flat_map(|provider| &provider.rights);
+    let later = rights.filter_map(|right| right.vhost_user.as_ref());
+    let later = later.map(|options| options.socket.as_path());
+    sandbox::enter_as_disk_server(sockets, later, server.reconnects(), path.is_some());
     // `told` never fails: the thread for signals keeps a sender.
     let _ = told.recv();
     info!("the server ends");
@@ -390,7 +446,7 @@ fn value_of(key: &str, value: &str) -> Value {
         ("size", _) => {
             parse_size(value).map_or_else(|| Value::String(value.to_owned()), Value::from)
         }
-        ("num-queues", _) => {
+        ("num-queues" | "reconnect-delay", _) => {
             value.parse::<u64>().map_or_else(|_| Value::String(value.to_owned()), Value::from)
         }
         _ => Value::String(value.to_owned()),

@@ -26,6 +26,7 @@ use crate::NbdAddress;
 use crate::device::DeviceOptions;
 use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
+use crate::provider::ProviderOptions;
 use crate::server::{Access, Server, VhostUserOptions};
 
 /// Upper bound of the bytes in a message.
@@ -115,6 +116,23 @@ pub enum Command {
         /// The client's name.
         client: String,
     },
+    /// Listens for a provider.
+    ProviderStart {
+        /// The provider's name, with which the names of its devices begin.
+        name: String,
+        /// The path of the new socket.
+        socket: PathBuf,
+        /// The clients to which it may give rights, with colons in between.
+        #[serde(default)]
+        clients: String,
+        /// How many seconds requests wait for it when it is away.
+        reconnect_delay: Option<u32>,
+    },
+    /// Removes a provider and its devices.
+    ProviderStop {
+        /// The provider's name.
+        name: String,
+    },
     /// Ends the server.
     Quit {},
 }
@@ -163,7 +181,7 @@ impl ControlSocket {
 fn talk(
     stream: &Stream,
     connection: &Connection,
-    server: &Server,
+    server: &Arc<Server>,
     quit: &Sender<()>,
 ) -> io::Result<()> {
     stream.set_write_patience(Some(PATIENCE))?;
@@ -205,7 +223,7 @@ fn on() -> bool {
     true
 }
 
-fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
+fn answer(server: &Arc<Server>, message: &mut Value) -> Result<Value, Refusal> {
     if let Value::Object(fields) = message {
         fields.entry("arguments").or_insert_with(|| json!({}));
     }
@@ -245,6 +263,15 @@ fn answer(server: &Server, message: &mut Value) -> Result<Value, Refusal> {
             return Ok(json!({ "uri": address.to_string() }));
         }
         Command::NbdServerStop { client } => server.stop_nbd(&client)?,
+        Command::ProviderStart { name, socket, clients, reconnect_delay } => {
+            server.start_provider(&ProviderOptions::new(
+                name,
+                socket,
+                &clients,
+                reconnect_delay,
+            ))?;
+        }
+        Command::ProviderStop { name } => server.stop_provider(&name)?,
     }
     Ok(nothing)
 }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::Duration;
 
+use ring3_block::nbd::{Nbd, Source};
 use ring3_block::{Fault, Format, Image, Mapping, OpenOptions};
 use ring3_vhost::block::SECTOR;
 use ring3_vhost::event::tell_configuration;
@@ -64,12 +66,29 @@ impl Device {
         let writes = !options.read_only;
         let DeviceOptions { format, no_external_files, .. } = *options;
         let open = OpenOptions { format, writes, no_external_files, ..OpenOptions::default() };
-        let image = Image::open(&options.file, &open)?;
+        Device::of(name, Image::open(&options.file, &open)?, options.read_only)
+    }
+
+    /// Opens the disk of a provider, which may be away for `reconnect`.
+    pub(crate) fn provided(
+        name: &str,
+        source: Arc<dyn Source>,
+        export: &str,
+        reconnect: Duration,
+    ) -> Result<Device, Error> {
+        let nbd = Nbd::over(source, export, reconnect, false)?;
+        let read_only = nbd.is_read_only();
+        let open =
+            OpenOptions { format: Some(Format::Raw), writes: !read_only, ..OpenOptions::default() };
+        Device::of(name, Image::in_export(nbd, Path::new(name), &open)?, read_only)
+    }
+
+    fn of(name: &str, image: Image, read_only: bool) -> Result<Device, Error> {
         let pool = Pool::start(name, THREADS).map_err(Error::Thread)?;
         Ok(Device {
             name: name.to_owned(),
             image,
-            read_only: options.read_only,
+            read_only,
             pool,
             settling: Mutex::new(()),
             resizing: RwLock::default(),

@@ -38,6 +38,21 @@ pub enum Error {
         /// The names of these clients.
         clients: String,
     },
+    /// There is already a provider with this name.
+    #[error("there is a provider \"{0}\" already; stop it first, or choose another name")]
+    ProviderThere(String),
+    /// There is no such provider.
+    #[error("there is no provider \"{0}\"")]
+    NoProvider(String),
+    /// The provider has no such device.
+    #[error("this provider has no device \"{0}\"")]
+    NotProvided(String),
+    /// The provider may not give rights to this client.
+    #[error("this provider may not give a right to \"{0}\"")]
+    NotItsClient(String),
+    /// The provider has too many devices or connections.
+    #[error("a provider may have {0}")]
+    TooMuch(&'static str),
     /// There is no such client.
     #[error("there is no client \"{0}\"; query-clients lists those that exist")]
     NoClient(String),

@@ -1,7 +1,7 @@
 //! The vblock server: a process that owns disk images, and lets clients use them.
 //!
-//! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server; so any program that
-//! runs such a server can provide a disk. A *client* has a name and rights: it may read a device, or write it
+//! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server. A *provider* is a program
+//! that connects and then is such a server itself, so its disks come and go with it. A *client* has a name and rights: it may read a device, or write it
 //! too. It reaches a device in one of two ways: by a socket that was made for this client and this device
 //! alone, over vhost-user-blk, or by an NBD server of its own, which exports the devices to which it has
 //! rights. So a client's sockets limit what it can do. Only programs that can connect to the [control
@@ -13,6 +13,7 @@
 //! * `vhost_user`: the front for virtual machines. Guest memory and rings are shared, and no data go over the
 //!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
 //!   outlives a killed server;
+//! * `provider`: programs that bring their own disks;
 //! * `nbd`: the front for all other clients; `listening`: the common part of both fronts.
 //!
 //! The other side, for a machine whose disk is behind a server, is the crate `ring3_vblock_client`.
@@ -41,6 +42,7 @@ mod inflight;
 mod listening;
 mod nbd;
 mod pool;
+mod provider;
 mod request;
 mod server;
 mod transfer;
@@ -53,6 +55,7 @@ use std::path::PathBuf;
 pub use control::{Command, ControlError, ControlSocket, ask};
 pub use device::DeviceOptions;
 pub use error::Error;
+pub use provider::{ProviderOptions, Right};
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
 
 /// Upper bound of the bytes that requests and replies of all NBD clients take together, beyond those that

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::info;
@@ -10,6 +11,7 @@ use tracing::info;
 use crate::device::{Device, DeviceOptions};
 use crate::error::Error;
 use crate::nbd::{Budget, Export, Exports, Nbd};
+use crate::provider::{Provider, ProviderOptions, Supply};
 use crate::vhost_user::{Grant, VhostUser};
 use crate::{NbdAddress, QUEUES_MAX};
 
@@ -87,6 +89,8 @@ pub struct GrantStatus {
 /// The devices, and the clients with their rights. Dropping it closes all images and sockets.
 #[derive(Debug, Default)]
 pub struct Server {
+    /// The sockets of providers. They are dropped before the devices, which then do not wait for providers.
+    providers: Mutex<BTreeMap<String, Provider>>,
     state: Mutex<State>,
     /// The memory that requests of all NBD clients share.
     budget: Arc<Budget>,
@@ -117,6 +121,28 @@ impl Client {
     }
 }
 
+impl State {
+    /// Takes a right from a client. Returns the socket that was made for it, whose connection ends when it is
+    /// dropped.
+    fn take_right(&mut self, client: &str, device: &str) -> Result<Option<VhostUser>, Error> {
+        let no_client = || Error::NoClient(client.to_owned());
+        let owner = self.clients.get_mut(client).ok_or_else(no_client)?;
+        if owner.exports.write().remove(device).is_none() {
+            let (client, device) = (client.to_owned(), device.to_owned());
+            return Err(Error::NoGrant { client, device });
+        }
+        if let Some(nbd) = &owner.nbd {
+            nbd.cut(device);
+        }
+        let socket = owner.sockets.remove(device);
+        if owner.is_nobody() {
+            self.clients.remove(client);
+        }
+        info!("{client} has lost its right to {device}");
+        Ok(socket)
+    }
+}
+
 impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,6 +158,66 @@ impl Server {
         let device = Device::open(name, options)?;
         info!("{name} serves {}", options.file.display());
         state.devices.insert(name.to_owned(), Arc::new(device));
+        Ok(())
+    }
+
+    /// Opens the disk of a provider as a new device called `name`.
+    pub(crate) fn add_provided(
+        &self,
+        name: &str,
+        supply: &Arc<Supply>,
+        export: &str,
+        reconnect: Duration,
+    ) -> Result<(), Error> {
+        check_name(name)?;
+        let is_there = || Err(Error::DeviceThere(name.to_owned()));
+        if self.lock().devices.contains_key(name) {
+            return is_there();
+        }
+        // The provider may take its time, and others can ask the server meanwhile.
+        let device = Device::provided(name, Arc::clone(supply) as _, export, reconnect)?;
+        let mut state = self.lock();
+        if state.devices.contains_key(name) {
+            return is_there();
+        }
+        info!("{name} is there");
+        state.devices.insert(name.to_owned(), Arc::new(device));
+        Ok(())
+    }
+
+    /// Takes all rights to a device, and removes it.
+    pub(crate) fn withdraw(&self, name: &str) {
+        let mut state = self.lock();
+        let clients: Vec<_> = state.clients.keys().cloned().collect();
+        let taken: Vec<_> =
+            clients.iter().filter_map(|client| state.take_right(client, name).ok()).collect();
+        let device = state.devices.remove(name);
+        drop(state);
+        // Requests under way end first.
+        drop(taken);
+        if device.is_some() {
+            info!("{name} is taken back");
+        }
+    }
+
+    /// Listens for a provider, which adds devices and takes them back.
+    pub fn start_provider(self: &Arc<Server>, options: &ProviderOptions) -> Result<(), Error> {
+        check_name(&options.name)?;
+        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        if providers.contains_key(&options.name) {
+            return Err(Error::ProviderThere(options.name.clone()));
+        }
+        let provider = Provider::start(self, options)?;
+        providers.insert(options.name.clone(), provider);
+        Ok(())
+    }
+
+    /// Ends the connections of a provider, and removes its devices.
+    pub fn stop_provider(&self, name: &str) -> Result<(), Error> {
+        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let provider = providers.remove(name);
+        drop(providers);
+        provider.ok_or_else(|| Error::NoProvider(name.to_owned()))?.end(self);
         Ok(())
     }
 
@@ -211,21 +297,9 @@ impl Server {
     /// completed first, while requests by NBD that have not begun are dropped. A machine that was connected
     /// waits for its disk to come back.
     pub fn revoke(&self, client: &str, device: &str) -> Result<(), Error> {
-        let mut state = self.lock();
-        let no_client = || Error::NoClient(client.to_owned());
-        let owner = state.clients.get_mut(client).ok_or_else(no_client)?;
-        if owner.exports.write().remove(device).is_none() {
-            let (client, device) = (client.to_owned(), device.to_owned());
-            return Err(Error::NoGrant { client, device });
-        }
-        if let Some(nbd) = &owner.nbd {
-            nbd.cut(device);
-        }
-        owner.sockets.remove(device);
-        if owner.is_nobody() {
-            state.clients.remove(client);
-        }
-        info!("{client} has lost its right to {device}");
+        let taken = self.lock().take_right(client, device)?;
+        // Requests under way end first, and others can ask the server meanwhile.
+        drop(taken);
         Ok(())
     }
 
@@ -262,6 +336,11 @@ impl Server {
     /// Takes all rights from all clients as [`Server::revoke`] does, ends their NBD servers, and closes all
     /// images. If an image is on a server that is away, this waits for that server.
     pub fn close(&self) {
+        let providers =
+            std::mem::take(&mut *self.providers.lock().unwrap_or_else(PoisonError::into_inner));
+        for provider in providers.into_values() {
+            provider.end(self);
+        }
         let mut state = self.lock();
         let closing = |device: &Arc<Device>| {
             (device.name().to_owned(), device.image().path().to_owned(), device.open_mark())
@@ -329,7 +408,7 @@ impl Server {
     }
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_good = (1..=64).contains(&name.len()) && name.bytes().all(is_plain);
     if is_good { Ok(()) } else { Err(Error::Name(name.to_owned())) }

@@ -93,6 +93,14 @@ pub(super) fn open_in(
     Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
 }
 
+/// Opens the image in an export. It is called `path` in messages.
+pub(super) fn open_export(nbd: Nbd, path: &Path, options: &OpenOptions) -> Result<Image, Error> {
+    let server = Arc::new(nbd);
+    let place = Place { server: Some(Arc::clone(&server)), storage: Box::new(server) };
+    let (layer, guarded) = open_layer(path, place, options, &mut Vec::new())?;
+    Ok(Image { layer: Arc::new(layer), writes: options.writes, guarded, closed: false })
+}
+
 fn access(options: &OpenOptions) -> Access {
     let OpenOptions { writes, shares, direct, no_flush, .. } = *options;
     Access { writes, shares, direct, no_flush }

@@ -3,9 +3,12 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+
+use super::Source;
 
 /// The port that servers use by default.
 const PORT: u16 = 10809;
@@ -13,10 +16,28 @@ const PORT: u16 = 10809;
 const RECONNECT: Duration = Duration::from_secs(60);
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Place {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    /// Somebody else makes the connections.
+    Other(Arc<dyn Source>),
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Tcp { host, port }, Place::Tcp { host: other, port: at }) => {
+                (host, port) == (other, at)
+            }
+            (Place::Unix(path), Place::Unix(other)) => path == other,
+            (Place::Other(source), Place::Other(other)) => Arc::ptr_eq(source, other),
+            _ => false,
+        }
+    }
 }
 
 /// The times to wait for a server. They are parameters of the URI, in whole seconds, named as in QEMU.
@@ -39,7 +60,7 @@ impl Default for Waits {
 }
 
 /// The address of an export, and the times to wait for its server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Address {
     pub(super) place: Place,
     pub(super) export: String,

@@ -30,6 +30,7 @@ impl Display for Place {
         match self {
             Place::Tcp { host, port } => write!(f, "{host}:{port}"),
             Place::Unix(path) => write!(f, "{}", path.display()),
+            Place::Other(source) => f.write_str(source.name()),
         }
     }
 }
@@ -39,6 +40,7 @@ pub(super) fn connect(place: &Place) -> io::Result<Stream> {
     let stream = match place {
         Place::Tcp { host, port } => Stream::from(OwnedFd::from(connect_tcp(host, *port)?)),
         Place::Unix(path) => Stream::unix(path)?,
+        Place::Other(source) => Stream::from(source.connect()?),
     };
     stream.set_read_patience(Some(STEP))?;
     Ok(stream)

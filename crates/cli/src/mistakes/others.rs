@@ -38,6 +38,8 @@ const VBLOCK: Words = &[
             "device-del",
             "grant",
             "revoke",
+            "provider-start",
+            "provider-stop",
             "nbd-server-start",
             "nbd-server-stop",
             "quit",

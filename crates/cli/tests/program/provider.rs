@@ -28,17 +28,35 @@ fn linux(initrds: &[PathBuf], options: &[&str]) -> Guest {
     guest
 }
 
-/// Starts a guest that serves `disk` at a port of the host.
-fn provider(nbd: &Path, disk: &Path, port: u16) -> Guest {
-    // The port of a killed provider is free when its NAT has ended.
-    wait_until("the port is taken", || TcpListener::bind(("127.0.0.1", port)).ok());
+/// The way by which a guest provides a disk.
+enum Way {
+    /// The server connects to this port of the host, which leads to the guest.
+    Port(u16),
+    /// The guest connects to the server's socket for it.
+    Socket(PathBuf),
+}
+
+/// Starts a guest that serves `disk`.
+fn provider(nbd: &Path, disk: &Path, way: &Way) -> Guest {
     let drive = format!("file={},format=raw,if=virtio", disk.display());
-    let nic = format!("user,hostfwd=tcp:127.0.0.1:{port}-:10809");
+    let (nic, serve) = match way {
+        Way::Port(port) => {
+            // The port of a killed provider is free when its NAT has ended.
+            wait_until("the port is taken", || TcpListener::bind(("127.0.0.1", *port)).ok());
+            let nic = format!("user,hostfwd=tcp:127.0.0.1:{port}-:10809");
+            (nic, "nbdkit file /dev/vda && echo serves")
+        }
+        Way::Socket(path) => {
+            let nic = format!("user,guestfwd=tcp:10.0.2.100:1-unix:{}", path.display());
+            let serve = "mkfifo /tmp/in; (echo '{\"execute\": \"serve\", \"arguments\": {\"device\": \"disk\"}}'; \
+                         nbdkit -s file /dev/vda </tmp/in) | nc 10.0.2.100 1 >/tmp/in 2>/dev/null & echo serves";
+            (nic, serve)
+        }
+    };
     let mut guest = linux(&[nbd.to_owned()], &["--drive", &drive, "--nic", &nic]);
     // nbdkit reserves 192 MiB of zeros, of which it uses little: more than the guest's memory.
-    let serve = "echo 1 > /proc/sys/vm/overcommit_memory; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2; \
-                 nbdkit file /dev/vda && echo serves";
-    assert_eq!(guest.command(serve), "serves");
+    let network = "echo 1 > /proc/sys/vm/overcommit_memory; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up; ip route add default via 10.0.2.2";
+    assert_eq!(guest.command(&format!("{network}; {serve}")), "serves");
     guest
 }
 
@@ -69,15 +87,31 @@ fn vblock(directory: &Directory, port: u16) -> Vblock {
     server
 }
 
-/// A guest fills the disk of another one, which is killed `kills` times meanwhile.
-fn work_on_a_guests_disk(kills: u32) {
+/// Starts a server to which guests bring a disk `disk` for the client `vm`.
+fn vblock_with_socket(directory: &Directory) -> Vblock {
+    let mut command = ring3();
+    command.args(["vblock", "--provider", "guest=provider,reconnect-delay=300"]);
+    command.args(["--client", "vm=guest.disk:rw,socket=vm"]).current_dir(directory.path(""));
+    Vblock(command.stdin(Stdio::null()).spawn().expect("the program starts"))
+}
+
+/// A guest fills the disk of another one, which is killed `kills` times meanwhile. The provider has a socket, or a
+/// port of the host.
+fn work_on_a_guests_disk(kills: u32, has_socket: bool) {
     let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
     let directory = Directory::new();
     let disk = directory.path("disk");
     File::create(&disk).unwrap().set_len(SIZE).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = provider(&nbd, &disk, port);
-    let vblock = vblock(&directory, port);
+    let path = directory.path("provider");
+    let way = if has_socket { Way::Socket(path.clone()) } else { Way::Port(port) };
+    let brought = has_socket.then(|| vblock_with_socket(&directory));
+    if has_socket {
+        wait_until("the server does not listen", || UnixStream::connect(&path).ok());
+    }
+    let mut server = provider(&nbd, &disk, &way);
+    let vblock = brought.unwrap_or_else(|| vblock(&directory, port));
+    wait_until("the disk does not come", || directory.path("vm").exists().then_some(()));
     let drive = format!("vblock={},if=virtio", directory.path("vm").display());
     let mut user = linux(&[], &["--drive", &drive]);
     assert_eq!(user.command("cat /sys/block/vda/size"), (SIZE / 512).to_string());
@@ -92,7 +126,7 @@ fn work_on_a_guests_disk(kills: u32) {
         std::thread::sleep(Duration::from_secs(2));
         // Dropping it kills it.
         drop(server);
-        server = provider(&nbd, &disk, port);
+        server = provider(&nbd, &disk, &way);
     }
     assert_eq!(user.end(), "12");
     let again =
@@ -120,12 +154,17 @@ fn work_on_a_guests_disk(kills: u32) {
 
 #[test]
 fn a_guest_provides_the_disk_of_another_one() {
-    work_on_a_guests_disk(0);
+    work_on_a_guests_disk(0, false);
+}
+
+#[test]
+fn a_guest_brings_its_disk_to_the_server_and_dies() {
+    work_on_a_guests_disk(1, true);
 }
 
 #[test]
 fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
-    work_on_a_guests_disk(2);
+    work_on_a_guests_disk(2, false);
 }
 
 /// Debian's nbd-client and the kernel's driver use the server's NBD front-end, which they reach through the

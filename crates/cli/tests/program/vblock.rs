@@ -244,8 +244,9 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
     let initrd = directory.path("initrd");
     let parts = WITH_MODULES.map(|part| std::fs::read(file(part)).unwrap());
     std::fs::write(&initrd, parts.concat()).unwrap();
+    let client = "vm=disk:rw,socket=vm,num-queues=2";
     let arguments =
-        ["--device", "disk,file=disk,format=raw", "--client", "vm=disk:rw,socket=vm,num-queues=2"];
+        ["--device", "disk,file=disk,format=raw", "--client", client, "--control", "ctl"];
     let place = directory.path("");
     let first = Server::start(&place, &arguments, "vm");
     qemu.args([
@@ -267,6 +268,10 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
     let mut guest = Guest::of(qemu);
     guest.wait_for(PROMPT);
     guest.command(MODULES);
+    ctl(&directory, &["device-resize", "name=disk", "size=96M"]).unwrap();
+    wait_until("the guest never sees the new size", || {
+        (guest.command("cat /sys/block/vda/size") == "196608").then_some(())
+    });
     let done = AtomicBool::new(false);
     let (server, _) = thread::scope(|scope| {
         let killer = scope.spawn(|| {

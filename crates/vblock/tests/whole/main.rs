@@ -3,5 +3,6 @@
 
 mod client;
 mod peers;
+mod provider;
 mod support;
 mod vhost_user;

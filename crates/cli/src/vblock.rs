@@ -74,6 +74,11 @@ pub(crate) struct VblockArguments {
     #[arg(long, value_name = "CLIENT=ADDRESS")]
     nbd: Vec<NbdProperties>,
 
+    /// Give a client a Unix socket at which it learns which devices it may use, and is connected with them, as the
+    /// C library does: CLIENT=PATH
+    #[arg(long, value_name = "CLIENT=PATH")]
+    client_socket: Vec<ClientSocket>,
+
     /// Let a program add devices of its own, called NAME.DEVICE, and take them back, at this Unix socket:
     /// NAME=PATH[,clients=CLIENT:CLIENT][,reconnect-delay=SECONDS]. It may give rights to these clients; requests
     /// wait for one that is away
@@ -88,7 +93,8 @@ pub(crate) struct VblockArguments {
 #[derive(Debug, Subcommand)]
 enum VblockCommand {
     /// Send a command to a running server: query-devices, query-clients, device-add, device-del,
-    /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, provider-start, provider-stop, quit
+    /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, client-socket-start, client-socket-stop,
+    /// provider-start, provider-stop, quit
     Ctl {
         /// The server's control socket
         #[arg(value_name = "SOCKET")]
@@ -115,6 +121,8 @@ enum BadProperties {
     Client,
     #[error("num-queues must be a number, and needs a socket for the client")]
     Queues,
+    #[error("give CLIENT=PATH, such as me=disks.sock")]
+    ClientSocket,
     #[error("give NAME=PATH, and optionally clients and reconnect-delay")]
     Provider,
     #[error("give CLIENT=PATH or CLIENT=HOST:PORT, such as me=nbd.sock or me=127.0.0.1:10809")]
@@ -240,6 +248,26 @@ impl FromStr for NbdProperties {
     }
 }
 
+/// The value of `--client-socket`.
+#[derive(Debug, Clone)]
+struct ClientSocket {
+    client: String,
+    path: PathBuf,
+}
+
+impl FromStr for ClientSocket {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<ClientSocket, BadProperties> {
+        match text.split_once('=') {
+            Some((client, path)) if !path.is_empty() => {
+                Ok(ClientSocket { client: client.to_owned(), path: path.into() })
+            }
+            _ => Err(BadProperties::ClientSocket),
+        }
+    }
+}
+
 /// The value of `--provider`.
 #[derive(Debug, Clone)]
 struct ProviderProperties(ProviderOptions);
@@ -306,7 +334,9 @@ impl VblockArguments {
             ));
         }
         let has_way = |right: &ClientProperties| {
-            right.vhost_user.is_some() || self.nbd.iter().any(|nbd| nbd.client == right.client)
+            right.vhost_user.is_some()
+                || self.nbd.iter().any(|nbd| nbd.client == right.client)
+                || self.client_socket.iter().any(|socket| socket.client == right.client)
         };
         if !self.client.iter().any(has_way) {
             let ClientProperties { client, .. } = right;
@@ -354,6 +384,9 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
         }
         server.grant(client, device, *access, vhost_user.as_ref()).map_err(said)?;
     }
+    for ClientSocket { client, path } in &arguments.client_socket {
+        server.start_lobby(client, path).map_err(said)?;
+    }
     for provider in &providers {
         server.start_provider(provider).map_err(said)?;
     }
@@ -370,7 +403,8 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
     });
     let brought = providers.iter().map(|provider| provider.socket.as_path());
     let sockets = vhost_user.map(|options| options.socket.as_path());
-    let sockets = sockets.chain(nbd).chain(brought).chain(path);
+    let lobbies = arguments.client_socket.iter().map(|socket| socket.path.as_path());
+    let sockets = sockets.chain(nbd).chain(brought).chain(lobbies).chain(path);
     let rights = providers.iter().flat_map(|provider| &provider.rights);
     let later = rights.filter_map(|right| right.vhost_user.as_ref());
     let later = later.map(|options| options.socket.as_path());

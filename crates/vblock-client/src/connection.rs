@@ -171,9 +171,13 @@ impl Configuration {
     }
 }
 
+/// Makes a connection with a server.
+pub(super) type Dial = Box<dyn Fn() -> io::Result<UnixStream> + Send>;
+
 /// The settings that each server gets.
 struct Terms {
     path: PathBuf,
+    dial: Dial,
     file: File,
     memory: Arc<GuestRegionMmap>,
     inflight: Option<(VhostUserInflight, File)>,
@@ -181,13 +185,13 @@ struct Terms {
 
 impl Connection {
     /// Connects to the server at `path`, for the first time.
-    pub(super) fn start(path: &Path) -> Result<(Connection, Arc<Shared>), ClientError> {
+    pub(super) fn start(path: &Path, dial: Dial) -> Result<(Connection, Arc<Shared>), ClientError> {
         let file = sealed("ring3 disk", MEMORY)?;
         let mapping = MmapRegion::from_file(FileOffset::new(file.try_clone()?, 0), MEMORY as usize);
         let region = GuestRegionMmap::new(mapping.map_err(io::Error::other)?, GuestAddress(0));
         let memory =
             Arc::new(region.ok_or_else(|| io::Error::other("its memory cannot be mapped"))?);
-        let mut terms = Terms { path: path.to_owned(), file, memory, inflight: None };
+        let mut terms = Terms { path: path.to_owned(), dial, file, memory, inflight: None };
 
         let (line, offer, sectors) = terms.connect(None)?;
         let link = Link {
@@ -405,7 +409,7 @@ impl Terms {
 
     /// Connects to the server, and finds out what it offers, see [`Terms::negotiate`].
     fn connect(&mut self, before: Option<Offer>) -> Result<(Line, Offer, u64), ClientError> {
-        let stream = UnixStream::connect(&self.path)
+        let stream = (self.dial)()
             .map_err(|source| ClientError::Connect { path: self.path.clone(), source })?;
         self.negotiate(stream, before)
     }

@@ -10,15 +10,18 @@
 //! longer.
 //!
 //! * [`Disk`]: the disk, to which a machine makes requests; [`Waiting`]: a request in flight;
+//! * [`lobby`]: the socket at which a client learns of its devices and is connected with them;
 //! * `ring`: the queue; `connection`: the messages to the server, and again to the next one.
 #![deny(unsafe_code)]
 
 mod connection;
+pub mod lobby;
 mod ring;
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -242,7 +245,17 @@ impl Drop for Waiting {
 impl Disk {
     /// Connects to the server at `path`.
     pub fn connect(path: &Path) -> Result<Disk, ClientError> {
-        let (connection, shared) = Connection::start(path)?;
+        let place = path.to_owned();
+        Disk::over(path, move || UnixStream::connect(&place))
+    }
+
+    /// Connects to the server by `dial`, which is called again when a connection is lost. Messages call the
+    /// server `name`.
+    pub fn over(
+        name: &Path,
+        dial: impl Fn() -> io::Result<UnixStream> + Send + 'static,
+    ) -> Result<Disk, ClientError> {
+        let (connection, shared) = Connection::start(name, Box::new(dial))?;
         Ok(Disk { shared, connection })
     }
 
@@ -277,6 +290,11 @@ impl Disk {
         self.shared.wake_everybody();
     }
 
+    /// Returns whether requests that are not complete now will never be, since nobody needs them any more.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over(&self.shared.lock())
+    }
+
     /// Begins to read or write. Returns None for other acts, for a request that is too long, and if there is
     /// no room for one more.
     pub fn begin(&self, act: Act<'_>, sector: u64) -> Option<Result<Waiting, ClientError>> {
@@ -288,6 +306,21 @@ impl Disk {
         if len == 0 || len > self.connection.offer().part {
             return None;
         }
+        self.begin_any(act, sector, len <= SHORT)
+    }
+
+    /// Begins to make the written data survive a failure of the host. Returns None if there is no room for one
+    /// more request.
+    pub fn begin_flush(&self) -> Option<Result<Waiting, ClientError>> {
+        self.begin_any(Act::Flush, 0, false)
+    }
+
+    fn begin_any(
+        &self,
+        act: Act<'_>,
+        sector: u64,
+        is_short: bool,
+    ) -> Option<Result<Waiting, ClientError>> {
         let mut state = self.shared.lock();
         let slot = state.ring.take()?;
         let mut ticket = match self.shared.submit(&mut state, slot, act, sector) {
@@ -297,7 +330,7 @@ impl Disk {
                 return Some(Err(error.into()));
             }
         };
-        ticket.is_short = len <= SHORT;
+        ticket.is_short = is_short;
         state.looked_after |= bit(slot);
         drop(state);
         Some(Ok(Waiting { shared: Arc::clone(&self.shared), ticket: Some(ticket) }))

@@ -116,6 +116,18 @@ pub enum Command {
         /// The client's name.
         client: String,
     },
+    /// Gives a client a socket at which it learns of its devices and is connected with them.
+    ClientSocketStart {
+        /// The client's name.
+        client: String,
+        /// The path of the new socket.
+        socket: PathBuf,
+    },
+    /// Removes this socket.
+    ClientSocketStop {
+        /// The client's name.
+        client: String,
+    },
     /// Listens for a provider.
     ProviderStart {
         /// The provider's name, with which the names of its devices begin.
@@ -263,6 +275,8 @@ fn answer(server: &Arc<Server>, message: &mut Value) -> Result<Value, Refusal> {
             return Ok(json!({ "uri": address.to_string() }));
         }
         Command::NbdServerStop { client } => server.stop_nbd(&client)?,
+        Command::ClientSocketStart { client, socket } => server.start_lobby(&client, &socket)?,
+        Command::ClientSocketStop { client } => server.stop_lobby(&client)?,
         Command::ProviderStart { name, socket, clients, reconnect_delay } => {
             server.start_provider(&ProviderOptions::new(
                 name,

@@ -50,8 +50,21 @@ pub enum Error {
     /// The provider may not give rights to this client.
     #[error("this provider may not give a right to \"{0}\"")]
     NotItsClient(String),
-    /// The provider has too many devices or connections.
-    #[error("a provider may have {0}")]
+    /// The client already has a socket of its own.
+    #[error("the client \"{0}\" already has a socket for its devices")]
+    LobbyThere(String),
+    /// No provider has a connection left for this device.
+    #[error(
+        "there is no direct way to \"{0}\": its provider must make more connections, or it has none"
+    )]
+    NoDirectWay(String),
+    /// The provider could not be kept from letting the client write.
+    #[error(
+        "only a client with the right rw has a direct way to \"{0}\", since its provider allows writes"
+    )]
+    DirectRead(String),
+    /// There are too many devices of a provider, or connections of a client.
+    #[error("there may be {0}")]
     TooMuch(&'static str),
     /// There is no such client.
     #[error("there is no client \"{0}\"; query-clients lists those that exist")]

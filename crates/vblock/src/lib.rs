@@ -13,6 +13,7 @@
 //! * `vhost_user`: the front for virtual machines. Guest memory and rings are shared, and no data go over the
 //!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
 //!   outlives a killed server;
+//! * `lobby`: a client's own socket, at which it learns of its devices and is connected with them;
 //! * `provider`: programs that bring their own disks;
 //! * `nbd`: the front for all other clients; `listening`: the common part of both fronts.
 //!
@@ -40,6 +41,7 @@ mod device;
 mod error;
 mod inflight;
 mod listening;
+mod lobby;
 mod nbd;
 mod pool;
 mod provider;

@@ -221,6 +221,13 @@ impl Connection {
         }
     }
 
+    /// Registers another connection with the same client as [`Ending::connect`] does, unless there are `most`
+    /// already.
+    pub(crate) fn beside(&self, stream: &impl AsFd, most: usize) -> Option<Connection> {
+        let has_room = self.ending.lock().connections.len() < most;
+        has_room.then(|| self.ending.connect(stream)).flatten()
+    }
+
     /// Gives the connection a name, by which it can be [cut](Front::cut).
     pub(crate) fn name(&self, name: &str) {
         let mut state = self.ending.lock();

@@ -34,6 +34,7 @@ use crate::NbdAddress;
 use crate::device::Device;
 use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
+use crate::server::Access;
 pub(crate) use budget::{ALL as MEMORY_MAX, Budget, GUARANTEED};
 
 /// Limits for the connections of a client, each of which takes a thread.
@@ -46,6 +47,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Export {
     pub(crate) device: Arc<Device>,
     pub(crate) writes: bool,
+}
+
+impl Export {
+    pub(crate) fn access(&self) -> Access {
+        if self.writes { Access::ReadWrite } else { Access::Read }
+    }
 }
 
 /// The devices to which a client has a right.

@@ -161,6 +161,11 @@ impl Supply {
         self.arrived.notify_all();
     }
 
+    /// Takes a connection that waits, if there is one.
+    fn spare(&self) -> Option<OwnedFd> {
+        self.lock().connections.pop_front()
+    }
+
     fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
@@ -231,6 +236,12 @@ impl Provider {
         for supply in self.place.lock().values() {
             server.withdraw(&supply.name);
         }
+    }
+
+    /// Returns a connection that waits for one of the provider's devices.
+    pub(crate) fn spare(&self, device: &str) -> Option<OwnedFd> {
+        let devices = self.place.lock();
+        devices.values().find(|supply| supply.name == device)?.spare()
     }
 
     /// Ends the connections. Requests that wait for new ones fail.
@@ -359,7 +370,7 @@ impl Place {
 
 /// Returns the next line, or None at the end of the connection. Takes no byte after the line, where NBD may
 /// begin.
-fn next_line(stream: &Stream) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn next_line(stream: &Stream) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let mut byte = [0];
     let mut first = stream;

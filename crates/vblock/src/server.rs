@@ -1,15 +1,18 @@
 //! Devices, clients, and the clients' rights.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tracing::info;
 
 use crate::device::{Device, DeviceOptions};
 use crate::error::Error;
+use crate::lobby::Lobby;
 use crate::nbd::{Budget, Export, Exports, Nbd};
 use crate::provider::{Provider, ProviderOptions, Supply};
 use crate::vhost_user::{Grant, VhostUser};
@@ -64,8 +67,30 @@ pub struct ClientStatus {
     /// The URI of the client's NBD server, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nbd: Option<String>,
+    /// The path of the client's socket for its devices, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices_socket: Option<PathBuf>,
     /// Number of connections with that server.
     pub nbd_connections: usize,
+}
+
+/// A device, as a client sees it that has a right to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct SeenDevice {
+    device: String,
+    access: Access,
+    size: u64,
+    sector_size: u64,
+}
+
+fn seen(device: &str, export: &Export) -> SeenDevice {
+    SeenDevice {
+        device: device.to_owned(),
+        access: export.access(),
+        size: export.device.size(),
+        sector_size: ring3_vhost::block::SECTOR,
+    }
 }
 
 /// A right of a client, for users and tools.
@@ -113,11 +138,20 @@ struct Client {
     exports: Arc<Exports>,
     /// The client's sockets for vhost-user-blk, by device.
     sockets: BTreeMap<String, VhostUser>,
+    /// The socket at which it learns of its devices.
+    lobby: Option<Lobby>,
 }
 
 impl Client {
     fn is_nobody(&self) -> bool {
-        self.nbd.is_none() && self.exports.read().is_empty()
+        self.nbd.is_none() && self.lobby.is_none() && self.exports.read().is_empty()
+    }
+
+    /// Tells the client that something has happened to one of its devices.
+    fn tell(&self, event: &str, device: &str) {
+        let Some(lobby) = &self.lobby else { return };
+        let status = self.exports.read().get(device).map(|export| json!(seen(device, export)));
+        lobby.tell(event, &status.unwrap_or_else(|| json!({ "device": device })));
     }
 }
 
@@ -134,6 +168,10 @@ impl State {
         if let Some(nbd) = &owner.nbd {
             nbd.cut(device);
         }
+        if let Some(lobby) = &owner.lobby {
+            lobby.cut(device);
+        }
+        owner.tell("DEVICE_REMOVED", device);
         let socket = owner.sockets.remove(device);
         if owner.is_nobody() {
             self.clients.remove(client);
@@ -249,6 +287,11 @@ impl Server {
         let device = self.lock().devices.get(name).cloned();
         // Requests under way come first, and others may ask the server meanwhile.
         device.ok_or_else(|| Error::NoDevice(name.to_owned()))?.resize(size, shrinks)?;
+        for client in self.lock().clients.values() {
+            if client.exports.read().contains_key(name) {
+                client.tell("DEVICE_RESIZED", name);
+            }
+        }
         info!("{name} has {size} bytes now");
         Ok(())
     }
@@ -290,6 +333,7 @@ impl Server {
         if let Some(socket) = socket {
             client.sockets.insert(device.to_owned(), socket);
         }
+        client.tell("DEVICE_ADDED", device);
         Ok(())
     }
 
@@ -331,6 +375,61 @@ impl Server {
             state.clients.remove(client);
         }
         Ok(())
+    }
+
+    /// Gives `client` a socket at which it learns of its devices and is connected with them.
+    pub fn start_lobby(self: &Arc<Server>, client: &str, path: &Path) -> Result<(), Error> {
+        check_name(client)?;
+        let mut state = self.lock();
+        if state.clients.get(client).is_some_and(|there| there.lobby.is_some()) {
+            return Err(Error::LobbyThere(client.to_owned()));
+        }
+        let lobby = Lobby::start(self, client, path)?;
+        state.clients.entry(client.to_owned()).or_default().lobby = Some(lobby);
+        Ok(())
+    }
+
+    /// Removes this socket, with the connections that were made there.
+    pub fn stop_lobby(&self, client: &str) -> Result<(), Error> {
+        let mut state = self.lock();
+        let owner = state.clients.get_mut(client);
+        let owner = owner.ok_or_else(|| Error::NoClient(client.to_owned()))?;
+        let lobby = owner.lobby.take();
+        if owner.is_nobody() {
+            state.clients.remove(client);
+        }
+        drop(state);
+        // Its threads may be waiting for the lock.
+        drop(lobby);
+        Ok(())
+    }
+
+    /// Returns the devices that `client` may use, as it sees them.
+    pub(crate) fn devices_of(&self, client: &str) -> Vec<SeenDevice> {
+        let state = self.lock();
+        let exports = state.clients.get(client).map(|client| client.exports.read());
+        let exports = exports.iter().flat_map(|exports| exports.iter());
+        exports.map(|(name, export)| seen(name, export)).collect()
+    }
+
+    /// Returns a device to which `client` has a right.
+    pub(crate) fn export(&self, client: &str, device: &str) -> Result<Export, Error> {
+        let state = self.lock();
+        let export =
+            state.clients.get(client).and_then(|client| client.exports.read().get(device).cloned());
+        let (client, device) = (client.to_owned(), device.to_owned());
+        export.ok_or(Error::NoGrant { client, device })
+    }
+
+    /// Returns a connection of the provider of `device`, for `client` alone.
+    pub(crate) fn introduce(&self, client: &str, device: &str) -> Result<OwnedFd, Error> {
+        let export = self.export(client, device)?;
+        if !export.writes && !export.device.is_read_only() {
+            return Err(Error::DirectRead(device.to_owned()));
+        }
+        let providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = providers.values().find_map(|provider| provider.spare(device));
+        spare.ok_or_else(|| Error::NoDirectWay(device.to_owned()))
     }
 
     /// Takes all rights from all clients as [`Server::revoke`] does, ends their NBD servers, and closes all
@@ -391,7 +490,7 @@ impl Server {
                 let socket = client.sockets.get(device);
                 GrantStatus {
                     device: device.clone(),
-                    access: if export.writes { Access::ReadWrite } else { Access::Read },
+                    access: export.access(),
                     socket: socket.map(|socket| socket.path().to_owned()),
                     num_queues: socket.map(VhostUser::queues),
                     connected: socket.is_some_and(VhostUser::is_connected),
@@ -401,6 +500,7 @@ impl Server {
                 name: name.clone(),
                 grants: exports.iter().map(grant).collect(),
                 nbd: client.nbd.as_ref().map(|nbd| nbd.address().to_string()),
+                devices_socket: client.lobby.as_ref().map(|lobby| lobby.path().to_owned()),
                 nbd_connections: client.nbd.as_ref().map_or(0, Nbd::connections),
             }
         };

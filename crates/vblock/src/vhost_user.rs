@@ -71,12 +71,17 @@ impl VhostUser {
 fn serve(listener: &Listener, grant: &Grant, ending: &Ending) {
     while let Some(stream) = ending.accept(listener, grant.device.name()) {
         let Some(_connection) = ending.connect(&stream) else { return };
-        info!("{} is connected to {}", grant.client, grant.device.name());
-        match talk(OwnedFd::from(stream).into(), Session::new(&grant.client, Disk::new(grant))) {
-            Ok(()) => info!("{} is disconnected", grant.client),
-            Err(error) => {
-                warn!("{} is disconnected from {}: {error}", grant.client, grant.device.name());
-            }
+        serve_stream(stream.into(), grant);
+    }
+}
+
+/// Serves the client at the other end of `stream` until it disconnects.
+pub(crate) fn serve_stream(stream: OwnedFd, grant: &Grant) {
+    info!("{} is connected to {}", grant.client, grant.device.name());
+    match talk(stream.into(), Session::new(&grant.client, Disk::new(grant))) {
+        Ok(()) => info!("{} is disconnected", grant.client),
+        Err(error) => {
+            warn!("{} is disconnected from {}: {error}", grant.client, grant.device.name());
         }
     }
 }

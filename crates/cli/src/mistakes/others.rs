@@ -38,6 +38,8 @@ const VBLOCK: Words = &[
             "device-del",
             "grant",
             "revoke",
+            "client-socket-start",
+            "client-socket-stop",
             "provider-start",
             "provider-stop",
             "nbd-server-start",

@@ -2,6 +2,7 @@
 //! side.
 
 mod client;
+mod lobby;
 mod peers;
 mod provider;
 mod support;

@@ -22,6 +22,9 @@ const COMMANDS_WAITING: usize = 64;
 /// How long keys are held if the client does not say (QMP Reference Manual, send-key).
 const DEFAULT_HOLD_MILLIS: u32 = 100;
 
+/// The time between two keys or movements. It gives the guest time to fetch them, since a keyboard's buffer is small.
+const SPACING: Duration = Duration::from_millis(5);
+
 /// The number of Pause is special, because its scan code is not a single byte.
 const PAUSE_NUMBER: u32 = 0xc6;
 const PAUSE: Key = Key(0xe11d);
@@ -106,14 +109,18 @@ impl Typist {
 
 /// Performs a step. Returns false if the typist was dropped.
 fn take(step: &Step, control: &Control, dropped: &Receiver<()>) -> bool {
-    match step {
-        Step::Key { key, pressed } => control.key(*key, *pressed),
-        Step::Mouse(moved) => control.mouse(*moved),
-        Step::Wait(duration) => {
-            return dropped.recv_timeout(*duration) == Err(RecvTimeoutError::Timeout);
+    let wait = match step {
+        Step::Key { key, pressed } => {
+            control.key(*key, *pressed);
+            SPACING
         }
-    }
-    true
+        Step::Mouse(moved) => {
+            control.mouse(*moved);
+            SPACING
+        }
+        Step::Wait(duration) => *duration,
+    };
+    dropped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout)
 }
 
 #[cfg(test)]

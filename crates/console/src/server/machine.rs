@@ -1,10 +1,11 @@
 //! A machine: its serial lines, and its screen with the keyboard.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ring3_supervisor::command::State;
 use ring3_supervisor::definition::Name;
@@ -13,7 +14,7 @@ use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::line::{self, Line};
 use super::{AGAIN, House};
@@ -22,6 +23,10 @@ use crate::protocol::{self, Button, Console, KeyChange, LINES, Owner, PointerCha
 
 /// The most changes of keys and of the mouse that wait for the machine.
 const CHANGES_MAX: usize = 256;
+/// The reason of a machine for refusing input while earlier input waits.
+const FULL: &str = "too much is waiting to be typed already";
+/// The pause before such input is sent again.
+const FULL_FOR: Duration = Duration::from_millis(20);
 
 /// The client that may type at a console.
 #[derive(Debug, Default)]
@@ -264,25 +269,48 @@ impl Machine {
         monitor: &mut Monitor,
         questions: &mut UnboundedReceiver<Question>,
     ) {
+        // Keys may have to wait, for example while the machine is paused, and other questions do not wait for them.
+        let mut inputs = VecDeque::new();
+        let mut next_input = Instant::now();
         loop {
-            let question = select! {
-                question = questions.recv() => question,
+            let asked = select! {
+                question = questions.recv() => match question {
+                    None => break,
+                    Some(question) if question.changes > 0 => {
+                        inputs.push_back(question);
+                        continue;
+                    }
+                    Some(Question { command, arguments, reply, .. }) => {
+                        monitor.ask(command, &arguments).await.map(|answer| {
+                            // The client may have turned to something else.
+                            let _ = reply.map(|reply| reply.send(answer));
+                        })
+                    }
+                },
                 event = monitor.message() => match event {
                     Ok(_) => continue,
-                    Err(_) => return,
+                    Err(_) => break,
                 },
-            };
-            self.count(question.as_ref());
-            let Some(Question { command, arguments, reply, .. }) = question else { return };
-            match monitor.ask(command, &arguments).await {
-                Ok(answer) => {
-                    // The client may have turned to something else.
-                    let _ = reply.map(|reply| reply.send(answer));
+                () = sleep_until(next_input), if !inputs.is_empty() => {
+                    let Some(Question { command, arguments, .. }) = inputs.front() else { continue };
+                    let asked = monitor.ask(command, arguments).await;
+                    if asked.as_ref().is_err_and(|error| error.to_string() == FULL) {
+                        next_input = Instant::now() + FULL_FOR;
+                        continue;
+                    }
+                    self.count(inputs.pop_front().as_ref());
+                    asked.map(drop)
                 }
+            };
+            match asked {
+                Ok(()) => {}
                 // The machine refuses it.
                 Err(error) if error.kind() == ErrorKind::Other => {}
-                Err(_) => return,
+                Err(_) => break,
             }
+        }
+        for question in &inputs {
+            self.count(Some(question));
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Send a command to the supervisor
     Ctl(CtlArguments),
 
-    /// Show the consoles of the supervisor's machines in this terminal, and type at them
+    /// Show the consoles of the supervisor's machines in this terminal or in browsers, and type at them
     Console(ConsoleArguments),
 
     /// Show what the supervisor's machines and servers use of the host, and start and end them

@@ -1,10 +1,14 @@
 //! `ring3 console`: the consoles of all machines of a supervisor.
 
+use std::io::{self, Write};
+use std::path::PathBuf;
+
 use clap::Args;
 use ring3_console::Error;
 use ring3_console::protocol::View;
 use ring3_console::server;
 use ring3_console::terminal::{self, Prefix};
+use ring3_console::web::{self, Address};
 use ring3_supervisor::definition::Name;
 
 use crate::sandbox;
@@ -54,6 +58,20 @@ pub(crate) struct ConsoleArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     scroll_back: u32,
 
+    /// Serve a page with all machines at 127.0.0.1:PORT, [::1]:PORT or unix:PATH, and print its address
+    #[arg(long, value_name = "ADDRESS")]
+    #[arg(conflicts_with_all = ["machine", "view", "watch", "prefix", "serve"])]
+    web: Option<Address>,
+
+    /// With --web: keep the page's token in this file, so that pages stay open over a restart; by default each start has
+    /// a new one
+    #[arg(long, value_name = "FILE", requires = "web")]
+    token_file: Option<PathBuf>,
+
+    /// With --web: the directory with images that may be put into drives; by default none may
+    #[arg(long, value_name = "DIRECTORY", requires = "web")]
+    media: Option<PathBuf>,
+
     #[command(flatten)]
     at: At,
 }
@@ -70,6 +88,9 @@ pub(crate) fn run(arguments: &ConsoleArguments) -> Result<(), Error> {
         sandbox::report();
         return ended;
     }
+    if let Some(address) = &arguments.web {
+        return serve_page(arguments, address);
+    }
     terminal::run(&terminal::Options {
         place,
         machine: arguments.machine.clone(),
@@ -77,4 +98,36 @@ pub(crate) fn run(arguments: &ConsoleArguments) -> Result<(), Error> {
         watches: arguments.watch,
         prefix: arguments.prefix,
     })
+}
+
+/// Serves the page.
+fn serve_page(arguments: &ConsoleArguments, address: &Address) -> Result<(), Error> {
+    // Machines have other working directories.
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let media = arguments.media.as_ref().map(absolute);
+    let options = web::Options {
+        place: arguments.at.place(),
+        address: address.clone(),
+        token_file: arguments.token_file.clone(),
+        media: media.clone(),
+    };
+    let tell = |url: &str| {
+        let text = match address {
+            Address::Loopback(_) => format!("the page is at {url}"),
+            Address::Unix(path) => format!(
+                "the page is at {path}; after \"ssh -L 8080:{path} HOST\" it is at {}",
+                url.replacen("localhost", "localhost:8080", 1),
+                path = path.display(),
+            ),
+        };
+        // The page is served to whoever knows the token, even if nobody reads this.
+        let _ = writeln!(io::stdout(), "{text}");
+    };
+    let socket = match address {
+        Address::Unix(path) => Some(path.as_path()),
+        Address::Loopback(_) => None,
+    };
+    let ended = web::run(&options, tell, || sandbox::enter_as_page(media.as_deref(), socket));
+    sandbox::report();
+    ended
 }

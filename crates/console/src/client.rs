@@ -81,11 +81,17 @@ impl Sender {
     /// Sends a command. Returns its number.
     pub fn send(&mut self, command: &Command) -> Result<u64, Error> {
         self.last += 1;
-        let mut message = json!(command);
-        message["id"] = json!(self.last);
-        self.stream.write_all(format!("{message}\n").as_bytes()).map_err(|_| Error::Ended)?;
+        let line = line(command, self.last);
+        self.stream.write_all(line.as_bytes()).map_err(|_| Error::Ended)?;
         Ok(self.last)
     }
+}
+
+/// Returns the line by which a command with this number is sent.
+pub(crate) fn line(command: &Command, number: u64) -> String {
+    let mut message = json!(command);
+    message["id"] = json!(number);
+    format!("{message}\n")
 }
 
 impl Receiver {
@@ -100,23 +106,40 @@ impl Receiver {
 
     /// Waits for the next message.
     pub fn message(&mut self) -> Result<Message, Error> {
-        let mut message = self.line()?;
-        if let Some(number) = message["id"].as_u64() {
-            let answer = match message["error"]["desc"].as_str() {
-                Some(reason) => Err(reason.to_owned()),
-                None => Ok(message["return"].take()),
-            };
-            return Ok(Message::Answer(number, answer));
+        match understand(self.line()?)? {
+            Understood::Whole(message) => Ok(message),
+            Understood::OutputFollows { length, lost } => {
+                let mut bytes = vec![0; length];
+                self.stream.read_exact(&mut bytes).map_err(|_| Error::Ended)?;
+                Ok(Message::Output { bytes, lost })
+            }
         }
-        let data = message["data"].take();
-        if message["event"] != "OUTPUT" {
-            let event = message["event"].as_str().unwrap_or_default().to_owned();
-            return Ok(Message::Event(event, data));
-        }
-        let length = data["length"].as_u64().and_then(|length| usize::try_from(length).ok());
-        let length = length.filter(|length| *length <= OUTPUT_MAX).ok_or(Error::Ended)?;
-        let mut bytes = vec![0; length];
-        self.stream.read_exact(&mut bytes).map_err(|_| Error::Ended)?;
-        Ok(Message::Output { bytes, lost: data["lost"].as_u64().unwrap_or_default() })
     }
+}
+
+/// What a line of the server means.
+pub(crate) enum Understood {
+    /// A message.
+    Whole(Message),
+    /// Output of this length comes next.
+    OutputFollows { length: usize, lost: u64 },
+}
+
+/// Returns the meaning of a line.
+pub(crate) fn understand(mut message: Value) -> Result<Understood, Error> {
+    if let Some(number) = message["id"].as_u64() {
+        let answer = match message["error"]["desc"].as_str() {
+            Some(reason) => Err(reason.to_owned()),
+            None => Ok(message["return"].take()),
+        };
+        return Ok(Understood::Whole(Message::Answer(number, answer)));
+    }
+    let data = message["data"].take();
+    if message["event"] != "OUTPUT" {
+        let event = message["event"].as_str().unwrap_or_default().to_owned();
+        return Ok(Understood::Whole(Message::Event(event, data)));
+    }
+    let length = data["length"].as_u64().and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length <= OUTPUT_MAX).ok_or(Error::Ended)?;
+    Ok(Understood::OutputFollows { length, lost: data["lost"].as_u64().unwrap_or_default() })
 }

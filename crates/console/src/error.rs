@@ -1,6 +1,8 @@
 //! The reasons why a console fails.
 
 use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use ring3_host::socket::SocketError;
 use ring3_supervisor::definition::Name;
@@ -23,6 +25,30 @@ pub enum Error {
         "no server of consoles is defined, and \"{0}\" is the name of something else; define one with \"ring3 ctl launch NAME --kind console\""
     )]
     NameTaken(Name),
+    /// The page cannot be served at a port.
+    #[error("cannot serve the page at {address}: {source}; choose another port, or 0 for any")]
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file with the token cannot be used.
+    #[error("cannot use {path} for the token: {source}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The directory with images cannot be read.
+    #[error("cannot read {path}, the directory with images: {source}")]
+    Media {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// The server of consoles does not answer.
     #[error(
         "the server of consoles \"{name}\" does not answer: {source}; see \"ring3 ctl log {name}\""

@@ -184,7 +184,7 @@ async fn serve(house: Rc<House>, listener: UnixListener, may_own: bool) {
 }
 
 /// Returns the process at the other end, if it is one of this user or of root.
-fn own_process(stream: &UnixStream) -> Option<i32> {
+pub(crate) fn own_process(stream: &UnixStream) -> Option<i32> {
     let peer = stream.peer_cred().ok()?;
     let is_own = peer.uid() == geteuid().as_raw() || peer.uid() == 0;
     is_own.then(|| peer.pid().unwrap_or_default())

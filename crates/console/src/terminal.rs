@@ -3,12 +3,12 @@
 //! The last line is ours: it names the machine, and no guest can draw there. Keys go to the guest, but for the prefix key
 //! and the key after it.
 
-mod emulator;
-mod keys;
+pub(crate) mod emulator;
+pub(crate) mod keys;
 mod link;
 mod overlay;
 mod prefix;
-mod typing;
+pub(crate) mod typing;
 
 use std::collections::BTreeMap;
 use std::io;

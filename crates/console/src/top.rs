@@ -16,7 +16,7 @@ use ring3_supervisor::command::{Command, Usage};
 use ring3_supervisor::place::Place;
 
 use crate::error::Error;
-use table::Sample;
+use crate::rates::Sample;
 
 /// Over how long a time the first rates are measured.
 const FIRST: Duration = Duration::from_millis(250);

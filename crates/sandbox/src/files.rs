@@ -27,6 +27,7 @@ impl Access {
     fn rights(self) -> BitFlags<AccessFs> {
         match self {
             Access::Read => AccessFs::ReadFile.into(),
+            Access::List => AccessFs::ReadDir.into(),
             Access::Remove => AccessFs::RemoveFile.into(),
             Access::Change => {
                 AccessFs::ReadFile

@@ -39,6 +39,8 @@ pub use system_calls::is_allowed as has_seccomp;
 pub enum Access {
     /// Read them.
     Read,
+    /// List their directory.
+    List,
     /// Read, write, make, rename and remove them, and list their directory.
     Change,
     /// Remove them, as a process does at its end with the sockets that it has made.
@@ -147,7 +149,9 @@ impl Rights {
     fn removes_files(&self) -> bool {
         match &self.files {
             Files::Any => true,
-            Files::These(places) => places.iter().any(|(_, access)| *access != Access::Read),
+            Files::These(places) => {
+                places.iter().any(|(_, access)| !matches!(access, Access::Read | Access::List))
+            }
         }
     }
 }

@@ -72,4 +72,5 @@ mod tern_network;
 mod uefi;
 mod vblock;
 mod virtio;
+mod web;
 mod xen;

@@ -13,7 +13,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 const SCROLL_BACK: usize = 2000;
 
 /// See the module.
-pub(super) struct Emulator {
+pub(crate) struct Emulator {
     parser: vt100::Parser,
     /// Whether each end of a line is to begin a new one at the left.
     is_log: bool,
@@ -21,12 +21,12 @@ pub(super) struct Emulator {
 
 impl Emulator {
     /// Makes an empty one for a terminal of this size.
-    pub(super) fn new((columns, rows): (u16, u16), is_log: bool) -> Emulator {
+    pub(crate) fn new((columns, rows): (u16, u16), is_log: bool) -> Emulator {
         Emulator { parser: vt100::Parser::new(count(rows), count(columns), SCROLL_BACK), is_log }
     }
 
     /// Takes what was said.
-    pub(super) fn process(&mut self, bytes: &[u8]) {
+    pub(crate) fn process(&mut self, bytes: &[u8]) {
         if !self.is_log {
             return self.parser.process(bytes);
         }
@@ -39,14 +39,14 @@ impl Emulator {
     }
 
     /// Changes the size.
-    pub(super) fn resize(&mut self, (columns, rows): (u16, u16)) {
+    pub(crate) fn resize(&mut self, (columns, rows): (u16, u16)) {
         if self.parser.screen().size() != (count(rows), count(columns)) {
             self.parser.set_size(count(rows), count(columns));
         }
     }
 
     /// Moves by `lines` towards older ones, or newer ones.
-    pub(super) fn scroll(&mut self, lines: isize) {
+    pub(crate) fn scroll(&mut self, lines: isize) {
         let screen = self.parser.screen_mut();
         let to = screen.scrollback().saturating_add_signed(lines);
         // It goes no further than there are lines.
@@ -54,17 +54,22 @@ impl Emulator {
     }
 
     /// Returns how many lines it is away from the newest.
-    pub(super) fn scrolled(&self) -> usize {
+    pub(crate) fn scrolled(&self) -> usize {
         self.parser.screen().scrollback()
     }
 
     /// Returns whether the guest wants other sequences for cursor keys.
-    pub(super) fn application_cursor(&self) -> bool {
+    pub(crate) fn application_cursor(&self) -> bool {
         self.parser.screen().application_cursor()
     }
 
+    /// Returns what it shows.
+    pub(crate) fn screen(&self) -> &vt100::Screen {
+        self.parser.screen()
+    }
+
     /// Draws into `area`. Returns where the cursor is, if it is visible.
-    pub(super) fn render(&self, area: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
+    pub(crate) fn render(&self, area: Rect, buffer: &mut Buffer) -> Option<(u16, u16)> {
         let screen = self.parser.screen();
         for row in 0..area.height {
             for column in 0..area.width {
@@ -90,7 +95,7 @@ fn count(number: u16) -> NonZero<u16> {
 }
 
 /// Returns the contents of a cell, without characters that a terminal may obey or that change the places of others.
-fn harmless(contents: &str) -> &str {
+pub(crate) fn harmless(contents: &str) -> &str {
     let is_harmful = |character: char| {
         let is_direction = matches!(character,
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

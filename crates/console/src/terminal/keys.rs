@@ -4,7 +4,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Returns the bytes that an xterm sends for `event` ("XTerm Control Sequences", PC-style function keys). Programs may
 /// ask for other sequences for the cursor keys (`application`).
-pub(super) fn bytes(event: &KeyEvent, application: bool) -> Vec<u8> {
+pub(crate) fn bytes(event: &KeyEvent, application: bool) -> Vec<u8> {
     let modifiers = event.modifiers;
     let modifier = 1
         + u8::from(modifiers.contains(KeyModifiers::SHIFT))

@@ -17,7 +17,7 @@ const KEYS_MAX: usize = 64;
 
 /// What was typed and not yet taken. Only one command is on its way, so the order is kept.
 #[derive(Debug, Default)]
-pub(super) struct Typing {
+pub(crate) struct Typing {
     bytes: Vec<u8>,
     keys: Vec<KeyChange>,
     /// The command that is on its way.
@@ -26,7 +26,7 @@ pub(super) struct Typing {
 
 impl Typing {
     /// Adds bytes. Returns false if there is no room.
-    fn add_bytes(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.bytes.len() + bytes.len() <= WAITING_MAX;
         if has_room {
             self.bytes.extend(bytes);
@@ -34,7 +34,8 @@ impl Typing {
         has_room
     }
 
-    fn add_keys(&mut self, keys: &[KeyChange]) -> bool {
+    /// Adds changes of keys. Returns false if there is no room.
+    pub(crate) fn add_keys(&mut self, keys: &[KeyChange]) -> bool {
         let has_room = self.keys.len() + keys.len() <= WAITING_MAX;
         if has_room {
             self.keys.extend(keys);
@@ -43,12 +44,12 @@ impl Typing {
     }
 
     /// Returns whether something waits.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.bytes.is_empty() || !self.keys.is_empty()
     }
 
     /// Returns the next command, if none is on its way.
-    pub(super) fn next(&mut self) -> Option<Command> {
+    pub(crate) fn next(&mut self) -> Option<Command> {
         if self.sent.is_some() {
             return None;
         }
@@ -64,7 +65,7 @@ impl Typing {
     }
 
     /// Notes whether the command on its way was taken. Otherwise it is sent again.
-    pub(super) fn answered(&mut self, is_taken: bool) {
+    pub(crate) fn answered(&mut self, is_taken: bool) {
         match self.sent.take() {
             Some(Command::Input { mut bytes }) if !is_taken => {
                 bytes.append(&mut self.bytes);
@@ -79,7 +80,7 @@ impl Typing {
     }
 
     /// Returns a last command for the console that the person leaves.
-    pub(super) fn rest(&mut self) -> Option<Command> {
+    pub(crate) fn rest(&mut self) -> Option<Command> {
         let Typing { bytes, keys, .. } = mem::take(self);
         if !bytes.is_empty() {
             return Some(Command::Input { bytes });
@@ -88,7 +89,7 @@ impl Typing {
     }
 
     /// Forgets everything: the server has died.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Typing::default();
     }
 }
@@ -247,7 +248,7 @@ impl<B: Backend<Error: Send + Sync + 'static>> App<B> {
 }
 
 /// Returns changes of keys with their numbers in QMP.
-fn numbered(changes: &[(ring3_core::input::Key, bool)]) -> Vec<KeyChange> {
+pub(crate) fn numbered(changes: &[(ring3_core::input::Key, bool)]) -> Vec<KeyChange> {
     let number = |key: u16| (key & 0x7f) as u8 | if key >> 8 == 0xe0 { 0x80 } else { 0 };
     changes
         .iter()

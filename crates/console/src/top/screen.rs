@@ -20,9 +20,10 @@ use ring3_supervisor::command::Command;
 use ring3_supervisor::definition::Name;
 use ring3_supervisor::place::Place;
 
-use super::table::{self, Sample};
+use super::table;
 use super::{FIRST, Options, sample};
 use crate::error::Error;
+use crate::rates::Sample;
 use crate::terminal::render_status;
 
 /// Things that wait to be looked at.

@@ -1,17 +1,9 @@
 //! The list of parts with their rates.
 
-use std::time::Instant;
-
 use ring3_supervisor::command::Usage;
 
+use crate::rates::{Rates, Sample};
 use crate::terminal::word;
-
-/// What all parts have used up to a moment.
-#[derive(Debug, Clone)]
-pub(super) struct Sample {
-    pub(super) at: Instant,
-    pub(super) parts: Vec<Usage>,
-}
 
 /// The line above the list.
 pub(super) const HEAD: &str =
@@ -19,30 +11,17 @@ pub(super) const HEAD: &str =
 
 /// Returns the list, with a head. Rates are those since `before`.
 pub(super) fn lines(before: &Sample, now: &Sample) -> Vec<String> {
-    let millis = now.at.saturating_duration_since(before.at).as_millis();
-    let line = |part: &Usage| {
-        let name = &part.status.name;
-        let same = before.parts.iter().find(|other| {
-            // Counters of another process say nothing.
-            other.status.name == *name && other.status.pid == part.status.pid
-        });
-        line(same, part, millis)
-    };
-    std::iter::once(HEAD.to_owned()).chain(now.parts.iter().map(line)).collect()
+    let lines = now.rates(before).map(|(part, rates)| line(part, rates));
+    std::iter::once(HEAD.to_owned()).chain(lines).collect()
 }
 
-fn line(before: Option<&Usage>, now: &Usage, millis: u128) -> String {
-    let rate = |count: fn(&Usage) -> Option<u64>| {
-        let difference = count(now)?.saturating_sub(count(before?)?);
-        (u128::from(difference) * 1000).checked_div(millis).map(|rate| rate as u64)
-    };
-    let bytes = |read: fn(&Usage) -> Option<u64>, written: fn(&Usage) -> Option<u64>| {
-        let both = rate(read).zip(rate(written));
-        both.map_or_else(|| "-".to_owned(), |(read, written)| size(read.saturating_add(written)))
+fn line(now: &Usage, rates: Rates) -> String {
+    let bytes = |one: Option<u64>, other: Option<u64>| {
+        let both = one.zip(other);
+        both.map_or_else(|| "-".to_owned(), |(one, other)| size(one.saturating_add(other)))
     };
     let runs = now.status.pid.is_some();
-    let processor = rate(|part| Some(part.processor_nanos)).filter(|_| runs);
-    let processor = processor.map_or("-".to_owned(), |nanos| {
+    let processor = rates.processor.map_or("-".to_owned(), |nanos| {
         format!("{}.{}", nanos / 10_000_000, nanos / 1_000_000 % 10)
     });
     let memory = if runs { size(now.memory) } else { "-".to_owned() };
@@ -51,8 +30,8 @@ fn line(before: Option<&Usage>, now: &Usage, millis: u128) -> String {
         now.status.name,
         now.status.kind,
         word(now.status.state),
-        bytes(|part| part.disk_read, |part| part.disk_written),
-        bytes(|part| part.network_received, |part| part.network_sent),
+        bytes(rates.read, rates.written),
+        bytes(rates.received, rates.sent),
         now.status.restarts,
         now.status.ended.as_deref().unwrap_or_default(),
     );
@@ -80,7 +59,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use ring3_supervisor::command::{State, Status};
     use ring3_supervisor::definition::Restart;

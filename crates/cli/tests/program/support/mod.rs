@@ -1,6 +1,7 @@
 //! Helpers for the tests of the program: the program itself, a directory for files, and the smallest of
 //! kernels.
 
+pub(crate) mod browser;
 pub(crate) mod frames;
 pub(crate) mod guest;
 pub(crate) mod images;

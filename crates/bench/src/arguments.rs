@@ -194,6 +194,11 @@ pub(crate) struct DiskArguments {
     #[command(flatten)]
     pub(crate) settings: Settings,
 
+    /// Measure instead a disk that a guest provides for another: directly, and through the server that has
+    /// introduced them, by size of the requests
+    #[arg(long, conflicts_with = "plot")]
+    pub(crate) provided: bool,
+
     /// Measure requests of other sizes as well, and write plots of the results to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,

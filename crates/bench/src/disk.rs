@@ -14,11 +14,11 @@ use super::data::Log;
 use super::guest::Bus;
 use super::peer::{Kind, PROMPT, Peer};
 use super::statistics::{Figure, SPREAD, Series, cell};
-use super::{BenchError, DiskArguments, Settings, show, suite};
+use super::{BenchError, DiskArguments, Settings, provided, show, suite};
 use crate::chart::{self, Chart, Point};
 
 /// The size of the disks in bytes.
-const DISK: usize = 64 << 20;
+pub(super) const DISK: usize = 64 << 20;
 
 /// An interface by which a disk is attached.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ const KINDS: [Kind; 2] = [Kind::Translator, Kind::Qemu];
 
 /// Requests of one kind.
 #[derive(Debug, Clone, Copy)]
-struct Requests {
+pub(super) struct Requests {
     writes: bool,
     is_random: bool,
     /// Bytes of each request.
@@ -75,7 +75,7 @@ impl Requests {
         format!("suite --requests {file} {what} {order} {bytes} {depth} {count}")
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let Requests { writes, is_random, bytes, depth, .. } = self;
         let what = if *writes { "write" } else { "read" };
         let order = if *is_random { "at random" } else { "in order" };
@@ -83,9 +83,34 @@ impl Requests {
             if *bytes < 1024 { format!("{bytes} bytes") } else { format!("{} KiB", bytes >> 10) };
         format!("{what} {size} {order}, {depth} at a time")
     }
+
+    /// Returns the seconds that one of these requests takes in a guest with the disk at `file`.
+    pub(super) fn measure(
+        &self,
+        peer: &mut Peer,
+        kind: Kind,
+        file: &str,
+    ) -> Result<f64, BenchError> {
+        let mut of = |count| {
+            let (time, text) = peer.wait_for_work(&self.command(file, count))?;
+            if text.contains(&format!("requests {count}\r")) {
+                Ok(time)
+            } else {
+                Err(BenchError::NotRun(self.name(), kind.name(), text))
+            }
+        };
+        let none = of(0)?;
+        Ok((of(self.count)? - none).max(0.0) / f64::from(self.count))
+    }
 }
 
-const fn requests(writes: bool, is_random: bool, bytes: u32, depth: u32, count: u32) -> Requests {
+pub(super) const fn requests(
+    writes: bool,
+    is_random: bool,
+    bytes: u32,
+    depth: u32,
+    count: u32,
+) -> Requests {
     Requests { writes, is_random, bytes, depth, count }
 }
 
@@ -104,8 +129,8 @@ fn sizes() -> impl Iterator<Item = u32> {
     (9..=20).map(|power| 1 << power)
 }
 
-/// A server of one image. It ends when this is dropped.
-struct Server {
+/// A server. It ends when this is dropped.
+pub(super) struct Server {
     child: Child,
     socket: PathBuf,
 }
@@ -123,6 +148,12 @@ impl Server {
         client.push(&socket);
         let mut command = Command::new(env::current_exe().map_err(failed)?);
         command.arg("vblock").arg("--device").arg(device).arg("--client").arg(client);
+        Server::launch(command, socket)
+    }
+
+    /// Starts the server by `command`, and waits until `socket` is there.
+    pub(super) fn launch(mut command: Command, socket: PathBuf) -> Result<Server, BenchError> {
+        let failed = |error| BenchError::Start("ring3 vblock", error);
         let child = spawn(command.stdin(Stdio::null())).map_err(failed)?;
         let mut server = Server { child, socket };
         let began = Instant::now();
@@ -206,22 +237,15 @@ impl System {
 
     /// Returns the seconds that one of `requests` takes.
     fn measure(&mut self, requests: &Requests) -> Result<f64, BenchError> {
-        let mut of = |count| {
-            let command = requests.command(self.interface.file, count);
-            let (time, text) = self.peer.wait_for_work(&command)?;
-            if text.contains(&format!("requests {count}\r")) {
-                Ok(time)
-            } else {
-                Err(BenchError::NotRun(requests.name(), self.kind.name(), text))
-            }
-        };
-        let none = of(0)?;
-        Ok((of(requests.count)? - none).max(0.0) / f64::from(requests.count))
+        requests.measure(&mut self.peer, self.kind, self.interface.file)
     }
 }
 
 /// Measures the systems in turns, and shows the medians.
 pub(super) fn measure(arguments: &DiskArguments) -> Result<(), BenchError> {
+    if arguments.provided {
+        return provided::measure(arguments);
+    }
     let settings = &arguments.settings;
     // This is dropped last, because the running processes have their files there.
     let directory = tempfile::tempdir().map_err(BenchError::Disk)?;
@@ -312,7 +336,11 @@ fn line(requests: &Requests, name: &str, times: &[Series]) -> String {
 }
 
 /// Makes an image of format `format` in which every byte has been written.
-fn make_image(directory: &Path, number: usize, format: &str) -> Result<PathBuf, BenchError> {
+pub(super) fn make_image(
+    directory: &Path,
+    number: usize,
+    format: &str,
+) -> Result<PathBuf, BenchError> {
     let raw = directory.join(format!("{number}.raw"));
     let bytes: Vec<u8> = (0..DISK as u32 / 4).flat_map(|word| (word | 1).to_le_bytes()).collect();
     fs::write(&raw, bytes).map_err(BenchError::Disk)?;

@@ -46,6 +46,7 @@ mod net;
 mod paper;
 mod peer;
 mod plot;
+mod provided;
 mod recompile;
 mod record;
 mod restore;

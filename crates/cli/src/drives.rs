@@ -150,6 +150,11 @@ pub(crate) enum DriveError {
         "vblock=SOCKET names a hard disk (if=ide or if=virtio) of a server, which keeps its file, format and snapshots: leave these out"
     )]
     Served,
+    /// There is nobody who could introduce the machine.
+    #[error(
+        "direct=DEVICE needs vblock=SOCKET, the machine's own socket at the server (--client-socket)"
+    )]
+    Direct,
     #[error("two drives have index {index} of {device}; give each its own index")]
     Taken { device: &'static str, index: u8 },
     #[error("two drives have the id \"{0}\"; give each its own id")]
@@ -296,8 +301,16 @@ impl Drives {
                 if is_image || is_snapshot || is_cdrom || interface == Interface::Floppy {
                     return Err(DriveError::Served);
                 }
-                Box::new(Served::connect(socket, properties.read_only)?)
+                match &properties.direct {
+                    Some(device) => {
+                        Box::new(ImageFile::introduced(socket, device, properties.read_only)?)
+                    }
+                    None => {
+                        Box::new(Served::connect(socket, properties.read_only)?) as Box<dyn Drive>
+                    }
+                }
             }
+            _ if properties.direct.is_some() => return Err(DriveError::Direct),
             (Some(path), None) => {
                 if path.to_string_lossy().contains(',') && !path.exists() {
                     return Err(DriveError::Properties(path.clone()));

@@ -12,6 +12,7 @@ use ring3_vm::drives::{
     Cache, DetectZeroes, Drive, KeepDiskError, KeptDisk, Opener, ResizeError, WrittenSectors,
 };
 
+use crate::introduced::introduce;
 use crate::range::{bytes_of, check};
 use crate::{Access, ImageError, ImageOptions};
 
@@ -34,7 +35,7 @@ impl ImageFile {
     ///
     /// An image in a format that can only be read is opened for reading, with a warning.
     pub fn open(path: &Path, mut options: ImageOptions) -> Result<ImageFile, ImageError> {
-        let ImageOptions { format, access, block, cache, no_external_files, .. } = options;
+        let ImageOptions { format, access, cache, no_external_files, .. } = options;
         let secret = options.secret.take();
         let has_secret = secret.is_some();
         let writes = access == Access::ReadWrite;
@@ -63,6 +64,21 @@ impl ImageFile {
         if let Some(snapshot) = &options.shows {
             image.show_snapshot(snapshot)?;
         }
+        Ok(ImageFile { has_secret, ..ImageFile::of(image, options)? })
+    }
+
+    /// Lets the vblock server at `socket`, one of the machine's own, introduce it to the provider of `device`. No
+    /// request goes through the server.
+    pub fn introduced(
+        socket: &Path,
+        device: &str,
+        read_only: bool,
+    ) -> Result<ImageFile, ImageError> {
+        introduce(socket, device, read_only)
+    }
+
+    pub(crate) fn of(image: Image, options: ImageOptions) -> Result<ImageFile, ImageError> {
+        let (path, block) = (image.path(), options.block);
         // The `size` of a raw image is rounded up, so only its file tells whether it ends within a sector.
         let len = match (image.format(), std::fs::metadata(path)) {
             (Format::Raw, Ok(file)) if file.is_file() => file.len(),
@@ -74,7 +90,7 @@ impl ImageFile {
         }
         let sectors = AtomicU64::new(len / SECTOR_SIZE as u64);
         let is_in_files = image.is_in_files();
-        Ok(ImageFile { image, sectors, options, has_secret, is_in_files })
+        Ok(ImageFile { image, sectors, options, has_secret: false, is_in_files })
     }
 
     /// Returns the path of the file.

@@ -5,6 +5,7 @@
 //!
 //! * [`ImageFile`]: a disk image of any format, or a block device of the host;
 //! * [`Overlay`]: an image that does not change when the guest writes;
+//! * [`ImageFile::introduced`]: a disk of a program to which such a server introduces the machine;
 //! * [`Served`]: a disk of a vhost-user-blk server, such as `ring3 vblock`.
 //!
 //! The machine itself has only the drive without a medium, [`Empty`](ring3_vm::drives::Empty). The machine
@@ -15,6 +16,7 @@
 
 mod error;
 mod image;
+mod introduced;
 mod options;
 mod overlay;
 mod range;

@@ -3,7 +3,8 @@
 //! Each message is a JSON object on one line. `connect` is answered together with a descriptor (`SCM_RIGHTS`):
 //! the client's end of a new connection over vhost-user-blk, whose other end is served here, or with `direct`
 //! one at whose other end the provider of the device is an NBD server. This process has nothing to do with
-//! what goes over the latter, but can end it; there is one at a time for each connection here. Events say when devices come, go or change their size.
+//! what goes over the latter, but can end it; there is one at a time for each connection here. Events say when
+//! devices come, go or change their size.
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;

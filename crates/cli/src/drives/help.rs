@@ -7,6 +7,7 @@ A drive by its properties: PROPERTY=VALUE[,PROPERTY=VALUE]... May be given sever
 The drive itself:
   file=FILE                         a disk image or block device; drives for discs and diskettes may be empty
   vblock=SOCKET                     instead of a file, a disk of \"ring3 vblock\"
+  direct=DEVICE                     with vblock=, the client's socket: use the disk by the program that provides it
   if=ide|floppy|virtio|pflash       where it is attached; by default ide. pflash is flash memory with firmware
   index=N                           its number there, from 0; by default the first free one
   media=disk|cdrom                  by default disk

@@ -39,6 +39,8 @@ pub(crate) struct DriveProperties {
     pub(crate) key_secret: Option<String>,
     /// The socket of a server that has the disk, instead of a file.
     pub(crate) vblock: Option<PathBuf>,
+    /// The device to whose provider this server introduces the machine.
+    pub(crate) direct: Option<String>,
     pub(crate) virtio: VirtioProperties,
     pub(crate) ide: IdeProperties,
     /// The limits of its rate.
@@ -68,6 +70,7 @@ impl Default for DriveProperties {
             password_file: None,
             key_secret: None,
             vblock: None,
+            direct: None,
             virtio: VirtioProperties::default(),
             ide: IdeProperties::default(),
             limits: Limits::default(),
@@ -77,7 +80,7 @@ impl Default for DriveProperties {
 }
 
 /// The names of the properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, password-file, \
+pub(crate) const KNOWN: &str = "file, vblock, direct, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, password-file, \
      rerror, werror, throttling.bps-total and the like";
 
 /// The reasons why a `--drive` or `--boot` is refused.
@@ -211,6 +214,7 @@ impl FromStr for DriveProperties {
             match key {
                 "file" => drive.file = Some(value.into()),
                 "vblock" => drive.vblock = Some(value.into()),
+                "direct" => drive.direct = Some(value.to_owned()),
                 "id" => drive.id = Some(value.to_owned()),
                 "if" => {
                     drive.interface = match value {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux, file_if_there};
 use crate::support::{Directory, output, read_ext2, ring3, system_program, wait_until};
 
@@ -48,8 +50,11 @@ fn provider(nbd: &Path, disk: &Path, way: &Way) -> Guest {
         }
         Way::Socket(path) => {
             let nic = format!("user,guestfwd=tcp:10.0.2.100:1-unix:{}", path.display());
-            let serve = "mkfifo /tmp/in; (echo '{\"execute\": \"serve\", \"arguments\": {\"device\": \"disk\"}}'; \
-                         nbdkit -s file /dev/vda </tmp/in) | nc 10.0.2.100 1 >/tmp/in 2>/dev/null & echo serves";
+            // One connection for the server, and one for a machine to which it introduces this guest.
+            let serve = "for i in 1 2; do mkfifo /tmp/$i; \
+                         (echo '{\"execute\": \"serve\", \"arguments\": {\"device\": \"disk\"}}'; \
+                         nbdkit -s file /dev/vda </tmp/$i) | nc 10.0.2.100 1 >/tmp/$i 2>/dev/null & \
+                         done; echo serves";
             (nic, serve)
         }
     };
@@ -165,6 +170,53 @@ fn a_guest_brings_its_disk_to_the_server_and_dies() {
 #[test]
 fn a_guest_whose_provider_is_killed_sees_a_pause_and_no_error() {
     work_on_a_guests_disk(2, false);
+}
+
+/// The server introduces a guest to the provider of its disk, and then has nothing to do with what they exchange: it
+/// is stopped meanwhile. It can still end that.
+#[test]
+fn a_guest_reaches_its_provider_without_the_server() {
+    let Some(nbd) = file_if_there("nbd.cpio.gz") else { return };
+    let directory = Directory::new();
+    let disk = directory.path("disk");
+    File::create(&disk).unwrap().set_len(SIZE).unwrap();
+    let mut command = ring3();
+    command.args(["vblock", "--provider", "guest=provider", "--control", "ctl"]);
+    command.args(["--client", "vm=guest.disk:rw", "--client-socket", "vm=vm"]);
+    let vblock = command.current_dir(directory.path("")).stdin(Stdio::null()).spawn();
+    let vblock = Vblock(vblock.expect("the program starts"));
+    let pid = Pid::from_raw(vblock.0.id().cast_signed()).unwrap();
+    let ctl = |arguments: &[&str]| {
+        let mut command = ring3();
+        command.args(["vblock", "ctl"]).arg(directory.path("ctl")).args(arguments);
+        String::from_utf8(output(&mut command)).unwrap()
+    };
+    let path = directory.path("provider");
+    wait_until("the server does not listen", || UnixStream::connect(&path).ok());
+    let mut provider = provider(&nbd, &disk, &Way::Socket(path));
+    wait_until("the disk does not come", || {
+        ctl(&["query-clients"]).contains("guest.disk").then_some(())
+    });
+    wait_until("there is one connection", || {
+        (provider.command("pidof nbdkit | wc -w") == "2").then_some(())
+    });
+    let drive = format!("vblock={},direct=guest.disk,if=virtio", directory.path("vm").display());
+    let mut user = linux(&[], &["--drive", &drive]);
+    kill_process(pid, Signal::STOP).unwrap();
+    assert_eq!(user.command("cat /sys/block/vda/size"), (SIZE / 512).to_string());
+    user.command("mke2fs /dev/vda >/tmp/log 2>&1; mkdir -p /mnt; mount -t ext4 /dev/vda /mnt");
+    user.command("seq 200000 >/mnt/n; umount /mnt; echo 3 >/proc/sys/vm/drop_caches");
+    assert_eq!(user.command("mount -t ext4 /dev/vda /mnt; tail -n1 /mnt/n; umount /mnt"), "200000");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(provider.command("pidof nbdkit | wc -w"), "2");
+    ctl(&["revoke", "client=vm", "device=guest.disk"]);
+    wait_until("the connection does not end", || {
+        (provider.command("pidof nbdkit | wc -w") == "1").then_some(())
+    });
+    drop(user);
+    provider.command("sync");
+    assert_eq!(provider.power_off(), Some(0));
+    output(system_program("e2fsck").arg("-fn").arg(&disk));
 }
 
 /// Debian's nbd-client and the kernel's driver use the server's NBD front-end, which they reach through the

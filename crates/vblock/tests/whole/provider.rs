@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use ring3_vblock::{
     Access, DeviceOptions, NbdAddress, ProviderOptions, Right, Server, VhostUserOptions,
 };
+use ring3_vblock_client::lobby::Lobby;
 use ring3_vblock_client::{Act, Disk};
 
 const LEN: u64 = 4 << 20;
@@ -175,6 +177,47 @@ fn a_provider_has_rights_over_its_own_disks_alone() {
     }
     assert_eq!(names(&server), ["p.disk"]);
     drop(images);
+}
+
+/// Returns whether the provider at the other end of `stream` begins as an NBD server.
+fn is_nbd(stream: OwnedFd) -> bool {
+    let mut stream = UnixStream::from(stream);
+    let mut magic = [0; 8];
+    stream.read_exact(&mut magic).is_ok() && &magic == b"NBDMAGIC"
+}
+
+#[test]
+fn clients_are_introduced_to_the_provider() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let _images = image_server(directory);
+    let server = server(directory);
+    let _serves = Serves::begin(directory);
+    wait_for(|| server.clients().len() == 1);
+    server.start_lobby("vm", &directory.join("near")).unwrap();
+    server.start_lobby("r", &directory.join("reader")).unwrap();
+    server.grant("r", "p.disk", Access::Read, None).unwrap();
+    let mut lobby = Lobby::connect(&directory.join("near")).unwrap();
+    let error = lobby.open("p.disk", true).unwrap_err().to_string();
+    assert!(error.contains("must make more connections"), "{error}");
+    let _spares = [Serves::begin(directory), Serves::begin(directory), Serves::begin(directory)];
+    let mut reader = Lobby::connect(&directory.join("reader")).unwrap();
+    let error = reader.open("p.disk", true).unwrap_err().to_string();
+    assert!(error.contains("only a client with the right rw"), "{error}");
+    let mut first = None;
+    wait_for(|| {
+        first = lobby.open("p.disk", true).ok();
+        first.is_some()
+    });
+    assert!(is_nbd(first.unwrap()));
+    // The next introduction ends the one before, and so does the end of the right.
+    let second = UnixStream::from(lobby.open("p.disk", true).unwrap());
+    let mut copy = second.try_clone().unwrap();
+    assert!(is_nbd(second.into()));
+    server.revoke("vm", "p.disk").unwrap();
+    copy.read_to_end(&mut Vec::new()).unwrap();
+    let error = lobby.open("p.disk", true).unwrap_err().to_string();
+    assert!(error.contains("has no right"), "{error}");
 }
 
 #[test]

@@ -73,8 +73,9 @@ pub fn run(
         fs::read_dir(path).map_err(|source| Error::Media { path: path.clone(), source })?;
     }
     let token = options.token_file.as_deref().map_or_else(Token::random, Token::in_file)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Error::Host)?.block_on(async {
+    let runtime =
+        runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Host)?;
+    let ended = runtime.block_on(async {
         let (listener, _socket_file, url) = listen(&options.address)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Host)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Host)?;
@@ -88,7 +89,10 @@ pub fn run(
             _ = interrupt.recv() => {}
         }
         Ok(())
-    })
+    });
+    // A thread may wait for a supervisor that hangs.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Listens at an address. Returns the page's address in a browser, too.

@@ -1,6 +1,6 @@
 //! `ring3 console --web`: all machines in a browser.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use crate::supervisor::{Supervised, linux_lines};
 use crate::support::browser::Browser;
 use crate::support::guest::{CONSOLE, PROMPT};
 use crate::support::qmp::Qmp;
-use crate::support::{Directory, ring3, wait_until};
+use crate::support::{Directory, PATIENCE, ring3, wait_until};
 
 /// The process that serves the page. It is killed when this is dropped.
 struct Page {
@@ -102,6 +102,26 @@ fn strangers_get_no_page() {
     assert_eq!(socket(&[&host, &protocol, "Origin: http://127.0.0.1:1"]), "403");
     assert_eq!(socket(&["Host: evil.example", &protocol, "Origin: http://evil.example"]), "403");
     assert_eq!(socket(&[&host, &protocol, &format!("Origin: http://{place}")]), "101");
+
+    // A page that says what makes no sense is left, and the server goes on. The frames have masks of zeros (RFC 6455, 5.2).
+    let garbage: [&[u8]; 5] = [
+        b"\x81\x82\0\0\0\0{}",
+        b"\x81\x8d\0\0\0\0{\"do\":\"quit\"}",
+        b"\x81\x82\0\0\0\0\xff\xfe",
+        b"\x82\x82\0\0\0\0xx",
+        b"\x81\xff\0\0\x01\0\0\0\0\0\0\0\0\0",
+    ];
+    for frame in garbage {
+        let mut stream = TcpStream::connect(place).unwrap();
+        let head =
+            format!("GET /socket HTTP/1.1\r\n{host}\r\n{protocol}\r\n{}", UPGRADE.join("\r\n"));
+        stream.write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(frame).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let ended = stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+        assert!(matches!(ended, Ok(_) | Err(ErrorKind::ConnectionReset)), "{ended:?} {frame:?}");
+    }
+    assert_eq!(ask("/check", &[&host, &bearer]), "204");
 
     let path = supervised.run.path().join("page");
     let by_socket = Page::serve(&supervised, &format!("unix:{}", path.display()), &[]);
@@ -199,6 +219,27 @@ fn machines_share_a_page() {
     browser.type_text("echo b-$((2 + 2)) >/dev/ttyS0; echo seen-$((4 + 4))\n");
     is_on_screen("seen-8");
     browser.wait_for(&format!("{lit} > {dots}"));
+    // The mouse moves to a place and presses a button there. The first byte of its packets says which ones are held.
+    browser.type_text(
+        "modprobe psmouse; while ! grep -q mouse /proc/bus/input/devices; do sleep 0.1; done; \
+         echo mouse-$((6 + 6))\n",
+    );
+    // Linux takes no keys while it looks for the mouse.
+    is_on_screen("mouse-12");
+    browser.type_text(
+        "exec 3</dev/input/mice; while dd bs=3 count=1 <&3 2>/dev/null | od -A n -t d1; do :; done &\n\
+         echo ready-$((5 + 5))\n",
+    );
+    is_on_screen("ready-10");
+    let corner = browser
+        .value("(({ x, y }) => [x, y])(document.getElementById('screen').getBoundingClientRect())");
+    for (kind, by) in [("mouseMoved", 30.0), ("mousePressed", 60.0), ("mouseReleased", 60.0)] {
+        let at = |side: usize| corner[side].as_f64().unwrap() + by;
+        let event =
+            json!({ "type": kind, "x": at(0), "y": at(1), "button": "left", "clickCount": 1 });
+        browser.command("Input.dispatchMouseEvent", event);
+    }
+    is_on_screen("    9 ");
     browser.value("document.querySelectorAll('#views button')[1].click()");
     let shown = browser.wait_for_text("rows", "b-4");
     assert_eq!(browser.text("where"), "beta serial0");

@@ -14,7 +14,7 @@ use ring3_supervisor::place::Place;
 use serde::Serialize;
 use serde_json::json;
 use tokio::select;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::debug;
@@ -53,8 +53,12 @@ pub(super) struct House {
     /// The list of machines, as pages get it. None as long as the supervisor does not answer.
     pub(super) list: watch::Sender<Option<Arc<str>>>,
     pub(super) pictures: watch::Sender<Pictures>,
+    /// Held by the page that looks for the server of consoles.
+    pub(super) looking: Arc<Mutex<()>>,
     /// How many pages are visible.
     visible: watch::Sender<usize>,
+    /// How many of these show all machines.
+    choosing: watch::Sender<usize>,
 }
 
 /// A machine in the list.
@@ -69,20 +73,26 @@ struct Machine<'a> {
     rates: Rates,
 }
 
-/// Says that a page is visible until this is dropped.
+/// Says what a person can see of a page until this is dropped.
 #[derive(Debug)]
-pub(super) struct Visible(Arc<House>);
+pub(super) struct Visible {
+    house: Arc<House>,
+    shows_all: bool,
+}
 
 impl Visible {
-    pub(super) fn new(house: &Arc<House>) -> Visible {
+    /// Says that a page is visible, and whether it shows all machines.
+    pub(super) fn new(house: &Arc<House>, shows_all: bool) -> Visible {
         house.visible.send_modify(|count| *count += 1);
-        Visible(Arc::clone(house))
+        house.choosing.send_modify(|count| *count += usize::from(shows_all));
+        Visible { house: Arc::clone(house), shows_all }
     }
 }
 
 impl Drop for Visible {
     fn drop(&mut self) {
-        self.0.visible.send_modify(|count| *count -= 1);
+        self.house.visible.send_modify(|count| *count -= 1);
+        self.house.choosing.send_modify(|count| *count -= usize::from(self.shows_all));
     }
 }
 
@@ -95,7 +105,9 @@ impl House {
             pages: Arc::new(Semaphore::new(PAGES)),
             list: watch::Sender::new(None),
             pictures: watch::Sender::new(Pictures::new()),
+            looking: Arc::default(),
             visible: watch::Sender::new(0),
+            choosing: watch::Sender::new(0),
         }
     }
 
@@ -125,6 +137,7 @@ impl House {
         events.ask("events", &json!({})).await?;
         let mut questions = Monitor::open(&socket).await?;
         let mut before: Option<Sample> = None;
+        let mut choosing = self.choosing.subscribe();
         loop {
             let parts: Vec<Usage> =
                 serde_json::from_value(questions.ask("usage", &json!({})).await?)?;
@@ -132,7 +145,8 @@ impl House {
             let now = Sample { at: Instant::now(), parts };
             let is_first = before.is_none();
             self.tell(before.as_ref().unwrap_or(&now), &now);
-            painters.update(self, &now);
+            let paints = *choosing.borrow_and_update() > 0;
+            painters.update(self, &now, paints);
             // Rates over a moment say nothing.
             if before.as_ref().is_none_or(|before| now.at - before.at >= FIRST) {
                 before = Some(now);
@@ -142,6 +156,7 @@ impl House {
                     event?;
                     sleep(TOGETHER).await;
                 }
+                _ = choosing.changed() => {}
                 () = sleep(if is_first { FIRST } else { LOOK }) => {}
             }
         }
@@ -178,8 +193,9 @@ impl House {
 struct Painters(BTreeMap<Name, JoinHandle<()>>);
 
 impl Painters {
-    /// Starts those of machines that have begun to run, and ends those of machines that no longer do.
-    fn update(&mut self, house: &Arc<House>, now: &Sample) {
+    /// Starts those of machines that have begun to run, and ends those of machines that no longer do: all, unless
+    /// somebody `looks`.
+    fn update(&mut self, house: &Arc<House>, now: &Sample, looks: bool) {
         let runs = |name: &Name| {
             now.parts.iter().any(|part| {
                 part.status.name == *name
@@ -187,16 +203,18 @@ impl Painters {
             })
         };
         self.0.retain(|name, task| {
-            let stays = runs(name);
+            let stays = looks && runs(name);
             if !stays {
                 task.abort();
+            }
+            if !runs(name) {
                 house.pictures.send_if_modified(|pictures| pictures.remove(name).is_some());
             }
             stays
         });
         for part in &now.parts {
             let name = &part.status.name;
-            if runs(name) && !self.0.contains_key(name) {
+            if looks && runs(name) && !self.0.contains_key(name) {
                 let task = tokio::spawn(paint_again(Arc::clone(house), name.clone()));
                 self.0.insert(name.clone(), task);
             }

@@ -1,5 +1,6 @@
 //! The connection of a page with the server of consoles, which is made again when the server has died.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_supervisor::place::Place;
@@ -8,6 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::select;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -32,10 +34,14 @@ pub(super) enum Incoming {
     Gone(String),
 }
 
-/// Keeps a connection with the server, as long as somebody listens.
-pub(super) async fn stay_connected(place: Place, incoming: Sender<Incoming>) {
+/// Keeps a connection with the server, as long as somebody listens. One page at a time looks for it (`looking`).
+pub(super) async fn stay_connected(
+    place: Place,
+    looking: Arc<Mutex<()>>,
+    incoming: Sender<Incoming>,
+) {
     loop {
-        let Err(error) = talk(&place, &incoming).await else { return };
+        let Err(error) = talk(&place, &looking, &incoming).await else { return };
         if incoming.send(Incoming::Gone(error.to_string())).await.is_err() {
             return;
         }
@@ -44,9 +50,20 @@ pub(super) async fn stay_connected(place: Place, incoming: Sender<Incoming>) {
 }
 
 /// Talks with the server until it has gone, or nobody listens any more.
-async fn talk(place: &Place, incoming: &Sender<Incoming>) -> Result<(), Error> {
+async fn talk(
+    place: &Place,
+    looking: &Arc<Mutex<()>>,
+    incoming: &Sender<Incoming>,
+) -> Result<(), Error> {
     let there = place.clone();
-    let name = spawn_blocking(move || find(&there)).await.map_err(|_| Error::Ended)??;
+    // A supervisor that hangs keeps the thread, and there is no more than this one.
+    let turn = Arc::clone(looking).lock_owned().await;
+    let found = spawn_blocking(move || {
+        let found = find(&there);
+        drop(turn);
+        found
+    });
+    let name = found.await.map_err(|_| Error::Ended)??;
     let absent = |source| Error::Absent { name: name.clone(), source };
     let stream = UnixStream::connect(place.part(&name).control()).await.map_err(absent)?;
     let (from, mut to) = stream.into_split();

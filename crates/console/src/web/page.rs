@@ -109,7 +109,8 @@ struct Page {
 /// Talks with a page until it leaves.
 pub(super) async fn talk(house: Arc<House>, mut socket: WebSocket) -> Result<(), Left> {
     let (to_us, mut incoming) = mpsc::channel(INCOMING);
-    let _link = Task(tokio::spawn(stay_connected(house.place.clone(), to_us)));
+    let _link =
+        Task(tokio::spawn(stay_connected(house.place.clone(), Arc::clone(&house.looking), to_us)));
     let (mut list, mut pictures) = (house.list.subscribe(), house.pictures.subscribe());
     list.mark_changed();
     let mut page = Page {
@@ -178,7 +179,7 @@ fn note(text_of_note: &str) -> Message {
 impl Page {
     fn hear(&mut self, said: Said) -> Result<(), Left> {
         match said {
-            Said::Visible { is } => self.visible = is.then(|| Visible::new(&self.house)),
+            Said::Visible { is } => self.look(is),
             Said::Do { what } if self.order.is_none() => {
                 let house = Arc::clone(&self.house);
                 self.order = Some(tokio::spawn(async move {
@@ -186,9 +187,23 @@ impl Page {
                 }));
             }
             Said::Do { .. } => self.out.push(note("wait until the order before is carried out")),
-            said => self.console.hear(said, &mut self.out)?,
+            said => {
+                let is_visible = self.visible.is_some();
+                let saw_none = self.console.sees_none();
+                self.console.hear(said, &mut self.out)?;
+                if self.console.sees_none() != saw_none {
+                    self.look(is_visible);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Notes whether a person sees the page.
+    fn look(&mut self, is_visible: bool) {
+        let shows_all = self.console.sees_none();
+        // The new one comes first, so that nobody believes that no page is visible.
+        self.visible = is_visible.then(|| Visible::new(&self.house, shows_all));
     }
 
     /// Sends the small pictures that have changed.

@@ -4,12 +4,14 @@
 const KEY = "ring3-token";
 const AGAIN = 500;
 
+// Returns whether there was one.
 export function takeTokenFromAddress() {
   const found = /^#token=([0-9a-fA-F]+)$/.exec(location.hash);
   if (found) {
     sessionStorage.setItem(KEY, found[1]);
     history.replaceState(null, "", location.pathname);
   }
+  return found !== null;
 }
 
 export function setToken(token) {
@@ -21,9 +23,11 @@ export class Link {
   constructor(on) {
     this.on = on;
     this.socket = null;
+    this.timer = null;
   }
 
   async open() {
+    clearTimeout(this.timer);
     const token = sessionStorage.getItem(KEY);
     if (!token) {
       return this.on.refused();
@@ -59,7 +63,7 @@ export class Link {
 
   again() {
     this.on.lost();
-    setTimeout(() => this.open(), AGAIN);
+    this.timer = setTimeout(() => this.open(), AGAIN);
   }
 
   say(message) {

@@ -250,5 +250,11 @@ for (const button of document.querySelectorAll("[data-keys]")) {
 }
 document.addEventListener("visibilitychange", () => say({ do: "visible", is: !document.hidden }));
 
+// A browser that is told the address again loads nothing.
+window.addEventListener("hashchange", () => {
+  if (takeTokenFromAddress() && link.socket === null) {
+    link.open();
+  }
+});
 takeTokenFromAddress();
 link.open();

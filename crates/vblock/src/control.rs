@@ -26,6 +26,7 @@ use crate::NbdAddress;
 use crate::device::DeviceOptions;
 use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
+use crate::message::answer_to;
 use crate::provider::ProviderOptions;
 use crate::server::{Access, Server, VhostUserOptions};
 
@@ -213,12 +214,7 @@ fn talk(
         }
         let mut message = serde_json::from_str(&line).unwrap_or(Value::Null);
         let is_quit = message["execute"] == "quit";
-        let mut answer = match answer(server, &mut message) {
-            Ok(result) => json!({ "return": result }),
-            Err(refusal) => {
-                json!({ "error": { "class": "GenericError", "desc": refusal.to_string() } })
-            }
-        };
+        let mut answer = answer_to(answer(server, &mut message));
         // QMP: the answer repeats the id that the client has given its message.
         if let Some(id) = message.get("id") {
             answer["id"] = id.clone();

@@ -14,6 +14,7 @@
 //!   socket. `request`, `transfer` and `ring3_vhost` read the shared memory; `inflight` is the memory that
 //!   outlives a killed server;
 //! * `lobby`: a client's own socket, at which it learns of its devices and is connected with them;
+//! * `message`: what they say there, and providers at theirs;
 //! * `provider`: programs that bring their own disks;
 //! * `nbd`: the front for all other clients; `listening`: the common part of both fronts.
 //!
@@ -42,6 +43,7 @@ mod error;
 mod inflight;
 mod listening;
 mod lobby;
+mod message;
 mod nbd;
 mod pool;
 mod provider;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ impl Front {
     ) -> Result<Front, Error> {
         let (stop, stopped) = UnixStream::pair().map_err(Error::Thread)?;
         let (alive, ended) = mpsc::channel();
-        let ending = Ending { stopped: Arc::new(stopped), shared: Arc::default() };
+        let ending =
+            Ending { stopped: Arc::new(stopped), shared: Arc::default(), parted: Arc::default() };
         ending.lock().alive = Some(alive);
         let thread = thread::Builder::new().name(name.to_owned());
         let inside = ending.clone();
@@ -95,12 +96,34 @@ impl Front {
         self.ending.lock().connections.len()
     }
 
-    /// Cuts the connections with the name `name`.
-    pub(crate) fn cut(&self, name: &str) {
+    /// Cuts the connections with the name `name`. One can wait for their threads by the returned value.
+    pub(crate) fn cut(&self, name: &str) -> Cut {
         for connection in &self.ending.lock().connections {
             if connection.name.as_deref() == Some(name) {
                 connection.cut();
             }
+        }
+        Cut { ending: self.ending.clone(), name: name.to_owned() }
+    }
+}
+
+/// Connections that were cut, but whose threads may still be busy.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    ending: Ending,
+    name: String,
+}
+
+impl Cut {
+    /// Waits until the connections have ended, for [`PARTING`] at most.
+    pub(crate) fn wait(self) {
+        let is_there = |state: &mut State| {
+            state.connections.iter().any(|open| open.name.as_deref() == Some(&*self.name))
+        };
+        let state = self.ending.lock();
+        let waited = self.ending.parted.wait_timeout_while(state, PARTING, is_there);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            warn!("a client of {} does not end in time; it is left behind", self.name);
         }
     }
 }
@@ -124,6 +147,8 @@ impl Drop for Front {
 pub(crate) struct Ending {
     stopped: Arc<UnixStream>,
     shared: Arc<Mutex<State>>,
+    /// Signals that a connection has ended.
+    parted: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
@@ -240,5 +265,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.ending.lock().connections.retain(|open| open.number != self.number);
+        self.ending.parted.notify_all();
     }
 }

@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::error::Error;
-use crate::listening::{Connection, Front};
-use crate::provider::next_line;
+use crate::listening::{Connection, Cut, Front};
+use crate::message::{answer_to, next_line};
 use crate::server::Server;
 use crate::vhost_user::{Grant, serve_stream};
 
@@ -132,9 +132,10 @@ impl Lobby {
         listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.tell(&line));
     }
 
-    /// Ends the connections with a device.
-    pub(crate) fn cut(&self, device: &str) {
-        self.front.cut(device);
+    /// Ends the connections with a device. Requests under way end before those that are served here.
+    pub(crate) fn cut(&self, device: &str) -> Cut {
+        let _ = self.front.cut(&direct_name(device));
+        self.front.cut(device)
     }
 }
 
@@ -172,15 +173,11 @@ fn talk(
         };
         // The server may be dropped while this thread waits for the client.
         drop(server);
-        match answer {
-            Ok((result, descriptor)) => {
-                outgoing.answer(&json!({ "return": result }), descriptor.as_ref())?;
-            }
-            Err(why) => {
-                let error = json!({ "error": { "class": "GenericError", "desc": why } });
-                outgoing.answer(&error, None)?;
-            }
-        }
+        let (result, descriptor) = match answer {
+            Ok((result, descriptor)) => (Ok(result), descriptor),
+            Err(why) => (Err(why), None),
+        };
+        outgoing.answer(&answer_to(result), descriptor.as_ref())?;
     }
     Ok(())
 }
@@ -194,7 +191,7 @@ fn connect(
 ) -> Result<OwnedFd, Error> {
     let export = server.export(client, device)?;
     let (near, far) = UnixStream::pair().map_err(Error::Thread)?;
-    let registered = register(server, client, device, connection, &near)?;
+    let registered = register(server, client, device, device, connection, &near)?;
     let grant = Grant {
         client: client.to_owned(),
         device: export.device,
@@ -232,22 +229,29 @@ fn introduce(
     connection: &Connection,
 ) -> Result<(OwnedFd, Introduced), Error> {
     let stream = server.introduce(client, device)?;
-    let registered = register(server, client, device, connection, &stream)?;
+    let name = direct_name(device);
+    let registered = register(server, client, device, &name, connection, &stream)?;
     let kept = stream.try_clone().map_err(Error::Thread)?;
     Ok((stream, Introduced { stream: kept, _registered: registered }))
 }
 
-/// Registers a connection with a device, so that it ends when the client loses its right.
+/// Returns the name of direct connections with a device, which no device has.
+fn direct_name(device: &str) -> String {
+    format!("direct {device}")
+}
+
+/// Registers a connection with a device as `name`, so that it ends when the client loses its right.
 fn register(
     server: &Server,
     client: &str,
     device: &str,
+    name: &str,
     connection: &Connection,
     stream: &impl AsFd,
 ) -> Result<Connection, Error> {
     let too_many = || Error::TooMuch("64 connections at a client's socket");
     let registered = connection.beside(stream, CONNECTIONS).ok_or_else(too_many)?;
-    registered.name(device);
+    registered.name(name);
     // The right may have been taken before the connection had a name by which it could be cut.
     server.export(client, device)?;
     Ok(registered)

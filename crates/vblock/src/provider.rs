@@ -10,7 +10,7 @@
 //! only to the clients that were chosen for it. What it sends is as hostile as what clients send.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use ring3_block::nbd::Source;
 use ring3_host::admission::Room;
-use ring3_host::deadline::Deadline;
 use ring3_host::listener::Listener;
 use ring3_host::socket::SocketFile;
 use ring3_host::stream::Stream;
@@ -28,13 +27,12 @@ use tracing::{debug, warn};
 
 use crate::error::Error;
 use crate::listening::{Connection, Front};
+use crate::message::{answer_to, next_line};
 use crate::server::{Access, Server, VhostUserOptions};
 
 /// Limits for the connections that have not said yet what they are for, and those with messages.
 const ROOM: Room = Room { all: 64, of_a_peer: 32, idle: Some(crate::listening::IDLE) };
-/// Upper bound of the bytes in a message.
-const MESSAGE_MAX: usize = 4096;
-/// How long a provider may take for a message, and to read an answer.
+/// How long a provider may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Upper bounds of a provider's devices, and of the connections that wait at each.
 const DEVICES: usize = 16;
@@ -283,11 +281,7 @@ impl Place {
                 Ok(message) => self.obey(message).map_err(|error| error.to_string()),
                 Err(error) => Err(format!("the message is not a command: {error}")),
             };
-            let answer = match answer {
-                Ok(result) => json!({ "return": result }),
-                Err(why) => json!({ "error": { "class": "GenericError", "desc": why } }),
-            };
-            (&stream).write_all(format!("{answer}\r\n").as_bytes())?;
+            (&stream).write_all(format!("{}\r\n", answer_to(answer)).as_bytes())?;
         }
         Ok(())
     }
@@ -366,27 +360,4 @@ impl Place {
         }
         Ok(json!({}))
     }
-}
-
-/// Returns the next line, or None at the end of the connection. Takes no byte after the line, where NBD may
-/// begin.
-pub(crate) fn next_line(stream: &Stream) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    let mut first = stream;
-    if first.read(&mut byte)? == 0 {
-        return Ok(None);
-    }
-    // What has begun must go on.
-    let mut rest = Deadline::new(stream, PATIENCE);
-    while byte != *b"\n" {
-        line.push(byte[0]);
-        if line.len() > MESSAGE_MAX {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a message is too long"));
-        }
-        if rest.read(&mut byte)? == 0 {
-            return Ok(None);
-        }
-    }
-    Ok(Some(line))
 }

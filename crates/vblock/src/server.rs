@@ -12,6 +12,7 @@ use tracing::info;
 
 use crate::device::{Device, DeviceOptions};
 use crate::error::Error;
+use crate::listening::Cut;
 use crate::lobby::Lobby;
 use crate::nbd::{Budget, Export, Exports, Nbd};
 use crate::provider::{Provider, ProviderOptions, Supply};
@@ -156,9 +157,8 @@ impl Client {
 }
 
 impl State {
-    /// Takes a right from a client. Returns the socket that was made for it, whose connection ends when it is
-    /// dropped.
-    fn take_right(&mut self, client: &str, device: &str) -> Result<Option<VhostUser>, Error> {
+    /// Takes a right from a client, whose requests under way go on.
+    fn take_right(&mut self, client: &str, device: &str) -> Result<Taken, Error> {
         let no_client = || Error::NoClient(client.to_owned());
         let owner = self.clients.get_mut(client).ok_or_else(no_client)?;
         if owner.exports.write().remove(device).is_none() {
@@ -168,16 +168,31 @@ impl State {
         if let Some(nbd) = &owner.nbd {
             nbd.cut(device);
         }
-        if let Some(lobby) = &owner.lobby {
-            lobby.cut(device);
-        }
+        let cut = owner.lobby.as_ref().map(|lobby| lobby.cut(device));
         owner.tell("DEVICE_REMOVED", device);
         let socket = owner.sockets.remove(device);
         if owner.is_nobody() {
             self.clients.remove(client);
         }
         info!("{client} has lost its right to {device}");
-        Ok(socket)
+        Ok(Taken { socket, cut })
+    }
+}
+
+/// A right that was taken.
+#[must_use = "requests under way may not have ended"]
+struct Taken {
+    socket: Option<VhostUser>,
+    cut: Option<Cut>,
+}
+
+impl Taken {
+    /// Waits for the end of requests under way.
+    fn finish(self) {
+        drop(self.socket);
+        if let Some(cut) = self.cut {
+            cut.wait();
+        }
     }
 }
 
@@ -231,8 +246,7 @@ impl Server {
             clients.iter().filter_map(|client| state.take_right(client, name).ok()).collect();
         let device = state.devices.remove(name);
         drop(state);
-        // Requests under way end first.
-        drop(taken);
+        taken.into_iter().for_each(Taken::finish);
         if device.is_some() {
             info!("{name} is taken back");
         }
@@ -342,8 +356,8 @@ impl Server {
     /// waits for its disk to come back.
     pub fn revoke(&self, client: &str, device: &str) -> Result<(), Error> {
         let taken = self.lock().take_right(client, device)?;
-        // Requests under way end first, and others can ask the server meanwhile.
-        drop(taken);
+        // Others can ask the server meanwhile.
+        taken.finish();
         Ok(())
     }
 

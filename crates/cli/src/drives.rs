@@ -410,9 +410,9 @@ impl Drives {
         config.boot_order = first.into_iter().map(|(_, device)| device).collect();
         if !arguments.boot.once.is_empty() {
             config.boot_once = config.boot_order.clone();
-            config.boot_once.extend(self.boot_devices(&arguments.boot.once, &config.nics));
+            config.boot_once.extend(self.boot_devices(&arguments.boot.once, config));
         }
-        config.boot_order.extend(self.boot_devices(&arguments.boot.order, &config.nics));
+        config.boot_order.extend(self.boot_devices(&arguments.boot.order, config));
     }
 
     /// Returns the firmware in flash memory, the last chip first, or None without flash memory.
@@ -439,11 +439,12 @@ impl Drives {
     }
 
     /// Returns the drives and network cards that `letters` stand for, in their order.
-    fn boot_devices(&self, letters: &str, nics: &[Nic]) -> Vec<BootDevice> {
+    fn boot_devices(&self, letters: &str, config: &Config) -> Vec<BootDevice> {
         let mut devices = Vec::new();
         for letter in letters.bytes() {
             if letter == b'n' {
-                let cards = (0..).zip(nics).filter(|(_, nic)| nic.rom.is_some());
+                let has_rom = |nic: &Option<Nic>| nic.as_ref().is_some_and(|nic| nic.rom.is_some());
+                let cards = (0..).zip(&config.nics).filter(|(_, nic)| has_rom(nic));
                 devices.extend(cards.map(|(index, _)| BootDevice::Network(index)));
             }
             let of_letter = |attached: &&Attached| match (letter, attached.interface) {

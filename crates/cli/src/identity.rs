@@ -42,7 +42,7 @@ pub(crate) fn generation(
 /// the command line get those.
 pub(crate) fn new_identity(arguments: &RunArguments, config: &Config) -> io::Result<Identity> {
     let mut given = arguments.nics.cards().into_iter().map(|card| card.mac);
-    let addresses = config.nics.iter().map(|nic| {
+    let addresses = config.cards().map(|(_, nic)| {
         if let Some(address) = given.next().flatten() {
             return Ok(address);
         }

@@ -2,11 +2,13 @@
 //!
 //! * [`backend`]: the networks;
 //! * [`help`]: the text of "--nic help";
+//! * [`later`]: networks that come while the machine runs;
 //! * [`rom`]: boot ROMs;
 //! * [`user`]: the NAT.
 
 pub(crate) mod backend;
 mod help;
+mod later;
 pub(crate) mod rom;
 pub(crate) mod user;
 
@@ -22,12 +24,14 @@ use ring3_core::net::MacAddress;
 use ring3_devices::ne2000::PORTS;
 use ring3_devices::virtio::net::PAIRS_MAX;
 use ring3_net::{Capture, Card, NetError};
+use ring3_vm::networks::Network;
 use ring3_vm::{BootDevice, Config, Nic, NicModel, Sender, VirtioNic, Vm};
 use thiserror::Error;
 
 use crate::args;
 use crate::qemu::properties::{Properties, switch};
 use backend::Behind;
+pub(crate) use later::LaterNetworks;
 use rom::{RomFileError, RomProperties};
 
 /// The number of network cards that a machine can have.
@@ -123,6 +127,20 @@ impl NetworkProperties {
             return Err(BadNic("pcap-filter selects the packets of a file: add pcap=FILE".into()));
         }
         Ok(NetworkProperties { id, behind: Behind::parse(kind, properties)?, pcap, filter })
+    }
+
+    /// Opens the network behind the card `device` with this address; packets from it go to the door of `sender`.
+    fn open(
+        &self,
+        device: DeviceId,
+        address: MacAddress,
+        sender: &Sender,
+    ) -> Result<Box<dyn Network>, NicError> {
+        let NetworkProperties { behind, pcap, filter, .. } = self;
+        let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
+        let capture = capture.transpose()?.map(Arc::new);
+        let card = Card::new(device, sender.clone(), capture).with_address(address);
+        Ok(ring3_net::open(&behind.backend()?, &card)?)
     }
 }
 
@@ -235,25 +253,20 @@ impl NicArguments {
             let mac = mac.unwrap_or_else(|| network.behind.default_address(index));
             boot.extend(rom.boot_index.map(|place| (place, BootDevice::Network(index))));
             let rom = rom.read(*model, has_firmware)?;
-            config.nics.push(Nic { mac, model: *model, rom });
+            config.nics.push(Some(Nic { mac, model: *model, rom }));
         }
         Ok(boot)
     }
 
     /// Opens the networks behind the cards of `vm`; packets from them go to the door of `sender`.
     pub(crate) fn attach(&self, vm: &mut Vm, sender: &Sender) -> Result<(), NicError> {
-        let addresses: Vec<_> = vm.config().nics.iter().map(|nic| nic.mac).collect();
-        for ((device, address), properties) in
-            DeviceId::NIC.into_iter().zip(addresses).zip(self.cards())
-        {
-            let NetworkProperties { id, behind, pcap, filter } = &properties.network;
-            let capture = pcap.as_ref().map(|path| Capture::create(path, filter.as_deref()));
-            let capture = capture.transpose()?.map(Arc::new);
-            let card = Card::new(device, sender.clone(), capture).with_address(address);
+        let places: Vec<_> = vm.config().cards().map(|(device, nic)| (device, nic.mac)).collect();
+        for ((device, address), properties) in places.into_iter().zip(self.cards()) {
+            let network = properties.network.open(device, address, sender)?;
             if let Some(id) = &properties.id {
                 vm.name_card(device, id.clone());
             }
-            vm.attach_network(device, id.clone(), ring3_net::open(&behind.backend()?, &card)?);
+            vm.attach_network(device, properties.network.id.clone(), network);
         }
         Ok(())
     }

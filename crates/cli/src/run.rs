@@ -41,7 +41,7 @@ use crate::identity::{self, rng_seed};
 use crate::incoming;
 use crate::limits::{self, TooLow};
 use crate::log::{self, LogError};
-use crate::nics::NicError;
+use crate::nics::{LaterNetworks, NicError};
 use crate::observe::ObserveError;
 use crate::output::{Output, stdout};
 use crate::qemu::daemon;
@@ -249,6 +249,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let coming = arguments.incoming.as_ref().map(wait_at).transpose()?;
     let mut terminals = Terminals::open(arguments)?;
     let qmp = serve_qmp(&sender.control(), arguments, &terminals)?;
+    if let Some(server) = &qmp {
+        server.make_networks_by(LaterNetworks::new(sender.clone(), arguments.sandbox.mode));
+    }
     let characters = Characters::open(arguments, &sender, qmp.as_ref(), &mut terminals)?;
     let serial = SerialPorts::open(&serial_targets, &sender, &characters, &mut terminals)?;
     if arguments.qemu.dry_run {
@@ -367,7 +370,7 @@ pub(crate) fn check_for_machine(
     // A port is connected even if nobody has asked for it.
     let ports = if arguments.serial.is_empty() { 0 } else { arguments.serial_targets().len() };
     for (what, has, option, given) in [
-        ("network cards", config.nics.len(), "--nic", arguments.nics.cards().len()),
+        ("network cards", config.cards().count(), "--nic", arguments.nics.cards().len()),
         ("serial ports", config.serial_ports.into(), "--serial", ports),
     ] {
         if given > has {
@@ -464,7 +467,7 @@ fn config(
         config.on_panic.get_or_insert(OnPanic::Continue);
     }
     let wants_network = arguments.drives.boot.has_letter('n');
-    if wants_network && config.nics.iter().all(|nic| nic.rom.is_none()) {
+    if wants_network && config.cards().all(|(_, nic)| nic.rom.is_none()) {
         warn!("no network card has a boot ROM: add --nic, and install ipxe-qemu");
     }
     Ok(config)

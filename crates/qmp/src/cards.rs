@@ -1,4 +1,5 @@
-//! The commands that put virtio disks into PCI slots and remove them with the guest's consent.
+//! The commands that put cards into PCI slots and remove them with the guest's consent: virtio disks here, network cards
+//! in [`networks`].
 
 use ring3_devices::virtio::block::{DiskModel, QUEUES_MAX};
 use ring3_devices::virtio::pci::Interfaces;
@@ -9,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::commands::{Machine, done};
-use crate::nodes;
 use crate::protocol::{Arguments, Failure, read};
+use crate::{networks, nodes};
 
 /// QEMU's names of the device, which are those of its driver, and of the bus.
 const DRIVERS: [&str; 2] = ["virtio-blk-pci", "virtio-blk"];
@@ -19,14 +20,14 @@ const BUS: &str = "pci.0";
 /// A switch as clients write it; values from a command line are words.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged)]
-enum Switch {
+pub(crate) enum Switch {
     Bool(bool),
     Word(OnOffAuto),
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum OnOffAuto {
+pub(crate) enum OnOffAuto {
     On,
     Off,
     Auto,
@@ -41,9 +42,19 @@ impl Switch {
 /// A number as clients write it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Number {
+pub(crate) enum Number {
     Number(u16),
     Text(String),
+}
+
+impl Number {
+    /// Returns it, unless it is too large or none.
+    pub(crate) fn value(&self) -> Option<u16> {
+        match self {
+            Number::Number(number) => Some(*number),
+            Number::Text(text) => text.parse().ok(),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,21 +73,26 @@ struct DeviceAdd {
     werror: Option<String>,
 }
 
-/// Puts a virtio disk into a slot.
+/// Puts a card into a slot.
 pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     match arguments.get("driver") {
-        None => return Err(Failure::generic("Parameter 'driver' is missing")),
-        Some(Value::String(driver)) if !DRIVERS.contains(&driver.as_str()) => {
-            return Err(Failure::generic(format!(
-                "'{driver}' is not a valid device model name; virtio-blk-pci can be added"
-            )));
-        }
-        Some(_) => {}
+        None => Err(Failure::generic("Parameter 'driver' is missing")),
+        Some(Value::String(driver)) => match networks::model_of(driver) {
+            Some(model) => networks::plug(machine, model, arguments),
+            None if DRIVERS.contains(&driver.as_str()) => add_disk(machine, arguments),
+            None => Err(Failure::generic(format!(
+                "'{driver}' is not a valid device model name; virtio-blk-pci, virtio-net-pci, e1000 and ne2k_pci \
+                 can be added"
+            ))),
+        },
+        // The type is wrong.
+        Some(_) => add_disk(machine, arguments),
     }
+}
+
+fn add_disk(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     let asked: DeviceAdd = read(arguments)?;
-    if let Some(bus) = asked.bus.as_ref().filter(|bus| *bus != BUS) {
-        return Err(Failure::generic(format!("Bus '{bus}' not found")));
-    }
+    let slot = slot(&asked.driver, asked.bus.as_deref(), asked.addr.as_ref())?;
     let node = asked.drive.clone().ok_or_else(|| Failure::generic("drive property not set"))?;
     let property = format!("Property '{}.drive'", asked.driver);
     let drive = machine
@@ -93,66 +109,71 @@ pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
         serial: asked.serial.clone().unwrap_or_default(),
         queues: asked.queues()?,
     };
-    let disk = VirtioDisk { model, interfaces: asked.interfaces()? };
-    let (slot, errors) = (asked.slot()?, asked.errors()?);
+    let interfaces = interfaces(asked.disable_legacy, asked.disable_modern)?;
+    let disk = VirtioDisk { model, interfaces };
+    let errors = asked.errors()?;
     let new = NewDisk { id: asked.id.clone(), slot, disk, drive, node: Some(node), errors };
-    machine.control.plug_disk(new).map_err(|error| match error {
+    machine.control.plug_disk(new).map_err(|error| refused(error, asked.id.as_deref()))?;
+    done()
+}
+
+/// Returns the answer to a client whose card with this id is not put in.
+pub(crate) fn refused(error: PlugError, id: Option<&str>) -> Failure {
+    match error {
         PlugError::Ended(ended) => ended.into(),
         PlugError::Id => {
-            let id = asked.id.unwrap_or_default();
-            Failure::generic(format!("Duplicate device ID '{id}'"))
+            Failure::generic(format!("Duplicate device ID '{}'", id.unwrap_or_default()))
         }
         error => Failure::generic(error.to_string()),
-    })?;
-    done()
+    }
+}
+
+/// Returns the kinds of drivers of a virtio device with these properties.
+pub(crate) fn interfaces(
+    disable_legacy: Option<Switch>,
+    disable_modern: Option<Switch>,
+) -> Result<Interfaces, Failure> {
+    let is_on = |switch: Option<Switch>| switch.is_some_and(Switch::is_on);
+    let (legacy, modern) = (!is_on(disable_legacy), !is_on(disable_modern));
+    if !legacy && !modern {
+        let reason = "device cannot work as neither modern nor legacy mode is enabled";
+        return Err(Failure::generic(reason));
+    }
+    Ok(Interfaces { legacy, modern })
+}
+
+/// Returns the device number of a card on `bus` from `addr`, such as `5`, `0x1f` or `5.0`, where the function number
+/// follows the point.
+pub(crate) fn slot(
+    driver: &str,
+    bus: Option<&str>,
+    addr: Option<&Number>,
+) -> Result<Option<u8>, Failure> {
+    if let Some(bus) = bus.filter(|bus| *bus != BUS) {
+        return Err(Failure::generic(format!("Bus '{bus}' not found")));
+    }
+    // QEMU reads text in hexadecimal, with or without 0x. A value that is a number in JSON counts as it is.
+    let (slot, text) = match addr {
+        None => return Ok(None),
+        Some(Number::Number(slot)) => (u8::try_from(*slot).ok(), slot.to_string()),
+        Some(Number::Text(text)) => {
+            let slot = text.strip_suffix(".0").unwrap_or(text).trim_start_matches("0x");
+            (u8::from_str_radix(slot, 16).ok(), text.clone())
+        }
+    };
+    let failed =
+        || Failure::generic(format!("Property '{driver}.addr' doesn't take value '{text}'"));
+    slot.filter(|slot| *slot < 32).map(Some).ok_or_else(failed)
 }
 
 impl DeviceAdd {
     fn queues(&self) -> Result<u16, Failure> {
-        let queues = match &self.num_queues {
-            None => Some(1),
-            Some(Number::Number(queues)) => Some(*queues),
-            Some(Number::Text(text)) => text.parse().ok(),
-        };
+        let queues = self.num_queues.as_ref().map_or(Some(1), Number::value);
         queues.filter(|queues| (1..=QUEUES_MAX).contains(queues)).ok_or_else(|| {
             Failure::generic(format!(
                 "Parameter 'num-queues' expects a number from 1 to {QUEUES_MAX}"
             ))
         })
-    }
-
-    fn interfaces(&self) -> Result<Interfaces, Failure> {
-        let is_on = |switch: Option<Switch>| switch.is_some_and(Switch::is_on);
-        let (legacy, modern) = (!is_on(self.disable_legacy), !is_on(self.disable_modern));
-        if !legacy && !modern {
-            let reason = "device cannot work as neither modern nor legacy mode is enabled";
-            return Err(Failure::generic(reason));
-        }
-        Ok(Interfaces { legacy, modern })
-    }
-
-    /// Returns the device number from text such as `5`, `0x1f` or `5.0`, where the function number follows
-    /// the point.
-    fn slot(&self) -> Result<Option<u8>, Failure> {
-        let text = match &self.addr {
-            None => return Ok(None),
-            Some(Number::Number(slot)) => slot.to_string(),
-            Some(Number::Text(text)) => text.clone(),
-        };
-        let (slot, function) = text.split_once('.').unwrap_or((&text, "0"));
-        // QEMU reads this text in hexadecimal, with or without 0x. A value that is a number in JSON counts as
-        // it is.
-        let slot = match &self.addr {
-            Some(Number::Number(slot)) => u8::try_from(*slot).ok(),
-            _ => u8::from_str_radix(slot.trim_start_matches("0x"), 16).ok(),
-        };
-        match slot.filter(|slot| *slot < 32 && function == "0") {
-            Some(slot) => Ok(Some(slot)),
-            None => Err(Failure::generic(format!(
-                "Property '{}.addr' doesn't take value '{text}'",
-                self.driver
-            ))),
-        }
     }
 
     fn errors(&self) -> Result<ErrorPolicy, Failure> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::debuggers::Debuggers;
 use crate::dumps::Dumps;
 use crate::moving::Mover;
+use crate::networks::{Netdevs, Networks};
 use crate::news::News;
 use crate::nodes::Nodes;
 use crate::pointer::{Axis, Button, Pointer, PointerEvent};
@@ -24,7 +25,7 @@ use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
     balloon, block_stats, capture, cards, dumps, inspect, limits, media, memory, monitor, moving,
-    nodes, probe, qom, schema, snapshots, usage,
+    networks, nodes, probe, qom, schema, snapshots, usage,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -66,6 +67,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("migrate-set-capabilities", moving::set_capabilities),
     ("migrate-set-parameters", moving::set_parameters),
     ("migrate_cancel", moving::cancel),
+    ("netdev_add", networks::add),
+    ("netdev_del", networks::remove),
     ("pmemsave", |machine, arguments| save_memory(machine, arguments, false)),
     ("qom-get", qom::get),
     ("qom-list", qom::list),
@@ -216,6 +219,8 @@ pub(crate) struct Machine {
     pointer: Mutex<Pointer>,
     asked: Asked,
     nodes: Mutex<Nodes>,
+    netdevs: Mutex<Netdevs>,
+    networks: OnceLock<Arc<dyn Networks>>,
     debuggers: Arc<Debuggers>,
     dumps: Arc<Dumps>,
     news: News,
@@ -232,6 +237,8 @@ impl Machine {
             pointer: Mutex::default(),
             asked: Asked::default(),
             nodes: Mutex::default(),
+            netdevs: Mutex::default(),
+            networks: OnceLock::new(),
             debuggers: Arc::default(),
             dumps: Arc::default(),
             mover: Mover::new(news.clone()),
@@ -265,6 +272,21 @@ impl Machine {
     pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
         // A thread that panicked has left the nodes consistent.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the networks of clients.
+    pub(crate) fn netdevs(&self) -> MutexGuard<'_, Netdevs> {
+        self.netdevs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the maker of the networks of clients, if there is one.
+    pub(crate) fn networks(&self) -> Option<&Arc<dyn Networks>> {
+        self.networks.get()
+    }
+
+    /// Sets the maker of the networks of clients, unless there is one.
+    pub(crate) fn make_networks_by(&self, maker: Arc<dyn Networks>) {
+        let _: Result<(), _> = self.networks.set(maker);
     }
 
     /// Returns the facts that the machine itself does not know.

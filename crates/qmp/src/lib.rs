@@ -15,7 +15,8 @@
 //! * `media`: changes discs and diskettes;
 //! * `nodes`: images that exist before a device uses them;
 //! * `block_stats`: the statistics of drives;
-//! * `cards`: puts disks into slots, and takes them out;
+//! * `networks`: networks that exist before a card uses them, and the cards on them;
+//! * `cards`: puts cards into slots, and takes them out;
 //! * `typist`, `pointer`: keys and the mouse;
 //! * `screendump`: pictures in files;
 //! * `snapshots`, `dumps`: saved machines in files, and memory for debuggers;
@@ -56,6 +57,7 @@ mod media;
 mod memory;
 mod monitor;
 mod moving;
+mod networks;
 mod news;
 mod nodes;
 mod pointer;
@@ -73,4 +75,5 @@ mod uuid;
 
 pub use commands::{CharacterInfo, Facts};
 pub use devices::device_properties;
+pub use networks::{Networks, NewNetwork};
 pub use server::{Handle, Protocol, Server};

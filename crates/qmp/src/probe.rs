@@ -283,13 +283,13 @@ pub(crate) fn filters(machine: &Machine, arguments: Arguments) -> Result<Value, 
     let Which { name } = read(arguments)?;
     let description = machine.control.describe()?;
     let is_meant = |id: &str| name.as_deref().is_none_or(|name| name == id);
-    let cards = description.config.nics.iter().zip(&description.nics).filter_map(|(nic, names)| {
-        let id = names.name();
+    let cards = description.nics.iter().filter_map(|card| {
+        let id = card.name();
         is_meant(id).then(|| {
             json!({
                 "name": id, "promiscuous": false, "multicast": "normal", "unicast": "normal", "vlan": "all",
                 "broadcast-allowed": true, "multicast-overflow": false, "unicast-overflow": false,
-                "main-mac": nic.mac.to_string(), "vlan-table": [], "unicast-table": [], "multicast-table": [],
+                "main-mac": card.nic.mac.to_string(), "vlan-table": [], "unicast-table": [], "multicast-table": [],
             })
         })
     });

@@ -206,10 +206,10 @@ const BALLOON: &str = "balloon0";
 /// Returns the devices that have names, and their types.
 fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
     let description = machine.control.describe()?;
-    let nics = description.config.nics.iter().zip(&description.nics);
-    let nics = nics.filter_map(|(nic, names)| {
-        Some((names.id.clone()?, crate::monitor::nic_driver(nic.model)))
-    });
+    let nics = description
+        .nics
+        .iter()
+        .filter_map(|card| Some((card.id.clone()?, crate::monitor::nic_driver(card.nic.model))));
     let drives = machine.control.drives()?;
     let drives = drives.iter().filter_map(|drive| {
         let kind = match (drive.drive.device, drive.removable) {

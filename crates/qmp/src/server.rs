@@ -33,6 +33,7 @@ use crate::commands::{Facts, Machine};
 use crate::debuggers::Debuggers;
 use crate::framing::Framer;
 use crate::monitor;
+use crate::networks::Networks;
 use crate::news::News;
 use crate::protocol;
 use crate::session::{self, Session};
@@ -115,6 +116,13 @@ impl Server {
             stopped: Arc::new(stopped),
             sockets: Mutex::default(),
         })
+    }
+
+    /// Has `maker` make the networks that clients add. Without one, or after the first one, this does nothing.
+    pub fn make_networks_by(&self, maker: Arc<dyn Networks>) {
+        if let Some(clients) = self.clients.upgrade() {
+            clients.machine.make_networks_by(maker);
+        }
     }
 
     /// Serves the tools that connect to a new Unix socket at `path`. The socket is removed with the server.

@@ -157,6 +157,8 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 Request::Balloon(_, reply) => reply.answer(Err(BalloonError::NoBalloon)),
                 Request::AreDrivesIdle(reply) => reply.answer(true),
                 Request::PlugDisk(..)
+                | Request::PlaceForNic { .. }
+                | Request::PlugNic(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::DriveResized(_)

@@ -43,7 +43,6 @@ use crate::interrupts::Interrupts;
 use crate::set_up::set_up;
 use devices::POWER_MANAGEMENT;
 pub use devices::VideoParts;
-pub(crate) use devices::nic_slot;
 
 /// The devices of a machine. Some are not on the bus, since the board talks to their pins: the interrupt
 /// controllers, the DMA controllers and the circuit for FERR# and IGNNE#.

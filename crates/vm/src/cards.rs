@@ -5,7 +5,7 @@
 //! of. To remove a card, the machine asks the guest for it, and removes it when the guest has given it up,
 //! which depends only on the guest's own execution. So a recording repeats both.
 //!
-//! Each device that a card can be, such as `virtio-blk3`, has its slot.
+//! Each device that a card can be, such as `virtio-blk3` or `nic1`, has its slot.
 //!
 //! [`Input::Plug`]: ring3_core::input::Input::Plug
 
@@ -16,13 +16,17 @@ use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::{Config, VirtioDisk};
+use crate::config::{Config, Nic, NicModel, VirtioDisk};
 use crate::control::Ended;
 use crate::drives::{Drive, ErrorPolicy};
+use crate::networks::Network;
 
 const STATE_NAME: &str = "card";
 const STATE_VERSION: u32 = 1;
 
+/// PCI device numbers of the first two network cards; the others follow the second one.
+const FIRST_NIC: u8 = 3;
+const SECOND_NIC: u8 = 20;
 /// PCI device number of the first virtio disk; the others follow.
 const FIRST_VIRTIO_DISK: u8 = 4;
 
@@ -31,6 +35,8 @@ const FIRST_VIRTIO_DISK: u8 = 4;
 pub(crate) enum Card {
     /// A virtio disk.
     Disk(VirtioDisk),
+    /// A network card on the PCI bus.
+    Nic(Nic),
 }
 
 impl Card {
@@ -43,6 +49,44 @@ impl Card {
     pub(crate) fn load(saved: &SavedState) -> Result<Card, RestoreError> {
         saved.load(STATE_NAME, STATE_VERSION)
     }
+
+    /// Returns whether it is on the PCI bus, and so can come and go.
+    fn is_on_pci(&self) -> bool {
+        !matches!(self, Card::Nic(Nic { model: NicModel::Ne2000Isa { .. }, .. }))
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Card::Disk(_) => Kind::Disk,
+            Card::Nic(_) => Kind::Nic,
+        }
+    }
+}
+
+/// The kinds of cards, each with places of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Virtio disks.
+    Disk,
+    /// Network cards.
+    Nic,
+}
+
+impl Kind {
+    /// Returns its places, in the order in which they are filled.
+    fn places(self) -> impl Iterator<Item = Place> {
+        let devices = match self {
+            Kind::Disk => DeviceId::VIRTIO_BLK.as_slice(),
+            Kind::Nic => DeviceId::NIC.as_slice(),
+        };
+        (0..).zip(devices).map(move |(index, device)| {
+            let slot = match self {
+                Kind::Disk => virtio_disk_slot(index),
+                Kind::Nic => nic_slot(index),
+            };
+            Place { device: *device, slot, kind: self, index: index.into() }
+        })
+    }
 }
 
 /// A place for a card.
@@ -52,14 +96,18 @@ pub(crate) struct Place {
     pub(crate) device: DeviceId,
     /// Its PCI device number.
     pub(crate) slot: u8,
-    /// Its index among the cards of its kind.
+    /// The cards that it can have.
+    kind: Kind,
+    /// Its index among the places of its kind.
     index: usize,
 }
 
-/// Returns the places for virtio disks, in the order in which they are filled.
-fn disk_places() -> impl Iterator<Item = Place> {
-    let devices = DeviceId::VIRTIO_BLK.into_iter().enumerate();
-    devices.map(|(index, device)| Place { device, slot: virtio_disk_slot(index as u8), index })
+/// Returns the PCI device number of network card `index`.
+pub(crate) fn nic_slot(index: u8) -> u8 {
+    match index {
+        0 => FIRST_NIC,
+        _ => SECOND_NIC + index - 1,
+    }
 }
 
 /// Returns the PCI device number of virtio disk `index`.
@@ -69,56 +117,87 @@ pub(crate) fn virtio_disk_slot(index: u8) -> u8 {
 
 /// Returns all cards of a machine with this configuration.
 pub(crate) fn all(config: &Config) -> impl Iterator<Item = (Place, Card)> {
-    let disks = disk_places().zip(&config.virtio_disks);
-    disks.filter_map(|(place, disk)| Some((place, Card::Disk(disk.clone()?))))
+    let disks = Kind::Disk.places().zip(&config.virtio_disks);
+    let disks = disks.filter_map(|(place, disk)| Some((place, Card::Disk(disk.clone()?))));
+    let nics = Kind::Nic.places().zip(&config.nics);
+    let nics = nics.filter_map(|(place, nic)| Some((place, Card::Nic(nic.clone()?))));
+    nics.filter(|(_, card)| card.is_on_pci()).chain(disks)
+}
+
+/// Returns the places of all kinds.
+fn all_places() -> impl Iterator<Item = Place> {
+    [Kind::Disk, Kind::Nic].into_iter().flat_map(Kind::places)
 }
 
 impl Place {
     /// Returns the place of the card `device`.
     pub(crate) fn of(device: DeviceId) -> Option<Place> {
-        disk_places().find(|place| place.device == device)
+        all_places().find(|place| place.device == device)
     }
 
     /// Returns the place of the card in PCI slot `slot`.
     pub(crate) fn of_slot(slot: u8) -> Option<Place> {
-        disk_places().find(|place| place.slot == slot)
+        all_places().find(|place| place.slot == slot)
     }
 
     /// Returns whether there is a card.
     pub(crate) fn is_taken(self, config: &Config) -> bool {
-        config.virtio_disks.get(self.index).is_some_and(Option::is_some)
+        match self.kind {
+            Kind::Disk => config.virtio_disks.get(self.index).is_some_and(Option::is_some),
+            Kind::Nic => config.nics.get(self.index).is_some_and(Option::is_some),
+        }
+    }
+
+    /// Returns whether `card` can be put there while there is none.
+    pub(crate) fn fits(self, card: &Card) -> bool {
+        card.kind() == self.kind && card.is_on_pci()
     }
 
     /// Notes in `config` that there is `card` now.
     pub(crate) fn put(self, config: &mut Config, card: Card) {
-        let Card::Disk(disk) = card;
-        let disks = &mut config.virtio_disks;
-        disks.resize(disks.len().max(self.index + 1), None);
-        disks[self.index] = Some(disk);
+        match card {
+            Card::Disk(disk) => put_at(&mut config.virtio_disks, self.index, disk),
+            Card::Nic(nic) => put_at(&mut config.nics, self.index, nic),
+        }
     }
 
     /// Notes in `config` that there is no card any more.
     pub(crate) fn clear(self, config: &mut Config) {
-        if let Some(disk) = config.virtio_disks.get_mut(self.index) {
-            *disk = None;
-        }
+        match self.kind {
+            Kind::Disk => config.virtio_disks.get_mut(self.index).and_then(Option::take).map(drop),
+            Kind::Nic => config.nics.get_mut(self.index).and_then(Option::take).map(drop),
+        };
     }
 
-    /// Returns the first place for a disk that is free and not in `others`, or the one in PCI slot `slot`.
-    pub(crate) fn free_for_disk(
+    /// Returns the first place for a card of this kind that is free and not in `others`, or the one in PCI slot
+    /// `slot`.
+    pub(crate) fn free(
+        kind: Kind,
         config: &Config,
         others: &[DeviceId],
         slot: Option<u8>,
     ) -> Result<Place, PlugError> {
         let is_free = |place: &Place| !place.is_taken(config) && !others.contains(&place.device);
         match slot {
-            None => disk_places().find(is_free).ok_or(PlugError::Full),
-            Some(slot) => disk_places()
-                .find(|place| place.slot == slot)
-                .filter(is_free)
-                .ok_or(PlugError::Slot(slot)),
+            None => kind.places().find(is_free).ok_or(match kind {
+                Kind::Disk => PlugError::FullOfDisks,
+                Kind::Nic => PlugError::FullOfNics,
+            }),
+            Some(slot) => {
+                let there = kind.places().find(|place| place.slot == slot);
+                there.filter(is_free).ok_or(match kind {
+                    Kind::Disk => PlugError::SlotOfDisk(slot),
+                    Kind::Nic => PlugError::SlotOfNic(slot),
+                })
+            }
         }
     }
+}
+
+/// Puts `card` at `index` of `cards`.
+fn put_at<T: Clone>(cards: &mut Vec<Option<T>>, index: usize, card: T) {
+    cards.resize(cards.len().max(index + 1), None);
+    cards[index] = Some(card);
 }
 
 /// A virtio disk to be put into a running machine.
@@ -138,6 +217,21 @@ pub struct NewDisk {
     pub errors: ErrorPolicy,
 }
 
+/// A network card to be put into a running machine.
+#[derive(Debug)]
+pub struct NewNic {
+    /// Its place, which [`Control::place_for_nic`](crate::Control::place_for_nic) has returned.
+    pub device: DeviceId,
+    /// Its id, by which people know it.
+    pub id: Option<String>,
+    /// The card, which must be one on the PCI bus.
+    pub nic: Nic,
+    /// The network behind it.
+    pub network: Box<dyn Network>,
+    /// The name by which people know the network.
+    pub network_id: Option<String>,
+}
+
 /// The reasons why a card is not put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PlugError {
@@ -147,12 +241,23 @@ pub enum PlugError {
     /// Another device has this id.
     #[error("another device has that id")]
     Id,
-    /// All places are taken.
+    /// All places for disks are taken.
     #[error("a machine has at most 16 virtio disks")]
-    Full,
+    FullOfDisks,
+    /// All places for network cards are taken.
+    #[error("a machine has at most 8 network cards")]
+    FullOfNics,
     /// The slot cannot be used.
     #[error("PCI slot {0} is taken or cannot have a disk; disks use the slots 4 to 19")]
-    Slot(u8),
+    SlotOfDisk(u8),
+    /// The slot cannot be used.
+    #[error(
+        "PCI slot {0} is taken or cannot have a network card; these use the slots 3 and 20 to 26"
+    )]
+    SlotOfNic(u8),
+    /// Another card was put there meanwhile, or the card is not one for the PCI bus.
+    #[error("the place of the card is taken")]
+    Taken,
 }
 
 /// The reasons why the guest is not asked for a card.
@@ -169,6 +274,7 @@ pub enum UnplugError {
 #[cfg(test)]
 mod tests {
     use ring3_core::disk::Medium;
+    use ring3_core::net::MacAddress;
     use ring3_devices::virtio::block::DiskModel;
     use ring3_devices::virtio::pci::Interfaces;
 
@@ -184,23 +290,49 @@ mod tests {
     fn places_are_filled_from_the_first_on() {
         let mut config = Config::default();
         let free = |config: &Config, others: &[DeviceId], slot| {
-            Place::free_for_disk(config, others, slot).map(|place| (place.device, place.slot))
+            Place::free(Kind::Disk, config, others, slot).map(|place| (place.device, place.slot))
         };
         let disks = DeviceId::VIRTIO_BLK;
         assert_eq!(free(&config, &[], None), Ok((disks[0], 4)));
         assert_eq!(free(&config, &[disks[0]], None), Ok((disks[1], 5)));
-        assert_eq!(free(&config, &[disks[0]], Some(4)), Err(PlugError::Slot(4)));
+        assert_eq!(free(&config, &[disks[0]], Some(4)), Err(PlugError::SlotOfDisk(4)));
         Place::of(disks[2]).unwrap().put(&mut config, disk());
         assert_eq!(config.virtio_disks.len(), 3);
-        assert_eq!(free(&config, &[], Some(6)), Err(PlugError::Slot(6)));
-        assert_eq!(free(&config, &[], Some(3)), Err(PlugError::Slot(3)));
+        assert_eq!(free(&config, &[], Some(6)), Err(PlugError::SlotOfDisk(6)));
+        assert_eq!(free(&config, &[], Some(3)), Err(PlugError::SlotOfDisk(3)));
         for _ in 0..15 {
-            let place = Place::free_for_disk(&config, &[], None).unwrap();
+            let place = Place::free(Kind::Disk, &config, &[], None).unwrap();
             place.put(&mut config, disk());
         }
-        assert_eq!(free(&config, &[], None), Err(PlugError::Full));
+        assert_eq!(free(&config, &[], None), Err(PlugError::FullOfDisks));
         Place::of_slot(12).unwrap().clear(&mut config);
         assert_eq!(free(&config, &[], None), Ok((disks[8], 12)));
+    }
+
+    fn nic(model: NicModel) -> Nic {
+        Nic { mac: MacAddress([0x52, 0x54, 0, 0, 0, 1]), model, rom: None }
+    }
+
+    #[test]
+    fn network_cards_have_places_of_their_own() {
+        let mut config =
+            Config { nics: vec![Some(nic(NicModel::NE2000_ISA))], ..Config::default() };
+        assert_eq!(all(&config).count(), 0, "that card is not on PCI");
+        for index in 1..8 {
+            let place = Place::free(Kind::Nic, &config, &[], None).unwrap();
+            assert_eq!((place.device, place.slot), (DeviceId::NIC[index], 19 + index as u8));
+            assert!(place.fits(&Card::Nic(nic(NicModel::E1000))) && !place.fits(&disk()));
+            assert!(!place.fits(&Card::Nic(nic(NicModel::NE2000_ISA))));
+            place.put(&mut config, Card::Nic(nic(NicModel::E1000)));
+        }
+        let full = Place::free(Kind::Nic, &config, &[], None);
+        assert_eq!(full, Err(PlugError::FullOfNics));
+        assert_eq!(Place::free(Kind::Nic, &config, &[], Some(9)), Err(PlugError::SlotOfNic(9)));
+        Place::of_slot(22).unwrap().clear(&mut config);
+        assert_eq!(config.cards().count(), 7);
+        let others = [DeviceId::NIC[3]];
+        assert_eq!(Place::free(Kind::Nic, &config, &others, None), Err(PlugError::FullOfNics));
+        assert_eq!(Place::free(Kind::Nic, &config, &[], Some(22)).unwrap().device, others[0]);
     }
 
     #[test]

@@ -63,9 +63,9 @@ pub struct Config {
     /// host's side of each is attached as unit 0 of its device of
     /// [`DeviceId::VIRTIO_BLK`](ring3_core::device::DeviceId::VIRTIO_BLK).
     pub virtio_disks: Vec<Option<VirtioDisk>>,
-    /// The network cards, up to 8: the devices of [`DeviceId::NIC`](ring3_core::device::DeviceId::NIC).
-    /// [`Vm::attach_network`](crate::Vm::attach_network) attaches the network of one.
-    pub nics: Vec<Nic>,
+    /// The network cards, up to 8: the devices of [`DeviceId::NIC`](ring3_core::device::DeviceId::NIC); None for
+    /// one that was taken out. [`Vm::attach_network`](crate::Vm::attach_network) attaches the network of one.
+    pub nics: Vec<Option<Nic>>,
     /// The memory balloon, by which the guest gives memory back; None for no such device.
     pub balloon: Option<BalloonModel>,
     /// The channels between programs in the guest and outside.
@@ -121,6 +121,12 @@ impl Config {
     /// Returns whether there is a high precision event timer. Its interrupts go to the I/O APIC.
     pub fn has_hpet(&self) -> bool {
         self.hpet && self.has_apics()
+    }
+
+    /// Returns the network cards that there are.
+    pub fn cards(&self) -> impl Iterator<Item = (DeviceId, &Nic)> {
+        let places = DeviceId::NIC.into_iter().zip(&self.nics);
+        places.filter_map(|(device, nic)| Some((device, nic.as_ref()?)))
     }
 }
 

@@ -41,7 +41,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::balloon::BalloonError;
-use crate::cards::{NewDisk, PlugError, UnplugError};
+use crate::cards::{NewDisk, NewNic, PlugError, UnplugError};
 use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
 use crate::door::{Door, Sender};
@@ -261,6 +261,17 @@ pub enum Request {
     Drives(Reply<Vec<DriveInfo>>),
     /// Put a disk into a slot.
     PlugDisk(Box<NewDisk>, Reply<Result<(), PlugError>>),
+    /// Return a place for a network card.
+    PlaceForNic {
+        /// The id that the card is to have.
+        id: Option<String>,
+        /// Its PCI device number; None for the first free one.
+        slot: Option<u8>,
+        /// The result.
+        reply: Reply<Result<DeviceId, PlugError>>,
+    },
+    /// Put a network card into its slot.
+    PlugNic(Box<NewNic>, Reply<Result<(), PlugError>>),
     /// Ask the guest for the card with this id.
     Unplug(String, Reply<Result<(), UnplugError>>),
     /// Handle an operation that the host could not execute, and pause if the policy says so. The drive
@@ -325,6 +336,7 @@ impl Request {
                 | Request::ResizeDrive { .. }
                 | Request::DriveResized(_)
                 | Request::PlugDisk(..)
+                | Request::PlugNic(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::SetLink { .. }
@@ -487,7 +499,22 @@ impl Control {
         self.ask(|reply| Request::PlugDisk(Box::new(new), reply))?
     }
 
-    /// Asks the guest for the card with this id. When the guest has given it up, [`Event::CardGone`] says so;
+    /// Returns the first free place for a network card, or the one in PCI slot `slot`. The card with this `id`
+    /// can be [plugged in](Control::plug_nic) there unless another one is faster.
+    pub fn place_for_nic(
+        &self,
+        id: Option<String>,
+        slot: Option<u8>,
+    ) -> Result<DeviceId, PlugError> {
+        self.ask(|reply| Request::PlaceForNic { id, slot, reply })?
+    }
+
+    /// Puts a network card into its slot, and tells the guest.
+    pub fn plug_nic(&self, new: NewNic) -> Result<(), PlugError> {
+        self.ask(|reply| Request::PlugNic(Box::new(new), reply))?
+    }
+
+    /// Asks the guest for the card with this id, or with this name of its device, such as `nic0`. When the guest has given it up, [`Event::CardGone`] says so;
     /// a reset of the machine takes it out, too. The request can be repeated, since the guest may not have
     /// listened yet.
     pub fn unplug(&self, id: &str) -> Result<(), UnplugError> {

@@ -472,6 +472,12 @@ impl Door {
         self.away.map_or(Ok(()), Err)
     }
 
+    /// Drops the sources for `device`, which is gone.
+    pub(crate) fn drop_sources_of(&mut self, device: DeviceId) {
+        self.shared.lock().attached.retain(|(of, _)| *of != device);
+        self.sources.retain(|(of, _)| *of != device);
+    }
+
     /// Drops all sources: nothing comes from them any more.
     pub(crate) fn drop_sources(&mut self) {
         self.shared.lock().attached.clear();

@@ -9,7 +9,7 @@ use ring3_devices::fw_cfg::{FILES_MAX, FwCfg, NAME_LEN, key};
 use tracing::error;
 
 use crate::acpi;
-use crate::board::nic_slot;
+use crate::cards::nic_slot;
 use crate::cards::virtio_disk_slot;
 use crate::config::{BootDevice, Config, ConfigError, Kernel, Software};
 use crate::file_bytes::FileBytes;

@@ -9,7 +9,7 @@ use ring3_x86::segment::sreg;
 
 use crate::balloon::BalloonInfo;
 use crate::board::Board;
-use crate::config::Config;
+use crate::config::{Config, Nic};
 use crate::machine::Vm;
 use crate::networks::CardCounts;
 
@@ -88,7 +88,7 @@ pub struct PciFunction {
     pub header: [u8; 64],
 }
 
-/// The names of a network card.
+/// A network card, and the names by which people know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicInfo {
     /// The device.
@@ -97,6 +97,8 @@ pub struct NicInfo {
     pub id: Option<String>,
     /// The id by which people know its network.
     pub network: Option<String>,
+    /// The card.
+    pub nic: Nic,
     /// Counts of its packets.
     pub counts: CardCounts,
 }
@@ -178,9 +180,9 @@ impl Vm {
 
     /// Describes the parts of the machine.
     pub fn describe(&self) -> Description {
-        let cards = DeviceId::NIC.into_iter().take(self.config.nics.len());
-        let nics = cards.map(|device| NicInfo {
+        let nics = self.config.cards().map(|(device, nic)| NicInfo {
             device,
+            nic: nic.clone(),
             id: self.ids.get(&device).cloned(),
             network: self.networks.id(device).map(str::to_owned),
             counts: self.networks.counts(device),

@@ -94,6 +94,12 @@ impl Networks {
         self.all.push(Attached { card, id, network });
     }
 
+    /// Detaches the network of the card `card`, which closes it. Another card in its place is counted anew.
+    pub(crate) fn detach(&mut self, card: DeviceId) {
+        self.all.retain(|at| at.card != card);
+        self.counts.remove(&card);
+    }
+
     /// Returns the id by which people know the network of the card `card`.
     pub(crate) fn id(&self, card: DeviceId) -> Option<&str> {
         self.all.iter().find(|at| at.card == card)?.id.as_deref()

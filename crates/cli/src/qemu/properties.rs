@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Reason;
 
 /// The properties of an option, in their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Properties(Vec<(String, String)>);
 
 impl Properties {

@@ -303,15 +303,22 @@ fn a_recording_repeats_the_run() {
             assert!(told.contains(part), "{part}");
         }
         fs::remove_file(&path).unwrap();
-        let mut replay = ring3();
-        replay.arg("run").arg("--replay").arg(&recording).args(["--serial", "stdio"]);
-        if deterministic {
-            replay.args(["--checkpoint", "500000000"]);
-        }
-        let again = output(replay.arg("--event-log").arg(&log).stdin(Stdio::null()));
-        assert!(again == shown.stdout, "what the guest shows, deterministic: {deterministic}");
-        let differs = fs::read_to_string(&log).unwrap();
-        let differs = differs.lines().zip(told.lines()).find(|(one, other)| one != other);
-        assert_eq!(differs, None);
+        assert_repeats(&recording, deterministic, &shown.stdout, &log);
     }
+}
+
+/// Repeats the run in `recording`, and panics if the guest shows something else than `shown`, or the log of events
+/// differs from the one in `log`, which the repetition replaces.
+pub(crate) fn assert_repeats(recording: &Path, deterministic: bool, shown: &[u8], log: &Path) {
+    let told = fs::read_to_string(log).unwrap();
+    let mut replay = ring3();
+    replay.arg("run").arg("--replay").arg(recording).args(["--serial", "stdio"]);
+    if deterministic {
+        replay.args(["--checkpoint", "500000000"]);
+    }
+    let again = output(replay.arg("--event-log").arg(log).stdin(Stdio::null()));
+    assert!(again == shown, "what the guest shows, deterministic: {deterministic}");
+    let differs = fs::read_to_string(log).unwrap();
+    let differs = differs.lines().zip(told.lines()).find(|(one, other)| one != other);
+    assert_eq!(differs, None);
 }

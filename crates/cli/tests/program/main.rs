@@ -48,6 +48,7 @@ mod machine;
 mod moving;
 mod nat;
 mod net;
+mod nic_hotplug;
 mod peers;
 mod profile;
 mod provider;

@@ -168,6 +168,19 @@ const COMMANDS: &[Command] = &[
     ),
     command("mouse_move", "dx dy [dz]", "move the mouse", mouse_move),
     command("mouse_set", "index", "choose the mouse", |_, _| Ok(String::new())),
+    command(
+        "netdev_add",
+        "type,id=ID[,property=value…]",
+        "describe a network for device_add",
+        |machine, arguments| {
+            let [text] = exactly(arguments)?;
+            quiet(machine, "netdev_add", properties(text, "type").into())
+        },
+    ),
+    command("netdev_del", "id", "forget it", |machine, arguments| {
+        let [id] = exactly(arguments)?;
+        quiet(machine, "netdev_del", json!({"id": id}))
+    }),
     command("nmi", "", "interrupt the guest", |machine, _| quiet(machine, "inject-nmi", json!({}))),
     command(
         "pmemsave",

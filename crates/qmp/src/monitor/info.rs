@@ -50,9 +50,8 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
     ("registers", "the processor's registers", |machine| Ok(machine.control.processor()?.report)),
     ("roms", "the images of firmware", |machine| {
         let description = machine.control.describe()?;
-        let nics = description.config.nics.iter().zip(&description.nics);
-        let roms = nics.filter(|(nic, _)| nic.rom.is_some());
-        let lines = roms.map(|(_, names)| format!("{}: with a ROM to boot by", names.device));
+        let roms = description.nics.iter().filter(|card| card.nic.rom.is_some());
+        let lines = roms.map(|card| format!("{}: with a ROM to boot by", card.device));
         Ok(lines.collect::<Vec<_>>().join("\n"))
     }),
     // The first line is QEMU's, for programs.
@@ -167,9 +166,9 @@ pub(crate) fn nic_driver(model: NicModel) -> &'static str {
 fn network(machine: &Machine) -> Result<String, Failure> {
     let description = machine.control.describe()?;
     let mut text = String::new();
-    for (nic, names) in description.config.nics.iter().zip(&description.nics) {
-        let name = names.name();
-        let network = names.network.as_deref().unwrap_or("#net");
+    for card in &description.nics {
+        let (name, nic) = (card.name(), &card.nic);
+        let network = card.network.as_deref().unwrap_or("#net");
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -270,7 +269,6 @@ fn qtree(machine: &Machine) -> Result<String, Failure> {
     let mut text = String::from(
         "bus: main-system-bus\n  type System\n  dev: i440FX-pcihost\n    bus: pci.0\n      type PCI\n",
     );
-    let nics = description.config.nics.iter().zip(&description.nics);
     for function in machine.control.pci_functions()? {
         let class = u16::from_le_bytes([function.header[0x0a], function.header[0x0b]]);
         // Writing to a string cannot fail.
@@ -282,10 +280,9 @@ fn qtree(machine: &Machine) -> Result<String, Failure> {
             function.function
         );
     }
-    for (nic, names) in nics {
-        let id = names.id.as_deref().unwrap_or_default();
-        let _ =
-            writeln!(text, "      dev: {}, id \"{id}\", mac = {}", nic_driver(nic.model), nic.mac);
+    for card in &description.nics {
+        let (id, driver) = (card.id.as_deref().unwrap_or_default(), nic_driver(card.nic.model));
+        let _ = writeln!(text, "      dev: {driver}, id \"{id}\", mac = {}", card.nic.mac);
     }
     text += "    bus: isa.0\n      type ISA\n";
     for device in ["i8042", "mc146818rtc", "isa-pit", "isa-pcspk", "isa-fdc"] {

@@ -37,7 +37,7 @@ use ring3_devices::vmgenid::Vmgenid;
 
 use super::{Board, Wires};
 use crate::cards::{self, Card, Place};
-use crate::config::{Config, NicModel, VirtioNic};
+use crate::config::{Config, Nic, NicModel, VirtioNic};
 use crate::interrupts::Interrupts;
 
 /// The chipset's PCI functions: device and function number.
@@ -46,9 +46,6 @@ const ISA_BRIDGE: (u8, u8) = (1, 0);
 const IDE: (u8, u8) = (1, 1);
 pub(super) const POWER_MANAGEMENT: (u8, u8) = (1, 3);
 const DISPLAY: (u8, u8) = (2, 0);
-/// PCI device numbers of the first two network cards; the others follow.
-const FIRST_NIC: u8 = 3;
-const SECOND_NIC: u8 = 20;
 /// PCI device number of the memory balloon, behind all cards.
 const BALLOON: u8 = 27;
 /// PCI device number of the device through which channels lead.
@@ -73,14 +70,6 @@ pub struct VideoParts {
     pub memory: Area,
     /// The image of its firmware.
     pub rom: Option<Area>,
-}
-
-/// Returns the PCI device number of network card `index`.
-pub(crate) fn nic_slot(index: u8) -> u8 {
-    match index {
-        0 => FIRST_NIC,
-        _ => SECOND_NIC + index - 1,
-    }
 }
 
 impl Board {
@@ -147,27 +136,11 @@ impl Board {
             let ports = vga.ports();
             board.attach_pci(vga, &ports, DISPLAY)?;
         }
-        for (index, (card, id)) in (0..).zip(config.nics.iter().zip(DeviceId::NIC)) {
-            let slot = nic_slot(index);
-            match card.model {
-                NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
-                    let net = Net::new(id, NetModel { mac: card.mac, mtu, pairs });
-                    let net = VirtioPci::new(slot, interfaces, net).with_rom(card.rom.clone());
-                    board.attach_pci(net, &[], (slot, 0))?;
-                }
-                NicModel::E1000 => {
-                    let net = E1000::new(id, card.mac, slot).with_rom(card.rom.clone());
-                    board.attach_pci(net, &[], (slot, 0))?;
-                }
-                NicModel::Rtl8029 => {
-                    let net = Rtl8029::new(id, card.mac, slot).with_rom(card.rom.clone());
-                    board.attach_pci(net, &[], (slot, 0))?;
-                }
-                NicModel::Ne2000Isa { port, irq } => {
-                    let card = ne2000::Isa::new(id, card.mac, port, irq);
-                    let ports = card.ports();
-                    board.attach(card, &ports)?;
-                }
+        for (id, nic) in config.cards() {
+            if let NicModel::Ne2000Isa { port, irq } = nic.model {
+                let card = ne2000::Isa::new(id, nic.mac, port, irq);
+                let ports = card.ports();
+                board.attach(card, &ports)?;
             }
         }
         if let Some(model) = config.balloon {
@@ -213,9 +186,22 @@ impl Board {
 
     /// Puts a card into its place, which must be empty.
     fn put_card(&mut self, Place { device, slot, .. }: Place, card: Card) {
-        let Card::Disk(disk) = card;
-        let block = Block::new(device, disk.model);
-        self.bus.plug(Box::new(VirtioPci::new(slot, disk.interfaces, block)));
+        self.bus.plug(match card {
+            Card::Disk(disk) => {
+                let block = Block::new(device, disk.model);
+                Box::new(VirtioPci::new(slot, disk.interfaces, block))
+            }
+            Card::Nic(Nic { mac, model, rom }) => match model {
+                NicModel::Virtio(VirtioNic { interfaces, mtu, pairs }) => {
+                    let net = Net::new(device, NetModel { mac, mtu, pairs });
+                    Box::new(VirtioPci::new(slot, interfaces, net).with_rom(rom))
+                }
+                NicModel::E1000 => Box::new(E1000::new(device, mac, slot).with_rom(rom)),
+                NicModel::Rtl8029 => Box::new(Rtl8029::new(device, mac, slot).with_rom(rom)),
+                // It is on another bus.
+                NicModel::Ne2000Isa { .. } => return,
+            },
+        });
         self.bus.attach_function(device, slot, 0);
     }
 

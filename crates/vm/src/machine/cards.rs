@@ -6,7 +6,7 @@ use ring3_core::input::{DeviceInput, Input};
 use ring3_core::state::SavedState;
 use tracing::{info, warn};
 
-use crate::cards::{Card, NewDisk, Place, PlugError, UnplugError};
+use crate::cards::{Card, Kind, NewDisk, NewNic, Place, PlugError, UnplugError};
 use crate::control::Event;
 use crate::door::Door;
 use crate::drives::{Attachment, DriveNames};
@@ -17,10 +17,8 @@ impl Vm {
     /// Puts a disk into a slot, with its drive.
     pub(super) fn plug_disk(&mut self, new: NewDisk) -> Result<(), PlugError> {
         let NewDisk { id, slot, disk, drive, node, errors } = new;
-        if id.as_ref().is_some_and(|id| self.ids.values().any(|other| other == id)) {
-            return Err(PlugError::Id);
-        }
-        let Place { device, .. } = Place::free_for_disk(&self.config, &self.leaving, slot)?;
+        self.check_id(id.as_deref())?;
+        let Place { device, .. } = Place::free(Kind::Disk, &self.config, &self.leaving, slot)?;
         let names = DriveNames { node, ..DriveNames::default() };
         let attachment = Attachment { names, errors, ..Attachment::new(drive) };
         self.drives.attach(DriveId::new(device, 0), attachment);
@@ -33,10 +31,47 @@ impl Vm {
         Ok(())
     }
 
-    /// Asks the guest for the card with this id.
+    /// Checks that no card has this id.
+    fn check_id(&self, id: Option<&str>) -> Result<(), PlugError> {
+        let is_taken = id.is_some_and(|id| self.ids.values().any(|other| other == id));
+        if is_taken { Err(PlugError::Id) } else { Ok(()) }
+    }
+
+    /// Returns the first free place for a network card, or the one in PCI slot `slot`. The card with this `id`
+    /// can be put there unless another one is faster.
+    pub(super) fn place_for_nic(
+        &self,
+        id: Option<&str>,
+        slot: Option<u8>,
+    ) -> Result<DeviceId, PlugError> {
+        self.check_id(id)?;
+        Ok(Place::free(Kind::Nic, &self.config, &self.leaving, slot)?.device)
+    }
+
+    /// Puts a network card into its slot, with its network.
+    pub(super) fn plug_nic(&mut self, new: NewNic) -> Result<(), PlugError> {
+        let NewNic { device, id, nic, network, network_id } = new;
+        self.check_id(id.as_deref())?;
+        let card = Card::Nic(nic);
+        let place = Place::of(device).filter(|place| place.fits(&card));
+        if place.is_none_or(|place| place.is_taken(&self.config)) || self.leaving.contains(&device)
+        {
+            return Err(PlugError::Taken);
+        }
+        self.networks.attach(device, network_id, network);
+        if let Some(id) = id {
+            self.name_card(device, id);
+        }
+        // An input of a device never ends the run.
+        self.take_input(Input::Plug { device, card: card.save() });
+        Ok(())
+    }
+
+    /// Asks the guest for the card on the PCI bus with this id, or with this name of its device.
     pub(super) fn ask_for_card(&mut self, id: &str) -> Result<(), UnplugError> {
         let named = self.ids.iter().find(|(_, other)| *other == id);
-        let place = named.and_then(|(device, _)| Place::of(*device));
+        let device = named.map(|(device, _)| *device).or_else(|| DeviceId::named(id));
+        let place = device.and_then(Place::of);
         let place = place.filter(|place| place.is_taken(&self.config));
         let Place { slot, .. } = place.ok_or(UnplugError::NoCard)?;
         let input = DeviceInput::CardWanted { slot };
@@ -47,7 +82,9 @@ impl Vm {
     /// Puts in a card that has come by the door. A card that is not possible is dropped.
     pub(super) fn put_in(&mut self, device: DeviceId, card: &SavedState) {
         let place = Place::of(device).filter(|place| !place.is_taken(&self.config));
-        let (Some(place), Ok(card)) = (place, Card::load(card)) else {
+        let card = Card::load(card).ok();
+        let card = card.filter(|card| place.is_some_and(|place| place.fits(card)));
+        let (Some(place), Some(card)) = (place, card) else {
             return warn!("the card {device} cannot be plugged in: its slot is taken");
         };
         info!("{device} is plugged into PCI slot {}", place.slot);
@@ -78,6 +115,8 @@ impl Vm {
         for device in gone {
             self.note_new_medium(DriveId::new(device, 0));
             self.drives.detach(device);
+            door.drop_sources_of(device);
+            self.networks.detach(device);
             let id = self.ids.remove(&device);
             door.tell(&Event::CardGone { device, id });
         }

@@ -73,8 +73,8 @@ impl Running<'_> {
             let (saved, running) = (new.serial_ports, old.serial_ports);
             return Err(LoadError::SerialPorts { saved, running });
         }
-        let same = |(old, new): (&crate::Nic, &crate::Nic)| old.mac == new.mac;
-        if old.nics.len() != new.nics.len() || !old.nics.iter().zip(&new.nics).all(same) {
+        let addresses = |(device, nic): (DeviceId, &crate::Nic)| (device, nic.mac);
+        if !old.cards().map(addresses).eq(new.cards().map(addresses)) {
             return Err(LoadError::Cards);
         }
         Ok(())
@@ -177,7 +177,7 @@ impl Vm {
         if !new.config.deterministic {
             new.drives.answer_at(door.sender());
         }
-        let cards = new.config.nics.len();
+        let cards: Vec<_> = new.config.cards().map(|(device, _)| device).collect();
         let channels = self.channels();
         new.profile = self.profile.take();
         new.be_frugal_as(self);
@@ -188,7 +188,7 @@ impl Vm {
         if let Some(profile) = &mut self.profile {
             profile.restart(now);
         }
-        for device in DeviceId::NIC.into_iter().take(cards) {
+        for device in cards {
             // The congestion in which the machine may have been saved is over, and nobody will say so.
             let input = DeviceInput::Congestion(false);
             self.take_input(Input::Device { device, input });

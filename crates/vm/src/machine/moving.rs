@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ring3_core::device::DeviceId;
 use ring3_core::disk::DriveId;
 use ring3_core::net::{MacAddress, Packet};
 use ring3_core::state::RestoreError;
@@ -83,7 +82,7 @@ impl Vm {
     /// Sends a packet from each network card by which switches learn where it is now: a RARP request for the
     /// card's own address (RFC 903), as other machines that move send it.
     pub fn announce(&mut self) {
-        for (card, nic) in DeviceId::NIC.into_iter().zip(&self.config.nics) {
+        for (card, nic) in self.config.cards() {
             self.networks.send(card, announcement(nic.mac));
         }
         // What is congested is of no interest: the cards have sent nothing.

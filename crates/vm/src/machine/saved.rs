@@ -178,7 +178,7 @@ impl Vm {
         engine: impl EngineMaker,
     ) -> Result<Vm, VmError> {
         let mut config = saved.config.clone();
-        for (nic, address) in config.nics.iter_mut().zip(&identity.addresses) {
+        for (nic, address) in config.nics.iter_mut().flatten().zip(&identity.addresses) {
             nic.mac = *address;
         }
         config.rng_seed = Some(identity.rng_seed);

@@ -216,6 +216,10 @@ impl Vm {
                 }
                 Request::DriveResized(drive) => self.note_size(drive),
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
+                Request::PlaceForNic { id, slot, reply } => {
+                    reply.answer(self.place_for_nic(id.as_deref(), slot));
+                }
+                Request::PlugNic(new, reply) => reply.answer(self.plug_nic(*new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
                 Request::Balloon(request, reply) => reply.answer(self.ask_balloon(request)),
@@ -320,8 +324,8 @@ impl Vm {
             let ids = [self.ids.get(card).map(String::as_str), self.networks.id(*card)];
             card.name() == id || ids.contains(&Some(id))
         };
-        let mut cards = DeviceId::NIC.into_iter().take(self.config.nics.len());
-        let device = cards.find(is_meant).ok_or(LinkError::NoCard)?;
+        let found = self.config.cards().map(|(device, _)| device).find(is_meant);
+        let device = found.ok_or(LinkError::NoCard)?;
         // An input of a device never ends the run.
         self.take_input(Input::Device { device, input: DeviceInput::Link(is_up) });
         Ok(())

@@ -176,7 +176,7 @@ fn pair() -> Option<[Guest; 2]> {
         let (mut nics, mut cables) = (Vec::new(), Vec::new());
         for (number, (card, id)) in cards().into_iter().zip(DeviceId::NIC).enumerate() {
             let mac = MacAddress([2, 0, 0, 0, number as u8, index as u8 + 1]);
-            nics.push(Nic { mac, model: card.model, rom: None });
+            nics.push(Some(Nic { mac, model: card.model, rom: None }));
             let other = senders[1 - index].clone();
             cables.push((id, Cable::new(sender.clone(), other, id, card.offloads)));
         }

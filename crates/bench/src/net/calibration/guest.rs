@@ -219,7 +219,7 @@ impl Run {
         let mac = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
         let config = Config {
             memory_bytes: 4 << 20,
-            nics: vec![Nic { mac, model: NicModel::NE2000_ISA, rom: None }],
+            nics: vec![Some(Nic { mac, model: NicModel::NE2000_ISA, rom: None })],
             debug_exit_port: Some(DEBUG_EXIT),
             ..Config::default()
         };

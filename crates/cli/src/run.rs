@@ -296,7 +296,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     {
         return Ok(Verified::Same(Ending::Quit));
     }
-    vm.limit_cpu(arguments.cpu_limit);
+    vm.limit_cpu(arguments.cpu_limit.map(f64::from));
     vm.save_host_memory(HostMemory::open(), arguments.memory_path.clone());
     sandbox::enter(arguments, &vm)?;
     let ended = if repetition.verify {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ring3_core::disk::{DiskError, Medium, SECTOR_SIZE};
 use ring3_core::display::Picture;
 use ring3_vm::Control;
-use ring3_vm::control::{DriveInfo, LinkError, Status};
+use ring3_vm::control::{CpuTime, DriveInfo, LinkError, Status};
 use ring3_vm::drives::{Cache, DetectZeroes, Limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -163,14 +163,22 @@ const COMMANDS: &[(&str, Handler)] = &[
         done()
     }),
     ("x-ring3-capture", capture::capture),
+    ("x-ring3-cpu", |machine, arguments| {
+        none(arguments)?;
+        let CpuTime { used_nanos, rests, percent } = machine.control.cpu_time()?;
+        Ok(json!({"used-nanos": used_nanos, "rests": rests, "percent": percent}))
+    }),
     ("x-ring3-inspect", inspect::inspect),
     ("x-ring3-limit-cpu", |machine, arguments| {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Limit {
-            percent: Option<u32>,
+            percent: Option<f64>,
         }
         let Limit { percent } = read(arguments)?;
+        if percent.is_some_and(|percent| percent <= 0.0) {
+            return Err(Failure::generic("Parameter 'percent' expects a number above 0"));
+        }
         machine.control.limit_cpu(percent)?;
         done()
     }),

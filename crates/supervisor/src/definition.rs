@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::memory::{Memory, Size};
+use crate::processors::Processors;
 use name::NAME_MAX;
 pub use name::Name;
 
@@ -160,6 +161,9 @@ pub struct Machine {
     /// Its weight when memory is scarce. By default 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_weight: Option<u32>,
+    /// Its weight when the host's processors are busy. By default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_weight: Option<u32>,
     /// The machines whose like its guest may launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<Name>,
@@ -453,10 +457,20 @@ impl Definition {
 #[serde(deny_unknown_fields)]
 struct File {
     memory: Option<Memory>,
+    cpu: Option<Processors>,
     #[serde(default)]
     machine: BTreeMap<Name, Machine>,
     #[serde(default)]
     server: BTreeMap<Name, Server>,
+}
+
+/// What the supervisor shares out between machines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budgets {
+    /// Memory.
+    pub memory: Option<Memory>,
+    /// The time of processors.
+    pub cpu: Option<Processors>,
 }
 
 /// Definitions by name.
@@ -464,14 +478,11 @@ pub type Definitions = BTreeMap<Name, Definition>;
 
 /// Reads the TOML text of a file in `directory`. An error is a text with the place in the file.
 pub fn parse(text: &str, directory: &Path) -> Result<Definitions, String> {
-    parse_with_memory(text, directory).map(|(definitions, _)| definitions)
+    parse_with_budgets(text, directory).map(|(definitions, _)| definitions)
 }
 
-/// Does the same, and returns also how memory is shared out.
-pub fn parse_with_memory(
-    text: &str,
-    directory: &Path,
-) -> Result<(Definitions, Option<Memory>), String> {
+/// Does the same, and returns also what is shared out.
+pub fn parse_with_budgets(text: &str, directory: &Path) -> Result<(Definitions, Budgets), String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
         format!("line {line}: {}", error.message())
@@ -492,7 +503,7 @@ pub fn parse_with_memory(
     for name in definitions.keys() {
         check(name, &definitions).map_err(|error| error.to_string())?;
     }
-    Ok((definitions, file.memory))
+    Ok((definitions, Budgets { memory: file.memory, cpu: file.cpu }))
 }
 
 /// Reads the definition of one machine: the keys of its table in a file.

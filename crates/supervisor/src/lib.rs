@@ -10,7 +10,7 @@
 //!   asks it every two seconds whether it still answers (by a [`link`]), carries out the orders of
 //!   users, and decides about a new start when the process ends.
 //!
-//! `memory` shares out the host's memory. `plugging` gives disks to guests that run, and takes them away.
+//! `memory` and `processors` share out what the host has. `plugging` gives disks to guests that run, and takes them away.
 //!
 //! All tasks run in one thread ([`supervisor`]), so the state of one is never seen half changed by another.
 //!
@@ -29,9 +29,11 @@ pub mod error;
 pub mod launching;
 pub mod memory;
 pub mod place;
+pub mod processors;
 
 mod command_line;
 mod control;
+mod fill;
 mod link;
 mod part;
 mod plugging;

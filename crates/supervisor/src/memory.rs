@@ -20,9 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tracing::debug;
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::command::State;
 use crate::definition::{Definition, Machine, Name};
@@ -32,8 +31,6 @@ use shares::Claim;
 
 /// The time between two looks at the machines.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// For how long a machine may give no answer; then it is looked at in the next round.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// A balloon is not moved for less than this, in bytes.
 const STEP: u64 = 4 << 20;
 /// Seconds between two statistics of a guest.
@@ -140,7 +137,7 @@ pub(crate) async fn share(house: Rc<House>, budget: u64) {
                     "property": "guest-stats-polling-interval",
                     "value": STATISTICS,
                 });
-                tell(&part, "qom-set", property).await;
+                part.tell("qom-set", property).await;
             }
             machines.push((part, account));
         }
@@ -152,7 +149,7 @@ pub(crate) async fn share(house: Rc<House>, budget: u64) {
             for ((part, account), share) in machines.iter().zip(&shares) {
                 let now = account.limit.unwrap_or(u64::MAX);
                 if now != share.limit && (share.limit < now) == lowers {
-                    tell(part, "x-ring3-limit-memory", json!({ "value": share.limit })).await;
+                    part.tell("x-ring3-limit-memory", json!({ "value": share.limit })).await;
                 }
             }
         }
@@ -160,7 +157,7 @@ pub(crate) async fn share(house: Rc<House>, budget: u64) {
             let (Some(target), Some(actual)) = (share.target, account.actual) else { continue };
             let is_whole = target == account.size && actual < target;
             if is_whole || target.abs_diff(actual) >= STEP {
-                tell(part, "balloon", json!({ "value": target })).await;
+                part.tell("balloon", json!({ "value": target })).await;
             }
         }
     }
@@ -180,18 +177,9 @@ fn claim(part: &Part, account: &Account) -> Claim {
 
 /// Asks a machine what it has. None if it does not know or does not answer.
 async fn ask(part: &Part) -> Option<Account> {
-    let answer = timeout(PATIENCE, part.ask("x-ring3-memory", json!({}))).await.ok()?.ok()?;
+    let answer = part.ask_soon("x-ring3-memory", json!({})).await?;
     let waits = answer["shortage"]["scarce"] == "machine";
     answer.get("held")?;
     let account: Account = serde_json::from_value(answer).ok()?;
     Some(Account { waits, ..account })
-}
-
-/// Tells a machine what to do. What it refuses is tried in the next round.
-async fn tell(part: &Part, command: &'static str, arguments: Value) {
-    match timeout(PATIENCE, part.ask(command, arguments)).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(refusal)) => debug!("{}: {command}: {refusal}", part.name),
-        Err(_) => debug!("{} does not answer in time", part.name),
-    }
 }

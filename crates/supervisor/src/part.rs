@@ -13,7 +13,7 @@ use tokio::select;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch as state_channel};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::command::{State, Status};
 use crate::command_line::arguments;
@@ -27,6 +27,9 @@ use crate::record::{Entry, Wanted};
 use crate::supervisor::House;
 use back_off::BackOff;
 pub(crate) use log::end as end_of_log;
+
+/// How long a machine may take for an answer that is of use only at once.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long a new process may take until it answers.
 const START: Duration = Duration::from_secs(60);
@@ -152,6 +155,22 @@ impl Part {
         arguments: Value,
     ) -> Result<Value, Refusal> {
         self.answer(|reply| Order::Ask { command, arguments, reply }).await
+    }
+
+    /// Asks its process as [`Part::ask`] does, but waits for the answer only a moment. None if it refuses or does not
+    /// answer.
+    pub(crate) async fn ask_soon(&self, command: &'static str, arguments: Value) -> Option<Value> {
+        match timeout(PATIENCE, self.ask(command, arguments)).await {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(refusal)) => debug!("{}: {command}: {refusal}", self.name),
+            Err(_) => debug!("{} does not answer in time", self.name),
+        }
+        None
+    }
+
+    /// Tells its process what to do. Whether it does so shows when it is asked again.
+    pub(crate) async fn tell(&self, command: &'static str, arguments: Value) {
+        self.ask_soon(command, arguments).await;
     }
 
     /// Gives it an order that has an answer, and returns that.

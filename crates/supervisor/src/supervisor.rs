@@ -19,12 +19,14 @@ use tracing::{info, warn};
 
 use crate::command::{Command, State};
 use crate::control;
+use crate::definition::Budgets;
 use crate::definition::{self, Definition, Definitions, Disk, Name};
 use crate::error::{Error, Refusal};
-use crate::memory::{self, Memory};
+use crate::memory;
 use crate::part::{self, Order, Part};
 use crate::place::Place;
 use crate::plugging;
+use crate::processors;
 use crate::record::{self, Entry, Record, Wanted};
 use crate::usage;
 
@@ -65,16 +67,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let (listener, file) = listen_at(&place.control())?;
     let mut record = record::read(&place.record())
         .map_err(|source| Error::Read { path: place.record(), source })?;
-    let memory = match configuration {
+    let budgets = match configuration {
         Some(path) => add_definitions(&mut record, path)?,
-        None => None,
+        None => Budgets::default(),
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::Host)?;
     let house = Rc::new(House {
         place: place.clone(),
         program: program.clone(),
-        budget: memory.map(|memory| memory.budget.0),
+        budget: budgets.memory.map(|memory| memory.budget.0),
         parts: RefCell::default(),
         events: broadcast::Sender::new(EVENTS),
         leaves: Cell::new(false),
@@ -94,6 +96,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         if let Some(budget) = house.budget {
             spawn_local(memory::share(Rc::clone(&house), budget));
         }
+        if let Some(processors) = budgets.cpu {
+            spawn_local(processors::share(Rc::clone(&house), processors));
+        }
         select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -112,13 +117,13 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Adds the definitions in the file `path`. One that is as it was when the file was last read keeps the changes that
-/// commands have made since. Returns how memory is shared out.
-fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<Option<Memory>, Error> {
+/// commands have made since. Returns what is shared out.
+fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<Budgets, Error> {
     let failed = |source| Error::Read { path: path.clone(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
     let absolute = std::path::absolute(path).map_err(failed)?;
     let directory = absolute.parent().unwrap_or(&absolute);
-    let (definitions, memory) = definition::parse_with_memory(&text, directory)
+    let (definitions, budgets) = definition::parse_with_budgets(&text, directory)
         .map_err(|reason| Error::Configuration { path: path.clone(), reason })?;
     for (name, definition) in definitions {
         let wanted = if definition.starts() { Wanted::Running } else { Wanted::Ended };
@@ -128,7 +133,7 @@ fn add_definitions(record: &mut Record, path: &PathBuf) -> Result<Option<Memory>
             entry.in_file = Some(definition);
         }
     }
-    Ok(memory)
+    Ok(budgets)
 }
 
 impl House {

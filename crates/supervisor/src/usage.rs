@@ -4,19 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
 use serde_json::{Value, json};
 use tokio::task::{spawn_blocking, spawn_local};
-use tokio::time::timeout;
 
 use crate::command::{State, Usage};
 use crate::part::Part;
 use crate::supervisor::House;
-
-/// How long a machine may take to tell its counters.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the processes of a group have used: nanoseconds of processors, and bytes of memory.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,10 +56,7 @@ async fn counters(part: Rc<Part>) -> Value {
     if !part.is_machine() || !matches!(part.state(), State::Running | State::Paused) {
         return Value::Null;
     }
-    match timeout(PATIENCE, part.ask("x-ring3-usage", json!({}))).await {
-        Ok(Ok(counters)) => counters,
-        Ok(Err(_)) | Err(_) => Value::Null,
-    }
+    part.ask_soon("x-ring3-usage", json!({})).await.unwrap_or_default()
 }
 
 /// Returns what the processes in the groups of `leaders` use.

@@ -50,7 +50,7 @@ use crate::drives::{
     ResizeError,
 };
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
-pub use crate::machine::cpu_limit::CPU_PERCENT_MAX;
+pub use crate::machine::cpu_limit::{CPU_PERCENT_MAX, CpuTime};
 pub use crate::machine::flight::{KeepLastError, KeptLast};
 pub use crate::machine::host_memory::{LEAST_ROOM, MemoryUse, Scarce, Shortage};
 pub use crate::machine::loading::{LoadError, Loader, Running};

@@ -228,6 +228,8 @@ pub struct Vm {
     frugality: Frugality,
     /// The limit of the host's processor time, if there is one.
     cpu_limit: Option<CpuLimit>,
+    /// How often the machine had to rest because of it.
+    cpu_rests: u64,
     /// What the guest has said of its system's failure, until it is told outside.
     failure: Option<GuestFailure>,
     /// The pages of the memory balloon, if it has changed and nobody outside was told.
@@ -346,6 +348,7 @@ impl Vm {
             giving_up: GivingUp::default(),
             frugality: Frugality::default(),
             cpu_limit: None,
+            cpu_rests: 0,
             failure: None,
             told_balloon: None,
             debugging: Debugging::default(),

@@ -53,24 +53,3 @@ fn a_busy_machine_uses_no_more_than_it_may() {
     qmp.done("quit", json!({}));
     assert_eq!(guest.wait_for_the_end(), Some(0));
 }
-
-/// Prints how four busy machines share two processors that have nothing else to do.
-#[test]
-#[ignore = "measures times, for which the host must be quiet; make test-long runs it"]
-fn four_busy_machines_share_the_time_by_their_limits() {
-    const LIMITS: [u32; 4] = [25, 25, 50, 100];
-    let directory = Directory::new();
-    let mut number = 0;
-    let guests = LIMITS.map(|limit| {
-        number += 1;
-        busy(&directory, &number.to_string(), &["--cpu-limit", &limit.to_string()])
-    });
-    let before: Vec<_> = guests.iter().map(|guest| used(guest.id())).collect();
-    let began = Instant::now();
-    std::thread::sleep(Duration::from_secs(20));
-    for ((guest, before), limit) in guests.iter().zip(before).zip(LIMITS) {
-        let part =
-            used(guest.id()).saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
-        eprintln!("limit {limit} %: used {:.1} % of a processor", 100.0 * part);
-    }
-}

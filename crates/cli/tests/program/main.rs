@@ -50,6 +50,7 @@ mod nat;
 mod net;
 mod nic_hotplug;
 mod peers;
+mod processors;
 mod profile;
 mod provider;
 mod pxe;

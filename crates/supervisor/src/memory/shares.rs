@@ -1,5 +1,7 @@
 //! Who gets how much: arithmetic alone.
 
+use crate::fill::fill;
+
 /// The weight of a machine whose definition gives none.
 pub(super) const WEIGHT: u32 = 100;
 /// A guest keeps this much, and an eighth of what it needs, beyond what it cannot do without.
@@ -121,29 +123,6 @@ fn split(amount: u64, claims: &[Claim], of: impl Fn(&Claim) -> (u64, u64, u64)) 
     );
     debug_assert!(given.iter().sum::<u64>() + left <= amount.max(1));
     given
-}
-
-/// Raises what was `given` to each, by weight, up to its bound, and returns what is left of `amount`.
-fn fill(amount: u64, given: &mut [u64], bounds: &[(u64, u64)]) -> u64 {
-    let mut left = amount;
-    // Each round brings at least one to its bound, or uses up all but what divisions leave.
-    for _ in 0..bounds.len() {
-        let open: Vec<usize> =
-            (0..bounds.len()).filter(|index| given[*index] < bounds[*index].0).collect();
-        let weights: u128 = open.iter().map(|index| u128::from(bounds[*index].1)).sum();
-        if weights == 0 || left == 0 {
-            break;
-        }
-        let before = left;
-        for index in open {
-            let (bound, weight) = bounds[index];
-            let part = (u128::from(before) * u128::from(weight) / weights) as u64;
-            let part = part.min(bound - given[index]);
-            given[index] += part;
-            left -= part;
-        }
-    }
-    left
 }
 
 #[cfg(test)]

@@ -13,12 +13,25 @@ const BURST_NANOS: u64 = 10_000_000;
 const DEBT_NANOS: i64 = 100_000_000;
 /// More than a processor is no limit for a machine with one.
 pub const CPU_PERCENT_MAX: u32 = 100;
+/// The parts of the time of a processor of which a limit is a whole number.
+const PARTS: u64 = 10_000;
 
-/// What a machine may use of the host's processor time.
+/// What a machine has used of the host's processor time, and may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CpuTime {
+    /// The time that the process has used, in nanoseconds.
+    pub used_nanos: u64,
+    /// How often the machine had to rest because of its limit.
+    pub rests: u64,
+    /// The limit, in hundredths of the time of one processor; None for no limit.
+    pub percent: Option<f64>,
+}
+
+/// The limit of a machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuLimit {
-    /// Hundredths of the time of one processor.
-    percent: u32,
+    /// It may use so many of the [`PARTS`] of the time of one processor.
+    parts: u64,
     /// Nanoseconds of processor time that it may use now. It is negative after it has used more.
     credit: i64,
     /// When this was so, and the time that the process had used by then.
@@ -26,13 +39,15 @@ pub(super) struct CpuLimit {
 }
 
 impl CpuLimit {
-    /// Limits the time to so many hundredths of a processor, of which there is at least one.
-    pub(super) fn to(percent: u32) -> CpuLimit {
-        CpuLimit { percent: percent.clamp(1, CPU_PERCENT_MAX), credit: 0, last: None }
+    /// Limits the time to so many hundredths of a processor.
+    pub(super) fn to(percent: f64) -> CpuLimit {
+        let parts = (percent * PARTS as f64 / 100.0).round() as u64;
+        CpuLimit { parts: parts.clamp(1, PARTS), credit: 0, last: None }
     }
 
     fn part_of(&self, nanos: u64) -> i64 {
-        i64::try_from(u128::from(nanos) * u128::from(self.percent) / 100).unwrap_or(i64::MAX)
+        let part = u128::from(nanos) * u128::from(self.parts) / u128::from(PARTS);
+        i64::try_from(part).unwrap_or(i64::MAX)
     }
 
     /// Returns until when the machine must sleep that has used `used` nanoseconds of processor time until `now`. None if
@@ -44,7 +59,7 @@ impl CpuLimit {
         let credit = self.credit.saturating_add(earned).saturating_sub(spent);
         self.credit = credit.clamp(-DEBT_NANOS, self.part_of(BURST_NANOS));
         let debt = self.credit.min(0).unsigned_abs();
-        let rest = (debt * 100).div_ceil(self.percent.into());
+        let rest = (debt * PARTS).div_ceil(self.parts);
         (debt > 0).then(|| now.plus_nanos(rest))
     }
 }
@@ -61,23 +76,42 @@ fn used() -> u64 {
 impl Vm {
     /// Limits the processor time that the process uses from now on, to so many hundredths of the time of one processor.
     /// None is no limit.
-    pub fn limit_cpu(&mut self, percent: Option<u32>) {
+    pub fn limit_cpu(&mut self, percent: Option<f64>) {
         // The first call looks for the kernel's code for this, which a sandbox forbids later.
         used();
-        self.cpu_limit = percent.filter(|percent| *percent < CPU_PERCENT_MAX).map(CpuLimit::to);
+        let new = percent.filter(|percent| *percent < CPU_PERCENT_MAX.into()).map(CpuLimit::to);
+        // A machine does not get more by changes of its limit.
+        let before = self.cpu_limit.take();
+        self.cpu_limit = new.map(|new| match before {
+            Some(CpuLimit { credit, last, .. }) => CpuLimit { credit, last, ..new },
+            None => new,
+        });
+    }
+
+    /// Returns what the machine has used of the host's processor time, and may use.
+    pub fn cpu_time(&self) -> CpuTime {
+        let percent = self.cpu_limit.map(|limit| limit.parts as f64 * 100.0 / PARTS as f64);
+        CpuTime { used_nanos: used(), rests: self.cpu_rests, percent }
     }
 
     /// Returns until when the machine must sleep, since it has used more time of the host's processor than it may.
     pub(super) fn rests_until(&mut self, door: &Door) -> Option<Time> {
-        self.cpu_limit.as_mut()?.sleeps_until(door.host_time(), used())
+        let until = self.cpu_limit.as_mut()?.sleeps_until(door.host_time(), used())?;
+        self.cpu_rests += 1;
+        Some(until)
     }
 }
 
 impl Control {
     /// Limits the processor time that the process uses from now on, to so many hundredths of the time of one processor.
     /// None is no limit.
-    pub fn limit_cpu(&self, percent: Option<u32>) -> Result<(), Ended> {
+    pub fn limit_cpu(&self, percent: Option<f64>) -> Result<(), Ended> {
         self.visit(move |vm, _| vm.limit_cpu(percent))
+    }
+
+    /// Returns what the machine has used of the host's processor time, and may use.
+    pub fn cpu_time(&self) -> Result<CpuTime, Ended> {
+        self.visit(|vm, _| vm.cpu_time())
     }
 }
 
@@ -89,7 +123,7 @@ mod tests {
 
     /// Returns how long a machine has run of `nanos` nanoseconds that always wants to run, in slices of 2 ms, on a
     /// processor that it has to itself.
-    fn runs(percent: u32, nanos: u64) -> u64 {
+    fn runs(percent: f64, nanos: u64) -> u64 {
         let mut limit = CpuLimit::to(percent);
         let (mut now, mut used) = (0, 0);
         while now < nanos {
@@ -107,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_busy_machine_gets_its_part() {
-        for percent in [1, 10, 25, 50, 99] {
-            let expected = u64::from(percent) * 100 * MILLISECOND;
+        for percent in [1.0, 10.0, 12.5, 50.0, 99.0] {
+            let expected = (percent * 100.0) as u64 * MILLISECOND;
             let found = runs(percent, 10_000 * MILLISECOND);
             assert!(found.abs_diff(expected) <= 4 * MILLISECOND, "{percent}: {found}");
         }
@@ -116,7 +150,7 @@ mod tests {
 
     #[test]
     fn who_has_slept_may_run_a_little_longer() {
-        let mut limit = CpuLimit::to(50);
+        let mut limit = CpuLimit::to(50.0);
         let at = |milliseconds: u64| Time::from_nanos(milliseconds * MILLISECOND);
         assert_eq!(limit.sleeps_until(at(0), 7), None);
         assert_eq!(limit.sleeps_until(at(60_000), 7), None);

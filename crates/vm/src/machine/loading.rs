@@ -181,7 +181,7 @@ impl Vm {
         let channels = self.channels();
         new.profile = self.profile.take();
         new.be_frugal_as(self);
-        new.cpu_limit = self.cpu_limit;
+        (new.cpu_limit, new.cpu_rests) = (self.cpu_limit, self.cpu_rests);
         new.take_debugger_of(self);
         *self = new;
         let now = self.now();

@@ -81,6 +81,7 @@ impl Part {
     /// Makes a part of which no process is known yet.
     pub(crate) fn new(name: Name, entry: Entry) -> (Rc<Part>, Orders) {
         let (orders, received) = mpsc::unbounded_channel();
+        let is_over = entry.wanted == Wanted::Ended;
         let part = Part {
             name,
             definition: RefCell::new(entry.definition),
@@ -90,7 +91,7 @@ impl Part {
             pid: Cell::new(None),
             ended: RefCell::new(None),
             account: Cell::new(None),
-            state: state_channel::Sender::new(State::Ended),
+            state: state_channel::Sender::new(if is_over { State::Ended } else { State::Waiting }),
             orders,
         };
         (Rc::new(part), received)
@@ -206,14 +207,19 @@ struct Life {
     /// Those who wait until the part is ready.
     waiting: Vec<Reply>,
     back_off: BackOff,
+    /// Whether somebody wants the process to be killed.
+    kills: bool,
 }
 
 /// Leads the life of a part until it is forgotten.
 pub(crate) async fn live(house: Rc<House>, part: Rc<Part>, orders: Orders) {
     let (waiting, back_off) = (Vec::new(), BackOff::default());
-    let mut life = Life { house, part, orders, waiting, back_off };
+    let mut life = Life { house, part, orders, waiting, back_off, kills: false };
+    // A former supervisor may have died before an end that it began.
+    let mut may_run = true;
     loop {
-        if life.part.wanted.get() == Wanted::Ended {
+        let is_over = !std::mem::take(&mut may_run) || life.find().await.is_none();
+        if life.part.wanted.get() == Wanted::Ended && is_over {
             life.enter(State::Ended);
             let Some(order) = life.orders.recv().await else { return };
             if let Order::Forget(reply) = order {
@@ -253,7 +259,11 @@ impl Life {
                 self.want(if is_machine { Wanted::Paused } else { Wanted::Running });
                 self.waiting.push(reply);
             }
-            Order::Stop | Order::Kill => self.want(Wanted::Ended),
+            Order::Stop => self.want(Wanted::Ended),
+            Order::Kill => {
+                self.kills = true;
+                self.want(Wanted::Ended);
+            }
             Order::Pause(reply) | Order::Ask { reply, .. } => {
                 let _ = reply.send(Err(Refusal::Ended(self.part.name.clone())));
             }
@@ -273,9 +283,28 @@ impl Life {
         }
     }
 
+    /// Takes orders until one of them wants an end; of a process that `has_worked`, since a former supervisor has
+    /// started it, an end without a stop before.
+    async fn until_told_to_be_killed(&mut self, has_worked: bool) {
+        self.until_told_to_end().await;
+        while has_worked && !self.kills {
+            match self.orders.recv().await {
+                Some(order) => self.take(order),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Finds the process that a former supervisor has started, if it is still there.
+    async fn find(&self) -> Option<Process> {
+        let place = self.house.place.part(&self.part.name);
+        Process::find(&place.control()).await.ok().flatten()
+    }
+
     /// Starts the process, watches it until it ends, and decides what comes then.
     async fn run(&mut self) {
         let began = Instant::now();
+        self.kills = false;
         let over = self.run_once().await;
         let has_answered =
             matches!(self.part.state(), State::Running | State::Paused | State::Stopping);
@@ -319,15 +348,23 @@ impl Life {
         let told = Over { reason: "it was told to end".to_owned(), is_orderly: true };
         self.enter(State::Waiting);
         let (house, part) = (Rc::clone(&self.house), Rc::clone(&self.part));
+        let found = self.find().await;
         let prepared = select! {
             prepared = prepare(&house, &part) => prepared,
-            () = self.until_told_to_end() => return told,
+            () = self.until_told_to_end() => Ok(()),
         };
         if let Err(refusal) = prepared {
             return Over { reason: refusal.to_string(), is_orderly: false };
         }
+        if found.is_none() && part.wanted.get() == Wanted::Ended {
+            return told;
+        }
         self.enter(State::Starting);
-        let mut process = match start(&house, &part).await {
+        let has_worked = found.is_some();
+        if let Some(process) = &found {
+            info!("{} runs already as process {}", part.name, process.id());
+        }
+        let mut process = match found.map_or_else(|| start(&house, &part), Ok) {
             Ok(process) => process,
             Err(error) => {
                 return Over { reason: format!("it cannot start: {error}"), is_orderly: false };
@@ -337,7 +374,7 @@ impl Life {
         let opened = select! {
             opened = timeout(START, connect(&house, &part)) => opened,
             end = process.ended() => return self.over(end, false),
-            () = self.until_told_to_end() => {
+            () = self.until_told_to_be_killed(has_worked) => {
                 process.end_at_once().await;
                 return told;
             }
@@ -387,13 +424,9 @@ async fn prepare(house: &House, part: &Part) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Finds the process of a part, or starts it.
-async fn start(house: &House, part: &Part) -> std::io::Result<Process> {
+/// Starts the process of a part.
+fn start(house: &House, part: &Part) -> std::io::Result<Process> {
     let place = house.place.part(&part.name);
-    if let Some(process) = Process::find(&place.control()).await? {
-        info!("{} runs already as process {}", part.name, process.id());
-        return Ok(process);
-    }
     let all = house.definitions();
     let arguments = arguments(&part.name, &all, &house.place, house.budget.is_some());
     let directory = part.definition.borrow().common().directory.clone();

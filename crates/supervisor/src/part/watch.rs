@@ -61,6 +61,8 @@ struct Watch {
     /// Since when an answer, or a connection, is missing.
     silent: Option<Instant>,
     stage: Option<Stage>,
+    /// Whether it is to be stopped once it has answered: only then it is known whether a guest runs.
+    is_to_end: bool,
     guest_switched_off: bool,
 }
 
@@ -106,6 +108,7 @@ impl Life {
             questions: BTreeMap::new(),
             silent: None,
             stage: None,
+            is_to_end: self.part.wanted.get() == Wanted::Ended,
             guest_switched_off: false,
         };
         self.begin(&mut watch, &definition);
@@ -117,7 +120,7 @@ impl Life {
             let hangs = watch.hangs(&definition);
             select! {
                 end = watch.process.ended() => return self.over(end, watch.guest_switched_off),
-                said = Watch::said(&mut watch.link) => self.hear(&mut watch, said),
+                said = Watch::said(&mut watch.link) => self.hear(&mut watch, &definition, said),
                 order = self.orders.recv() => match order {
                     Some(order) => self.obey(&mut watch, &definition, order),
                     // The supervisor ends, and this process goes on.
@@ -168,7 +171,7 @@ impl Life {
         }
     }
 
-    fn hear(&mut self, watch: &mut Watch, said: Said) {
+    fn hear(&mut self, watch: &mut Watch, definition: &Definition, said: Said) {
         watch.silent = match said {
             Said::Closed => watch.silent.or_else(|| Some(Instant::now())),
             Said::Answer(..) | Said::Event(_) => None,
@@ -180,6 +183,9 @@ impl Life {
                         && let Some(is_running) = status["running"].as_bool()
                     {
                         self.note(watch, is_running);
+                    }
+                    if std::mem::take(&mut watch.is_to_end) {
+                        self.obey(watch, definition, Order::Stop);
                     }
                 }
                 Some(Purpose::Order(reply, state)) => {
@@ -224,7 +230,7 @@ impl Life {
         match order {
             Order::Start(reply) if is_machine => {
                 self.want(Wanted::Running);
-                watch.stage = None;
+                (watch.stage, watch.is_to_end) = (None, false);
                 watch.ask("cont", &json!({}), Purpose::Order(reply, Some(State::Running)));
             }
             Order::Start(reply) | Order::Launch(reply) => {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Definition, Disk, Name, Restart};
+use crate::definition::{Definition, Disk, Name, Network, Restart};
 use crate::memory::Account;
 
 /// A command.
@@ -81,6 +81,21 @@ pub enum Command {
         server: Name,
         /// The device.
         device: Name,
+    },
+    /// Connects a machine to a network. A card appears in a guest that runs; one with properties of its own comes with the
+    /// machine's next start.
+    Connect {
+        /// The machine.
+        machine: Name,
+        /// The network.
+        network: Network,
+    },
+    /// Takes a card out of a machine. A guest that runs is asked for it first, and has two seconds.
+    Disconnect {
+        /// The machine.
+        machine: Name,
+        /// The switch.
+        switch: Name,
     },
     /// Gives a disk another size, of which the guests are told that use it.
     Resize {

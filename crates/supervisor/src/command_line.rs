@@ -104,9 +104,14 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, ha
         };
         line.option_with_path("--drive", "vblock=", &own.disk(disk), &properties);
     }
-    for Network { switch, properties } in &definition.network {
+    for (index, network) in definition.network.iter().enumerate() {
+        let Network { switch, properties } = network;
+        let others = &definition.network[..index];
+        let has_id = network.given_id().is_some()
+            || others.iter().any(|other| other.switch == *switch && other.given_id().is_none());
+        let id = if has_id { String::new() } else { format!(",id={}", network.id()) };
         let comma = if properties.is_empty() { "" } else { "," };
-        let after = format!(",start=off{comma}{properties}");
+        let after = format!(",start=off{id}{comma}{properties}");
         line.option_with_path("--nic", "switch,path=", &place.part(switch).network(), &after);
     }
 }
@@ -180,7 +185,7 @@ mod tests {
             "run --paused --qmp unix:/run/parts/web/control --hda x --hda y --memory 64M --seed 7 --snapshot \
              --name web --serial unix:/run/parts/web/serial --display vnc:unix:/run/parts/web/screen \
              --sandbox auto,files=/run/parts/web --drive vblock=/run/parts/web/disks:root,if=virtio,id=disk.disks.root \
-             --nic switch,path=/run/parts/lan/network,start=off,model=e1000"
+             --nic switch,path=/run/parts/lan/network,start=off,id=network-lan,model=e1000"
         );
         assert_eq!(
             line("disks"),

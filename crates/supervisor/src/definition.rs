@@ -264,12 +264,32 @@ pub struct Network {
     pub properties: String,
 }
 
+impl FromStr for Network {
+    type Err = BadDefinition;
+
+    fn from_str(text: &str) -> Result<Network, BadDefinition> {
+        let (switch, properties) = text.split_once(',').unwrap_or((text, ""));
+        Ok(Network { switch: switch.parse()?, properties: properties.to_owned() })
+    }
+}
+
 impl TryFrom<String> for Network {
     type Error = BadDefinition;
 
     fn try_from(text: String) -> Result<Network, BadDefinition> {
-        let (switch, properties) = text.split_once(',').unwrap_or((&text, ""));
-        Ok(Network { switch: switch.parse()?, properties: properties.to_owned() })
+        text.parse()
+    }
+}
+
+impl Network {
+    /// Returns the id that its properties give it, if they do.
+    pub(crate) fn given_id(&self) -> Option<&str> {
+        self.properties.split(',').find_map(|property| property.strip_prefix("id="))
+    }
+
+    /// Returns the id of the first network at the switch in a machine.
+    pub(crate) fn id(&self) -> String {
+        self.given_id().map_or_else(|| format!("network-{}", self.switch), str::to_owned)
     }
 }
 

@@ -104,6 +104,22 @@ pub enum Refusal {
         /// The device.
         device: Name,
     },
+    /// The machine has a card on the network.
+    #[error("\"{machine}\" has a card on \"{switch}\" already")]
+    HasCard {
+        /// The machine.
+        machine: Name,
+        /// The switch.
+        switch: Name,
+    },
+    /// The machine has no card on the network.
+    #[error("\"{machine}\" has no card on \"{switch}\"")]
+    NoCard {
+        /// The machine.
+        machine: Name,
+        /// The switch.
+        switch: Name,
+    },
     /// A guest wants a machine that it may not launch.
     #[error("\"{guest}\" may not launch \"{template}\"")]
     NotLaunched {

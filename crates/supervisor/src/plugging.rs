@@ -1,4 +1,4 @@
-//! Disks that come and go while a guest runs.
+//! Disks and network cards that come and go while a guest runs.
 
 use std::time::Duration;
 
@@ -7,17 +7,20 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::timeout;
 
 use crate::command::State;
-use crate::definition::{Disk, Name};
+use crate::definition::{Disk, Name, Network};
 use crate::error::Refusal;
+use crate::part::Part;
 use crate::supervisor::House;
 
+/// How long a machine has for its first answer.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long a guest has for releasing a card.
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// Plugs a disk, to which the machine has the right, into the machine if it runs.
 pub(crate) async fn plug(house: &House, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
     let part = house.part(machine)?;
-    if !has_process(part.state()) || !disk.properties.is_empty() {
+    if !has_process(&part).await || !disk.properties.is_empty() {
         return Ok(());
     }
     let (socket, id) = (house.place.part(machine).disk(disk), disk.id());
@@ -39,7 +42,7 @@ pub(crate) async fn plug(house: &House, machine: &Name, disk: &Disk) -> Result<(
 /// Takes a disk out of the machine, if it runs, and the right away.
 pub(crate) async fn unplug(house: &House, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
     let (part, id) = (house.part(machine)?, disk.id());
-    if has_process(part.state()) {
+    if has_process(&part).await {
         let events = house.events();
         // A machine has no card of this name if the disk is not on virtio; it loses the disk all the same.
         if part.ask("device_del", json!({ "id": id })).await.is_ok()
@@ -51,6 +54,48 @@ pub(crate) async fn unplug(house: &House, machine: &Name, disk: &Disk) -> Result
     }
     let right = json!({ "client": machine, "device": disk.device });
     house.part(&disk.server)?.ask("revoke", right).await.map(|_| ())
+}
+
+/// Plugs a card into the machine, if it runs.
+pub(crate) async fn connect(
+    house: &House,
+    machine: &Name,
+    network: &Network,
+) -> Result<(), Refusal> {
+    let part = house.part(machine)?;
+    if !has_process(&part).await || !network.properties.is_empty() {
+        return Ok(());
+    }
+    let (path, id) = (house.place.part(&network.switch).network(), network.id());
+    let netdev = json!({ "type": "switch", "id": id, "path": path, "start": false });
+    part.ask("netdev_add", netdev).await?;
+    let card = json!({ "driver": "virtio-net-pci", "id": id, "netdev": id });
+    let plugged = part.ask("device_add", card).await;
+    if plugged.is_err() {
+        let _ = part.ask("netdev_del", json!({ "id": id })).await;
+    }
+    plugged.map(|_| ())
+}
+
+/// Takes a card out of the machine, if it runs.
+pub(crate) async fn disconnect(
+    house: &House,
+    machine: &Name,
+    network: &Network,
+) -> Result<(), Refusal> {
+    let (part, id) = (house.part(machine)?, network.id());
+    if !has_process(&part).await {
+        return Ok(());
+    }
+    let events = house.events();
+    part.ask("device_del", json!({ "id": id })).await?;
+    if timeout(RELEASE, released(events, machine, &id)).await.is_ok() {
+        // Networks of the machine's command line are forgotten with their cards.
+        let _ = part.ask("netdev_del", json!({ "id": id })).await;
+        return Ok(());
+    }
+    // The guest loses the network all the same.
+    part.ask("set_link", json!({ "name": id, "up": false })).await.map(|_| ())
 }
 
 /// Waits until the guest has released a card.
@@ -69,6 +114,10 @@ async fn released(mut events: Receiver<String>, machine: &Name, id: &str) {
     }
 }
 
-fn has_process(state: State) -> bool {
-    matches!(state, State::Running | State::Paused)
+/// Returns whether the machine has a process that obeys. One that has not answered yet, as after a supervisor has taken it
+/// over, has a moment for that.
+async fn has_process(part: &Part) -> bool {
+    let comes = part.reaches(|state| !matches!(state, State::Waiting | State::Starting));
+    let _ = timeout(ANSWER, comes).await;
+    matches!(part.state(), State::Running | State::Paused)
 }

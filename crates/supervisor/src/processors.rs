@@ -23,6 +23,8 @@ use shares::{Claim, PROCESSOR};
 
 /// The time between two looks at the machines.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// The parts of the time of a processor in which limits are computed, in one of the hundredths that machines know.
+const PARTS_OF_A_PERCENT: f64 = 100.0;
 /// The weight of a machine whose definition gives none.
 const WEIGHT: u32 = 100;
 
@@ -76,7 +78,7 @@ pub(crate) async fn share(house: Rc<House>, processors: Processors) {
         let claims: Vec<Claim> = machines.iter().map(|(_, _, claim)| *claim).collect();
         for ((part, limit, _), new) in machines.iter().zip(shares::share(budget, &claims)) {
             if *limit != new {
-                let percent = new.map(|parts| parts as f64 * 100.0 / PROCESSOR as f64);
+                let percent = new.map(|parts| f64::from(parts as u32) / PARTS_OF_A_PERCENT);
                 part.tell("x-ring3-limit-cpu", json!({"percent": percent})).await;
             }
         }
@@ -116,6 +118,6 @@ async fn ask(part: &Part) -> Option<(Reading, Option<u64>)> {
     let pid = part.pid()?;
     let answer = part.ask_soon("x-ring3-cpu", json!({})).await?;
     let Answer { used_nanos, rests, percent } = serde_json::from_value(answer).ok()?;
-    let limit = percent.map(|percent| (percent * PROCESSOR as f64 / 100.0).round() as u64);
+    let limit = percent.map(|percent| (percent * PARTS_OF_A_PERCENT).round() as u64);
     Some((Reading { pid, at: Instant::now(), used_nanos, rests }, limit))
 }

@@ -267,6 +267,27 @@ impl House {
                 })?;
                 plugging::unplug(self, &machine, &disk).await?;
             }
+            Command::Connect { machine, network } => {
+                self.define(&machine, |definition| {
+                    let cards = &mut definition.network;
+                    if cards.iter().any(|other| other.switch == network.switch) {
+                        let (machine, switch) = (machine.clone(), network.switch.clone());
+                        return Err(Refusal::HasCard { machine, switch });
+                    }
+                    cards.push(network.clone());
+                    Ok(())
+                })?;
+                plugging::connect(self, &machine, &network).await?;
+            }
+            Command::Disconnect { machine, switch } => {
+                let network = self.define(&machine, |definition| {
+                    let cards = &mut definition.network;
+                    let index = cards.iter().position(|network| network.switch == switch);
+                    let (machine, switch) = (machine.clone(), switch.clone());
+                    Ok(cards.remove(index.ok_or(Refusal::NoCard { machine, switch })?))
+                })?;
+                plugging::disconnect(self, &machine, &network).await?;
+            }
             Command::Resize { server, device, size, shrink } => {
                 let device = json!({ "name": device, "size": size, "shrink": shrink });
                 self.part(&server)?.ask("device-resize", device).await?;

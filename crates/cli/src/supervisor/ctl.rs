@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use ring3_supervisor::client::Client;
 use ring3_supervisor::command::{Command, Status};
-use ring3_supervisor::definition::{self, Definition, Disk, Name, Restart};
+use ring3_supervisor::definition::{self, Definition, Disk, Name, Network, Restart};
 use ring3_supervisor::error::Error;
 use serde_json::Value;
 use thiserror::Error;
@@ -92,6 +92,15 @@ enum Act {
         /// SERVER:DEVICE
         disk: Disk,
     },
+    /// Connect a machine to a network; a card appears in a guest that runs
+    Connect {
+        machine: Name,
+
+        /// SWITCH, and properties of --nic behind a comma
+        network: Network,
+    },
+    /// Take the card on a network out of a machine
+    Disconnect { machine: Name, switch: Name },
     /// Give a disk another size, of which the guests are told that use it
     Resize {
         /// SERVER:DEVICE
@@ -228,6 +237,12 @@ fn command(act: &Act) -> Result<Command, CtlError> {
             server: server.clone(),
             device: device.clone(),
         },
+        Act::Connect { machine, network } => {
+            Command::Connect { machine: machine.clone(), network: network.clone() }
+        }
+        Act::Disconnect { machine, switch } => {
+            Command::Disconnect { machine: machine.clone(), switch: switch.clone() }
+        }
         Act::Resize { disk: Disk { server, device, .. }, size, shrink } => Command::Resize {
             server: server.clone(),
             device: device.clone(),

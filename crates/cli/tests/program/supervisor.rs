@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
+use crate::libvirt::ECHO_UNTIL_OFF;
 use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, has_module, linux};
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
 
@@ -436,6 +437,41 @@ fn disks_are_granted_to_a_guest_that_runs_and_revoked() {
     assert!(supervised.refused(&["revoke", "one", "disks:a"]).contains("no right"));
 }
 
+#[test]
+fn guests_that_run_are_connected_to_networks_and_disconnected() {
+    let mut supervised = Supervised::new(&format!(
+        "[server.lan]\nkind = \"switch\"\n[server.wan]\nkind = \"switch\"\n\
+         [machine.one]\n{}network = [\"lan\"]\nstop-timeout = 1\n",
+        linux_lines()
+    ));
+    let mut shell = console(&supervised.file("one", "serial"));
+    shell.wait_for(PROMPT);
+    shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_net");
+    let mut has = |cards: &str| {
+        wait_until(&format!("the cards are never {cards:?}"), || {
+            let there = shell.command("ls /sys/class/net | grep eth");
+            (there.split_whitespace().collect::<Vec<_>>().join(" ") == cards).then_some(())
+        });
+    };
+    has("eth0");
+    supervised.execute(&["connect", "one", "wan"]);
+    has("eth0 eth1");
+    let said = supervised.refused(&["connect", "one", "wan"]);
+    assert!(said.contains("has a card on \"wan\" already"), "{said}");
+    // Also those of the machine's definition, and after the supervisor was replaced.
+    supervised.execute(&["disconnect", "one", "lan"]);
+    has("eth1");
+    supervised.replace();
+    supervised.execute(&["disconnect", "one", "wan"]);
+    has("");
+    let said = supervised.refused(&["disconnect", "one", "wan"]);
+    assert!(said.contains("has no card on \"wan\""), "{said}");
+    supervised.execute(&["connect", "one", "wan"]);
+    has("eth0");
+    let said = supervised.refused(&["connect", "one", "one"]);
+    assert!(said.contains("needs itself") || said.contains("not a switch"), "{said}");
+}
+
 /// Launches and kills machines, `times` times: nothing of them is left, in the supervisor or in its directory.
 fn launches_leave_nothing(times: u32) {
     let supervised = Supervised::new("");
@@ -517,6 +553,33 @@ fn fifty_machines_run_at_once() {
 }
 
 /// Tools get the events of all machines and servers.
+/// A supervisor that takes over machines ends them as gently as the one that has started them, even if the end is ordered
+/// before they have answered it, and carries on an end that the other one had begun.
+#[test]
+fn an_end_after_a_takeover_asks_the_guest_first() {
+    let directory = Directory::new();
+    let polite = json!(directory.file("polite", &kernel(ECHO_UNTIL_OFF)));
+    let stubborn = json!(directory.file("stubborn", &kernel(HALT_FOR_EVER)));
+    let mut supervised = Supervised::in_directory(
+        directory,
+        &format!(
+            "[machine.polite]\nmemory = \"4M\"\nkernel = {polite}\n\
+             [machine.stubborn]\nmemory = \"4M\"\nkernel = {stubborn}\nstop-timeout = 2\n"
+        ),
+    );
+    console(&supervised.file("polite", "serial")).wait_for("ring3");
+    supervised.reaches("stubborn", "running");
+    let pid = supervised.pid("stubborn");
+    supervised.execute(&["stop", "--no-wait", "stubborn"]);
+    supervised.reaches("stubborn", "stopping");
+    supervised.replace();
+    supervised.execute(&["stop", "polite"]);
+    assert_eq!(supervised.query("polite")["ended"], "the guest has switched off");
+    wait_until("the machine is not ended", || test_kill_process(pid).is_err().then_some(()));
+    supervised.reaches("stubborn", "ended");
+    assert_eq!(supervised.query("stubborn")["ended"], "it was told to end");
+}
+
 #[test]
 fn events_tell_what_happens() {
     let supervised = Supervised::new("[server.lan]\nkind = \"switch\"\n");

@@ -67,10 +67,13 @@ impl Vm {
         Ok(())
     }
 
-    /// Asks the guest for the card on the PCI bus with this id, or with this name of its device.
+    /// Asks the guest for the card on the PCI bus with this id, this name of its device, or this id of its network.
     pub(super) fn ask_for_card(&mut self, id: &str) -> Result<(), UnplugError> {
         let named = self.ids.iter().find(|(_, other)| *other == id);
-        let device = named.map(|(device, _)| *device).or_else(|| DeviceId::named(id));
+        let device = named
+            .map(|(device, _)| *device)
+            .or_else(|| DeviceId::named(id))
+            .or_else(|| DeviceId::NIC.into_iter().find(|nic| self.networks.id(*nic) == Some(id)));
         let place = device.and_then(Place::of);
         let place = place.filter(|place| place.is_taken(&self.config));
         let Place { slot, .. } = place.ok_or(UnplugError::NoCard)?;
@@ -116,8 +119,9 @@ impl Vm {
             self.note_new_medium(DriveId::new(device, 0));
             self.drives.detach(device);
             door.drop_sources_of(device);
+            let network = self.networks.id(device).map(str::to_owned);
             self.networks.detach(device);
-            let id = self.ids.remove(&device);
+            let id = self.ids.remove(&device).or(network);
             door.tell(&Event::CardGone { device, id });
         }
     }

@@ -14,7 +14,7 @@ const DEBT_NANOS: i64 = 100_000_000;
 /// More than a processor is no limit for a machine with one.
 pub const CPU_PERCENT_MAX: u32 = 100;
 /// The parts of the time of a processor of which a limit is a whole number.
-const PARTS: u64 = 10_000;
+const PARTS: u32 = 10_000;
 
 /// What a machine has used of the host's processor time, and may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -31,7 +31,7 @@ pub struct CpuTime {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuLimit {
     /// It may use so many of the [`PARTS`] of the time of one processor.
-    parts: u64,
+    parts: u32,
     /// Nanoseconds of processor time that it may use now. It is negative after it has used more.
     credit: i64,
     /// When this was so, and the time that the process had used by then.
@@ -41,7 +41,7 @@ pub(super) struct CpuLimit {
 impl CpuLimit {
     /// Limits the time to so many hundredths of a processor.
     pub(super) fn to(percent: f64) -> CpuLimit {
-        let parts = (percent * PARTS as f64 / 100.0).round() as u64;
+        let parts = (percent * f64::from(PARTS) / 100.0).round() as u32;
         CpuLimit { parts: parts.clamp(1, PARTS), credit: 0, last: None }
     }
 
@@ -59,7 +59,7 @@ impl CpuLimit {
         let credit = self.credit.saturating_add(earned).saturating_sub(spent);
         self.credit = credit.clamp(-DEBT_NANOS, self.part_of(BURST_NANOS));
         let debt = self.credit.min(0).unsigned_abs();
-        let rest = (debt * PARTS).div_ceil(self.parts);
+        let rest = (debt * u64::from(PARTS)).div_ceil(self.parts.into());
         (debt > 0).then(|| now.plus_nanos(rest))
     }
 }
@@ -90,7 +90,7 @@ impl Vm {
 
     /// Returns what the machine has used of the host's processor time, and may use.
     pub fn cpu_time(&self) -> CpuTime {
-        let percent = self.cpu_limit.map(|limit| limit.parts as f64 * 100.0 / PARTS as f64);
+        let percent = self.cpu_limit.map(|limit| f64::from(limit.parts) * 100.0 / f64::from(PARTS));
         CpuTime { used_nanos: used(), rests: self.cpu_rests, percent }
     }
 

@@ -106,7 +106,11 @@ pub(super) fn run(arguments: &BenchArguments, common: &Common) -> Result<(), Str
     let next = AtomicU64::new(0);
     let ended: Result<(), String> = thread::scope(|scope| {
         let work = || requests(arguments, &image, &next, step);
-        let workers: Vec<_> = (0..depth).map(|_| scope.spawn(work)).collect();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work);
+        let workers: Result<Vec<_>, _> = (0..depth).map(start).collect();
+        let workers = workers.map_err(|error| {
+            format!("the host starts no {depth} threads: {error}; give a smaller depth (-d)")
+        })?;
         let died = || Err("a thread has failed".to_owned());
         workers
             .into_iter()

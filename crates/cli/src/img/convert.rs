@@ -301,14 +301,17 @@ fn present(
     Ok(target)
 }
 
-/// Calls `work` in `count` threads. Returns the first error, if there is one.
+/// Calls `work` in `count` threads, or in those that the host lets it start beside this one. Returns the first error, if
+/// there is one.
 fn in_threads(count: usize, work: impl Fn() -> Result<(), String> + Sync) -> Result<(), String> {
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..count).map(|_| scope.spawn(&work)).collect();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, &work).ok();
+        let workers: Vec<_> = (1..count).map_while(start).collect();
+        let own = work();
         let died = || Err("a thread that copies has failed".to_owned());
         let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died()));
         // This waits for all of them.
-        ended.fold(Ok(()), Result::and)
+        ended.fold(own, Result::and)
     })
 }
 

@@ -30,27 +30,40 @@ pub(crate) async fn plug(house: &House, machine: &Name, disk: &Disk) -> Result<(
         "path": socket,
         "read-only": !disk.is_writable,
     });
-    part.ask("blockdev-add", node).await?;
     let card = json!({ "driver": "virtio-blk-pci", "id": id, "drive": id });
+    let undo = ("blockdev-del", json!({ "node-name": id }));
+    put_in(&part, ("blockdev-add", node), card, undo).await
+}
+
+/// Adds what is behind a card, and then the card; without it, the former is removed by `undo`.
+async fn put_in(
+    part: &Part,
+    (add, behind): (&'static str, Value),
+    card: Value,
+    (undo, arguments): (&'static str, Value),
+) -> Result<(), Refusal> {
+    part.ask(add, behind).await?;
     let plugged = part.ask("device_add", card).await;
     if plugged.is_err() {
-        let _ = part.ask("blockdev-del", json!({ "node-name": id })).await;
+        let _ = part.ask(undo, arguments).await;
     }
     plugged.map(|_| ())
+}
+
+/// Asks the guest for a card. Returns whether it has released it in time.
+async fn gives_up(house: &House, part: &Part, id: &str) -> Result<bool, Refusal> {
+    let events = house.events();
+    part.ask("device_del", json!({ "id": id })).await?;
+    Ok(timeout(RELEASE, released(events, &part.name, id)).await.is_ok())
 }
 
 /// Takes a disk out of the machine, if it runs, and the right away.
 pub(crate) async fn unplug(house: &House, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
     let (part, id) = (house.part(machine)?, disk.id());
-    if has_process(&part).await {
-        let events = house.events();
-        // A machine has no card of this name if the disk is not on virtio; it loses the disk all the same.
-        if part.ask("device_del", json!({ "id": id })).await.is_ok()
-            && timeout(RELEASE, released(events, machine, &id)).await.is_ok()
-        {
-            // Disks of the machine's command line are not nodes.
-            let _ = part.ask("blockdev-del", json!({ "node-name": id })).await;
-        }
+    // A machine has no card of this name if the disk is not on virtio; it loses the disk all the same.
+    if has_process(&part).await && matches!(gives_up(house, &part, &id).await, Ok(true)) {
+        // Disks of the machine's command line are not nodes.
+        let _ = part.ask("blockdev-del", json!({ "node-name": id })).await;
     }
     let right = json!({ "client": machine, "device": disk.device });
     house.part(&disk.server)?.ask("revoke", right).await.map(|_| ())
@@ -68,13 +81,8 @@ pub(crate) async fn connect(
     }
     let (path, id) = (house.place.part(&network.switch).network(), network.id());
     let netdev = json!({ "type": "switch", "id": id, "path": path, "start": false });
-    part.ask("netdev_add", netdev).await?;
     let card = json!({ "driver": "virtio-net-pci", "id": id, "netdev": id });
-    let plugged = part.ask("device_add", card).await;
-    if plugged.is_err() {
-        let _ = part.ask("netdev_del", json!({ "id": id })).await;
-    }
-    plugged.map(|_| ())
+    put_in(&part, ("netdev_add", netdev), card, ("netdev_del", json!({ "id": id }))).await
 }
 
 /// Takes a card out of the machine, if it runs.
@@ -87,9 +95,7 @@ pub(crate) async fn disconnect(
     if !has_process(&part).await {
         return Ok(());
     }
-    let events = house.events();
-    part.ask("device_del", json!({ "id": id })).await?;
-    if timeout(RELEASE, released(events, machine, &id)).await.is_ok() {
+    if gives_up(house, &part, &id).await? {
         // Networks of the machine's command line are forgotten with their cards.
         let _ = part.ask("netdev_del", json!({ "id": id })).await;
         return Ok(());

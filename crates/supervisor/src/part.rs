@@ -218,8 +218,9 @@ pub(crate) async fn live(house: Rc<House>, part: Rc<Part>, orders: Orders) {
     // A former supervisor may have died before an end that it began.
     let mut may_run = true;
     loop {
-        let is_over = !std::mem::take(&mut may_run) || life.find().await.is_none();
-        if life.part.wanted.get() == Wanted::Ended && is_over {
+        if life.part.wanted.get() == Wanted::Ended
+            && (!std::mem::take(&mut may_run) || life.find().await.is_none())
+        {
             life.enter(State::Ended);
             let Some(order) = life.orders.recv().await else { return };
             if let Order::Forget(reply) = order {

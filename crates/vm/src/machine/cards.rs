@@ -31,6 +31,13 @@ impl Vm {
         Ok(())
     }
 
+    /// Returns whether people know the network card `card` by `id`: by its own id, the name of its device, or the id of
+    /// its network.
+    pub(super) fn is_called(&self, card: DeviceId, id: &str) -> bool {
+        let ids = [self.ids.get(&card).map(String::as_str), self.networks.id(card)];
+        card.name() == id || ids.contains(&Some(id))
+    }
+
     /// Checks that no card has this id.
     fn check_id(&self, id: Option<&str>) -> Result<(), PlugError> {
         let is_taken = id.is_some_and(|id| self.ids.values().any(|other| other == id));
@@ -70,10 +77,11 @@ impl Vm {
     /// Asks the guest for the card on the PCI bus with this id, this name of its device, or this id of its network.
     pub(super) fn ask_for_card(&mut self, id: &str) -> Result<(), UnplugError> {
         let named = self.ids.iter().find(|(_, other)| *other == id);
+        let mut nics = DeviceId::NIC.into_iter();
         let device = named
             .map(|(device, _)| *device)
             .or_else(|| DeviceId::named(id))
-            .or_else(|| DeviceId::NIC.into_iter().find(|nic| self.networks.id(*nic) == Some(id)));
+            .or_else(|| nics.find(|nic| self.is_called(*nic, id)));
         let place = device.and_then(Place::of);
         let place = place.filter(|place| place.is_taken(&self.config));
         let Place { slot, .. } = place.ok_or(UnplugError::NoCard)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ring3_core::clock::Time;
-use ring3_core::device::{DeviceId, GuestFailure};
+use ring3_core::device::GuestFailure;
 use ring3_core::disk::{DiskError, DriveId, Medium};
 use ring3_core::input::{DeviceInput, Input};
 use tracing::{debug, trace, warn};
@@ -320,12 +320,8 @@ impl Vm {
 
     /// Plugs in, or unplugs, the cable of a network card.
     fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), LinkError> {
-        let is_meant = |card: &DeviceId| {
-            let ids = [self.ids.get(card).map(String::as_str), self.networks.id(*card)];
-            card.name() == id || ids.contains(&Some(id))
-        };
-        let found = self.config.cards().map(|(device, _)| device).find(is_meant);
-        let device = found.ok_or(LinkError::NoCard)?;
+        let found = self.config.cards().find(|(card, _)| self.is_called(*card, id));
+        let (device, _) = found.ok_or(LinkError::NoCard)?;
         // An input of a device never ends the run.
         self.take_input(Input::Device { device, input: DeviceInput::Link(is_up) });
         Ok(())

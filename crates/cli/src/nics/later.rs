@@ -27,20 +27,15 @@ impl LaterNetworks {
         Arc::new(LaterNetworks { sender, sandbox })
     }
 
-    /// Returns why the machine has no right to open `network`, if it has none: in a sandbox it starts no programs and
-    /// opens no interfaces of the host.
-    fn forbids(&self, network: &mut Behind) -> Option<&'static str> {
-        if self.sandbox == Mode::Off {
-            return None;
-        }
+    /// Returns what is left of `network` in the sandbox, where the machine starts no programs and opens no interfaces of
+    /// the host: of a switch, one that is there. Fails with what it has no right to do.
+    fn within_rights(&self, network: Behind) -> Result<Behind, &'static str> {
         match network {
-            Behind::User(_) => Some("start the NAT of a user network"),
-            Behind::Tap(_) => Some("open a tap interface"),
-            Behind::Switch { starts, .. } => {
-                *starts = false;
-                None
-            }
-            Behind::Stream(_) | Behind::Dgram(_) => None,
+            network if self.sandbox == Mode::Off => Ok(network),
+            Behind::User(_) => Err("start the NAT of a user network"),
+            Behind::Tap(_) => Err("open a tap interface"),
+            Behind::Switch { socket, .. } => Ok(Behind::Switch { socket, starts: false }),
+            network @ (Behind::Stream(_) | Behind::Dgram(_)) => Ok(network),
         }
     }
 }
@@ -55,12 +50,12 @@ impl Networks for LaterNetworks {
         let kind = properties.take("type").unwrap_or_default();
         let parsed = NetworkProperties::parse(&kind, properties);
         let mut network = parsed.map_err(|error| error.to_string())?;
-        if let Some(forbidden) = self.forbids(&mut network.behind) {
-            return Err(format!(
+        network.behind = self.within_rights(network.behind).map_err(|forbidden| {
+            format!(
                 "the sandbox keeps a machine that runs from what it takes to {forbidden}: give switch, stream or \
                  dgram, or start the machine with --sandbox off"
-            ));
-        }
+            )
+        })?;
         Ok(Arc::new(Later { network, sender: self.sender.clone() }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::support::guest::{Guest, PROMPT, WITH_MODULES, add_linux};
 use crate::support::qmp::Qmp;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const GENERIC: &str = "GenericError";
 
 /// Adds Linux with the modules for its disks, and QMP at `socket`.
-fn add_machine(command: &mut Command, socket: &Path) {
+pub(crate) fn add_machine(command: &mut Command, socket: &Path) {
     add_linux(command, &WITH_MODULES);
     command.arg("--qmp").arg(format!("unix:{}", socket.display()));
 }
@@ -269,20 +269,10 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
 fn a_recording_repeats_the_run() {
     for deterministic in [true, false] {
         let directory = Directory::new();
-        let script = directory.file("script", SCRIPT);
-        let [log, recording, socket] = ["log", "recording", "qmp"].map(|name| directory.path(name));
         let path = create(&directory, "image", "raw");
-        let mut command = ring3();
-        command.args(["run", "--memory", "128M", "--serial", "stdio"]);
-        add_machine(&mut command, &socket);
-        if deterministic {
-            command.args(["--deterministic", "--checkpoint", "500000000"]);
-        }
-        command.arg("--record").arg(&recording).arg("--event-log").arg(&log);
-        command.stdin(fs::File::open(&script).unwrap()).stdout(Stdio::piped());
-        let machine = command.spawn().expect("the program starts");
-        let mut qmp = Qmp::connect(&socket);
-        add_node(&mut qmp, "image", "raw", &path);
+        let mut recorded = Recorded::begin(&directory, SCRIPT, deterministic, &[]);
+        let qmp = &mut recorded.qmp;
+        add_node(qmp, "image", "raw", &path);
         let card = json!({"driver": "virtio-blk-pci", "id": "disk", "drive": "image"});
         qmp.done("device_add", card);
         crate::support::wait_until("the disk is not written", || {
@@ -292,33 +282,68 @@ fn a_recording_repeats_the_run() {
         });
         qmp.done("device_del", json!({"id": "disk"}));
         assert_eq!(qmp.event("DEVICE_DELETED")["device"], "disk");
-        let shown = machine.wait_with_output().unwrap();
-        assert_eq!(shown.status.code(), Some(0));
-        let told = fs::read_to_string(&log).unwrap();
-        for part in [
+        let told = [
             "input virtio-blk0 is inserted",
             "request to remove the card in slot 4",
             "virtio-blk0 is removed",
-        ] {
-            assert!(told.contains(part), "{part}");
-        }
-        fs::remove_file(&path).unwrap();
-        assert_repeats(&recording, deterministic, &shown.stdout, &log);
+        ];
+        recorded.assert_repeats(&told, &[&path]);
     }
 }
 
-/// Repeats the run in `recording`, and panics if the guest shows something else than `shown`, or the log of events
-/// differs from the one in `log`, which the repetition replaces.
-pub(crate) fn assert_repeats(recording: &Path, deterministic: bool, shown: &[u8], log: &Path) {
-    let told = fs::read_to_string(log).unwrap();
-    let mut replay = ring3();
-    replay.arg("run").arg("--replay").arg(recording).args(["--serial", "stdio"]);
-    if deterministic {
-        replay.args(["--checkpoint", "500000000"]);
+/// A run with cards that come and go, which is recorded.
+pub(crate) struct Recorded {
+    pub(crate) qmp: Qmp,
+    machine: Child,
+    deterministic: bool,
+    recording: PathBuf,
+    log: PathBuf,
+}
+
+impl Recorded {
+    /// Starts Linux with its modules and these options; its user types `script`.
+    pub(crate) fn begin(
+        directory: &Directory,
+        script: &[u8],
+        deterministic: bool,
+        options: &[&str],
+    ) -> Recorded {
+        let script = directory.file("script", script);
+        let [log, recording, socket] = ["log", "recording", "qmp"].map(|name| directory.path(name));
+        let mut command = ring3();
+        command.args(["run", "--memory", "128M", "--serial", "stdio"]).args(options);
+        add_machine(&mut command, &socket);
+        if deterministic {
+            command.args(["--deterministic", "--checkpoint", "500000000"]);
+        }
+        command.arg("--record").arg(&recording).arg("--event-log").arg(&log);
+        command.stdin(fs::File::open(&script).unwrap()).stdout(Stdio::piped());
+        let machine = command.spawn().expect("the program starts");
+        Recorded { qmp: Qmp::connect(&socket), machine, deterministic, recording, log }
     }
-    let again = output(replay.arg("--event-log").arg(log).stdin(Stdio::null()));
-    assert!(again == shown, "what the guest shows, deterministic: {deterministic}");
-    let differs = fs::read_to_string(log).unwrap();
-    let differs = differs.lines().zip(told.lines()).find(|(one, other)| one != other);
-    assert_eq!(differs, None);
+
+    /// Waits for the guest to switch off, and repeats the run without the files `without`. Panics if the log of its
+    /// events lacks one of `told`, or if the guest shows something else, or the log differs, when it is repeated.
+    pub(crate) fn assert_repeats(self, told: &[&str], without: &[&Path]) {
+        let Recorded { machine, deterministic, recording, log, .. } = self;
+        let shown = machine.wait_with_output().unwrap();
+        assert_eq!(shown.status.code(), Some(0));
+        let events = fs::read_to_string(&log).unwrap();
+        for part in told {
+            assert!(events.contains(part), "{part}");
+        }
+        for path in without {
+            fs::remove_file(path).unwrap();
+        }
+        let mut replay = ring3();
+        replay.arg("run").arg("--replay").arg(&recording).args(["--serial", "stdio"]);
+        if deterministic {
+            replay.args(["--checkpoint", "500000000"]);
+        }
+        let again = output(replay.arg("--event-log").arg(&log).stdin(Stdio::null()));
+        assert!(again == shown.stdout, "what the guest shows, deterministic: {deterministic}");
+        let differs = fs::read_to_string(&log).unwrap();
+        let differs = differs.lines().zip(events.lines()).find(|(one, other)| one != other);
+        assert_eq!(differs, None);
+    }
 }

@@ -72,6 +72,8 @@ extern "C" fn vblock_init(completion: Completion) -> c_int {
     socket.map_or(EINVAL, |socket| init(&socket, completion))
 }
 
+/// # Safety
+/// `socket` must be null or a string that ends with a zero.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vblock_init_at(socket: *const c_char, completion: Completion) -> c_int {
     if socket.is_null() {
@@ -91,6 +93,8 @@ extern "C" fn vblock_exit() {
     }
 }
 
+/// # Safety
+/// `base` must be null or the address of a pointer that nobody else uses meanwhile.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vblock_get_buffer(size: c_uint, base: *mut *mut c_char) -> *mut c_void {
     let buffer = with(|library| library.buffers.get(size as usize).ok_or(EINVAL));
@@ -131,6 +135,8 @@ extern "C" fn vblock_name(device: c_int) -> *const c_char {
     name.unwrap_or(ptr::null())
 }
 
+/// # Safety
+/// `blocks` and `block_size` must each be null or the address of a number that nobody else uses meanwhile.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vblock_get_geometry(
     device: c_int,

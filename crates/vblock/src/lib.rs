@@ -1,10 +1,10 @@
 //! The vblock server: a process that owns disk images, and lets clients use them.
 //!
 //! A *device* is an image, of any format of `ring3_block`, or an export of an NBD server. A *provider* is a program
-//! that connects and then is such a server itself, so its disks come and go with it. A *client* has a name and rights: it may read a device, or write it
-//! too. It reaches a device in one of two ways: by a socket that was made for this client and this device
-//! alone, over vhost-user-blk, or by an NBD server of its own, which exports the devices to which it has
-//! rights. So a client's sockets limit what it can do. Only programs that can connect to the [control
+//! that connects and then is such a server itself, so its disks come and go with it. A *client* has a name and
+//! rights: it may read a device, or write it too. It reaches a device in one of two ways: by a socket that was made
+//! for this client and this device alone, over vhost-user-blk, or by an NBD server of its own, which exports the
+//! devices to which it has rights. So a client's sockets limit what it can do. Only programs that can connect to the [control
 //! socket](ControlSocket), and the user who starts the server, give rights.
 //!
 //! * [`Server`]: devices, clients and their rights; [`ControlSocket`]: the socket by which other processes

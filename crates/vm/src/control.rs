@@ -514,7 +514,8 @@ impl Control {
         self.ask(|reply| Request::PlugNic(Box::new(new), reply))?
     }
 
-    /// Asks the guest for the card with this id, this name of its device, such as `nic0`, or this id of its network. When the guest has given it up, [`Event::CardGone`] says so;
+    /// Asks the guest for the card with this id, this name of its device, such as `nic0`, or this id of its network.
+    /// When the guest has given it up, [`Event::CardGone`] says so;
     /// a reset of the machine takes it out, too. The request can be repeated, since the guest may not have
     /// listened yet.
     pub fn unplug(&self, id: &str) -> Result<(), UnplugError> {

@@ -80,8 +80,8 @@ impl Default for DriveProperties {
 }
 
 /// The names of the properties of a drive.
-pub(crate) const KNOWN: &str = "file, vblock, direct, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, external-files, password-file, \
-     rerror, werror, throttling.bps-total and the like";
+pub(crate) const KNOWN: &str = "file, vblock, direct, id, if, index, media, format, readonly, snapshot, cache, discard, detect-zeroes, \
+     external-files, password-file, rerror, werror, throttling.bps-total and the like";
 
 /// The reasons why a `--drive` or `--boot` is refused.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -367,18 +367,18 @@ fn a_guest_of_qemu_is_connected() {
         (format!("socket,connect=127.0.0.1:{port}"), format!("socket,listen=127.0.0.1:{port}")),
     ] {
         let qemu = || {
-            let mut qemu = Command::new("qemu-system-i386");
-            qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
-            qemu.args(["-m", "128", "-append", CONSOLE, "-netdev"]);
-            qemu.arg(format!("{theirs},id=n"));
-            qemu.args(["-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:00:02", "-kernel"]);
-            qemu.arg(guest::linux()).arg("-initrd");
             // QEMU takes only one file.
             let both = directory
                 .file("initrd", &WITH_MODULES.map(|name| fs::read(file(name)).unwrap()).concat());
-            qemu.arg(both);
-            let mut guest = Guest::of(qemu);
-            guest.wait_for(PROMPT);
+            let mut guest = Guest::of_qemu(|| {
+                let mut qemu = Command::new("qemu-system-i386");
+                qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio"]);
+                qemu.args(["-no-reboot", "-m", "128", "-append", CONSOLE, "-netdev"]);
+                qemu.arg(format!("{theirs},id=n"));
+                qemu.args(["-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:00:02"]);
+                qemu.arg("-kernel").arg(guest::linux()).arg("-initrd").arg(&both);
+                qemu
+            });
             guest.command(DRIVERS);
             guest
         };

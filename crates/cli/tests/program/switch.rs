@@ -46,6 +46,11 @@ pub(crate) fn guest(socket: &Path, number: u8) -> Guest {
 
 pub(crate) fn set_up(guest: &mut Guest, number: u8) {
     guest.wait_for(PROMPT);
+    prepare(guest, number);
+}
+
+/// Gives a guest that is at its prompt these addresses.
+fn prepare(guest: &mut Guest, number: u8) {
     guest.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_net");
     // A program whose input this is never sees its end.
     guest.command("mkfifo never; sleep 10000 > never & true");
@@ -57,20 +62,22 @@ pub(crate) fn set_up(guest: &mut Guest, number: u8) {
 
 /// Starts such a guest in QEMU, with memory that it shares with the switch at `socket`.
 fn sharing_guest(directory: &Directory, socket: &Path, number: u8) -> Guest {
-    let mut qemu = Command::new("qemu-system-i386");
-    qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
-    qemu.args(["-m", "128", "-object", "memory-backend-memfd,id=ram,size=128M,share=on"]);
-    qemu.args(["-machine", "memory-backend=ram", "-append", CONSOLE, "-chardev"]);
-    qemu.arg(format!("socket,id=s,path={},reconnect=1", socket.display()));
-    qemu.args(["-netdev", "vhost-user,id=n,chardev=s", "-device"]);
-    // With MSI-X vectors QEMU 7.2.22 has a segmentation fault as soon as the driver begins.
-    qemu.arg(format!("virtio-net-pci,netdev=n,vectors=0,mac=52:54:00:00:00:0{number}"));
-    qemu.arg("-kernel").arg(linux());
     // QEMU takes only one file.
     let parts = WITH_MODULES.map(|name| fs::read(file(name)).unwrap());
-    qemu.arg("-initrd").arg(directory.file(&format!("initrd{number}"), &parts.concat()));
-    let mut guest = Guest::of(qemu);
-    set_up(&mut guest, number);
+    let archive = directory.file(&format!("initrd{number}"), &parts.concat());
+    let mut guest = Guest::of_qemu(|| {
+        let mut qemu = Command::new("qemu-system-i386");
+        qemu.args(["-accel", "tcg", "-display", "none", "-serial", "stdio", "-no-reboot"]);
+        qemu.args(["-m", "128", "-object", "memory-backend-memfd,id=ram,size=128M,share=on"]);
+        qemu.args(["-machine", "memory-backend=ram", "-append", CONSOLE, "-chardev"]);
+        qemu.arg(format!("socket,id=s,path={},reconnect=1", socket.display()));
+        qemu.args(["-netdev", "vhost-user,id=n,chardev=s", "-device"]);
+        // With MSI-X vectors QEMU 7.2.22 has a segmentation fault as soon as the driver begins.
+        qemu.arg(format!("virtio-net-pci,netdev=n,vectors=0,mac=52:54:00:00:00:0{number}"));
+        qemu.arg("-kernel").arg(linux()).arg("-initrd").arg(&archive);
+        qemu
+    });
+    prepare(&mut guest, number);
     guest
 }
 

@@ -238,7 +238,9 @@ fn runs_are_repeated_without_the_server() {
 
 #[test]
 fn a_guest_of_qemu_works_while_its_server_is_killed() {
-    let Some(mut qemu) = program("qemu-system-i386", "qemu-system-x86") else { return };
+    if program("qemu-system-i386", "qemu-system-x86").is_none() {
+        return;
+    }
     let directory = Directory::new();
     let image = create(&directory, "raw");
     let initrd = directory.path("initrd");
@@ -249,24 +251,18 @@ fn a_guest_of_qemu_works_while_its_server_is_killed() {
         ["--device", "disk,file=disk,format=raw", "--client", client, "--control", "ctl"];
     let place = directory.path("");
     let first = Server::start(&place, &arguments, "vm");
-    qemu.args([
-        "-accel",
-        "tcg",
-        "-m",
-        "128M",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-serial",
-        "stdio",
-    ]);
-    qemu.args(["-object", "memory-backend-memfd,id=mem,size=128M,share=on"]);
-    qemu.args(["-machine", "memory-backend=mem", "-chardev", "socket,id=c,path=vm,reconnect=1"]);
-    qemu.args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2", "-append", CONSOLE]);
-    qemu.arg("-kernel").arg(linux()).arg("-initrd").arg(&initrd);
-    qemu.current_dir(&place);
-    let mut guest = Guest::of(qemu);
-    guest.wait_for(PROMPT);
+    let mut guest = Guest::of_qemu(|| {
+        let mut qemu = Command::new("qemu-system-i386");
+        qemu.args(["-accel", "tcg", "-m", "128M", "-display", "none", "-no-reboot"]);
+        qemu.args(["-serial", "stdio", "-append", CONSOLE]);
+        qemu.args(["-object", "memory-backend-memfd,id=mem,size=128M,share=on"]);
+        qemu.args(["-machine", "memory-backend=mem"]);
+        qemu.args(["-chardev", "socket,id=c,path=vm,reconnect=1"]);
+        qemu.args(["-device", "vhost-user-blk-pci,chardev=c,num-queues=2"]);
+        qemu.arg("-kernel").arg(linux()).arg("-initrd").arg(&initrd);
+        qemu.current_dir(&place);
+        qemu
+    });
     guest.command(MODULES);
     ctl(&directory, &["device-resize", "name=disk", "size=96M"]).unwrap();
     wait_until("the guest never sees the new size", || {

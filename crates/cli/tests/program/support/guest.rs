@@ -139,6 +139,21 @@ impl Guest {
         Guest { child, console: Console::new(keys, output) }
     }
 
+    /// Starts a guest of QEMU by a command that `make` returns, and waits for its prompt. Where the kernel panics
+    /// before, starts it again, twice at most: on a busy host QEMU's translator has the kernel jump to address
+    /// 0 now and then, before any driver of ours has begun.
+    pub(crate) fn of_qemu(make: impl Fn() -> Command) -> Guest {
+        let starts = || {
+            let mut guest = Guest::of(make());
+            let (found, before) = guest.wait_for_one_of([PROMPT, "Kernel panic"]);
+            if found > 0 {
+                eprintln!("the kernel panics in QEMU, which is started again:\n{before}");
+            }
+            (found == 0).then_some(guest)
+        };
+        (0..3).find_map(|_| starts()).expect("the kernel starts in QEMU")
+    }
+
     /// Returns the number of the program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
@@ -193,11 +208,18 @@ impl Console {
 
     /// Waits until the guest shows `wanted`, and returns its output before that.
     pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
+        self.wait_for_one_of([wanted]).1
+    }
+
+    /// Waits until the guest shows one of `wanted`, and returns the number of that one and the output before it.
+    fn wait_for_one_of<const N: usize>(&mut self, wanted: [&str; N]) -> (usize, String) {
         loop {
-            if let Some(at) = self.shown[self.seen..].find(wanted) {
-                let before = self.shown[self.seen..][..at].to_owned();
-                self.seen += at + wanted.len();
-                return before;
+            for (number, wanted) in wanted.iter().enumerate() {
+                if let Some(at) = self.shown[self.seen..].find(wanted) {
+                    let before = self.shown[self.seen..][..at].to_owned();
+                    self.seen += at + wanted.len();
+                    return (number, before);
+                }
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             match self.screen.recv_timeout(left) {

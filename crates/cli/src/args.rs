@@ -34,6 +34,7 @@ use crate::observe::ObserveArguments;
 use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
 use crate::sandbox::SandboxProperties;
+use crate::serial::cards::SerialCardTarget;
 use crate::serial::{self, SerialTarget};
 use crate::shipped::{CompletionsArguments, ManArguments};
 use crate::snapshot::SnapshotArguments;
@@ -274,6 +275,10 @@ pub(crate) struct RunArguments {
     /// Given up to four times, for COM1 to COM4; by default COM1 uses stdio
     #[arg(long, value_name = "WHERE")]
     pub(crate) serial: Vec<SerialTarget>,
+
+    /// The target of a serial card on PCI, a 16550A: null, file:PATH, unix:PATH or pty, as of --serial. Given up to twice
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) serial_card: Vec<SerialCardTarget>,
 
     /// Where the firmware's messages (port 402h) go: log, stdio, or file:PATH
     #[arg(long, value_name = "WHERE", default_value = "log")]
@@ -549,6 +554,11 @@ impl RunArguments {
         }
     }
 
+    /// Returns the targets of all serial ports and cards that are given.
+    pub(crate) fn serial_lines(&self) -> impl Iterator<Item = &SerialTarget> {
+        self.serial.iter().chain(self.serial_card.iter().map(|card| &card.target))
+    }
+
     /// Refuses options that contradict each other.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let conflict =
@@ -567,6 +577,11 @@ impl RunArguments {
         if serial.len() > serial::PORTS_MAX {
             return conflict(
                 "a machine has at most four serial ports: give --serial up to four times",
+            );
+        }
+        if self.serial_card.len() > serial::cards::CARDS_MAX {
+            return conflict(
+                "a machine has at most two serial cards: give --serial-card up to twice",
             );
         }
         if serial.contains(&SerialTarget::None) {

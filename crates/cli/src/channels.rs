@@ -121,7 +121,7 @@ impl Channels {
                 channels.all.push(None);
                 continue;
             };
-            let Connections { next, file } = connections(&socket)?;
+            let Connections { next, file, .. } = connections(&socket)?;
             channels.sockets.extend(file);
             let channel = Arc::new(channel);
             let (reader, writer) = (channel.clone(), channel.clone());

@@ -10,9 +10,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
+use ring3_core::device::DeviceId;
 use ring3_display::tty::Stderr;
 use ring3_display::vnc;
 use ring3_host::listener::{ListenError, Listener, inherited};
+use ring3_host::socket::SocketError;
 use ring3_host::stream::Stream;
 use ring3_qmp::{CharacterInfo, Protocol, Server};
 use ring3_vm::{Control, Sender};
@@ -22,10 +24,11 @@ use tracing::warn;
 use crate::args::RunArguments;
 use crate::display::DisplayTarget;
 use crate::qemu::settings::{Address, Character, CharacterLog, Mode, Place, SocketPlace};
+use crate::serial::cards::Slot;
 use crate::serial::terminals::{Owner, Terminal, Terminals};
 use crate::serial::{Line, Port, SerialError, SerialTarget, Taker};
 pub(crate) use mux::Mux;
-pub(crate) use open::{Connections, connections};
+pub(crate) use open::{Close, Connections, connections, port};
 
 /// Upper bound of the pieces of input that wait for a monitor.
 const PIECES_WAITING: usize = 64;
@@ -45,8 +48,23 @@ pub(crate) enum CharacterError {
     Monitor(#[source] io::Error),
 }
 
+impl CharacterError {
+    /// Returns the kind of the host's error, as far as there is one.
+    pub(crate) fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            CharacterError::Open { source, .. } | CharacterError::Connect { source, .. } => {
+                Some(source.kind())
+            }
+            CharacterError::Listen(ListenError::Socket(SocketError::Refused {
+                source, ..
+            })) => Some(source.kind()),
+            _ => None,
+        }
+    }
+}
+
 /// Returns the place of a character device in QEMU's notation.
-fn shown(place: &Place) -> String {
+pub(crate) fn shown(place: &Place) -> String {
     match place {
         Place::Unknown | Place::Null => "null".to_owned(),
         Place::Stdio => "stdio".to_owned(),
@@ -78,15 +96,20 @@ pub(crate) fn facts(arguments: &RunArguments, terminals: &Terminals) -> ring3_qm
     let terminal = |owner| terminals.name(owner).map(|name| format!("pty:{name}"));
     let mut characters = Vec::new();
     for (index, target) in arguments.serial_targets().iter().enumerate() {
-        let place = match target {
-            SerialTarget::Character(_) | SerialTarget::None => continue,
-            SerialTarget::Stdio => "stdio".to_owned(),
-            SerialTarget::Null => "null".to_owned(),
-            SerialTarget::Pty => terminal(Owner::Port(index)).unwrap_or_else(|| "pty".to_owned()),
-            SerialTarget::File(path) => format!("file:{}", path.display()),
-            SerialTarget::Socket(path) => format!("unix:{},server=on", path.display()),
+        let name = match target {
+            SerialTarget::Pty => terminal(Owner::Port(index)),
+            _ => None,
         };
+        let Some(place) = name.or_else(|| target.place()) else { continue };
         characters.push(CharacterInfo { label: format!("serial{index}"), place });
+    }
+    for (index, card) in arguments.serial_card.iter().enumerate() {
+        let place = match &card.target {
+            SerialTarget::Pty => terminal(Owner::Card(index)),
+            target => target.place(),
+        };
+        let label = DeviceId::PCI_SERIAL.get(index).map(|device| device.name().to_owned());
+        characters.extend(label.zip(place).map(|(label, place)| CharacterInfo { label, place }));
     }
     for (index, character) in arguments.qemu.characters.iter().enumerate() {
         let place = terminal(Owner::Character(index)).unwrap_or_else(|| shown(&character.place));
@@ -124,13 +147,19 @@ impl Characters {
         sender: &Sender,
         server: Option<&Server>,
         terminals: &mut Terminals,
+        cards: &[Arc<Slot>],
     ) -> Result<Characters, CharacterError> {
         let mut characters = Characters::default();
-        let targets = arguments.serial_targets();
+        let serial: Vec<_> = (0..).zip(arguments.serial_targets()).collect();
         for (index, character) in arguments.qemu.characters.iter().enumerate() {
-            let ports = targets.iter().enumerate();
-            let ports = ports.filter(|(_, target)| **target == SerialTarget::Character(index));
-            let ports: Vec<_> = ports.map(|(port, _)| port).collect();
+            let wanted = SerialTarget::Character(index);
+            let ports = serial.iter().filter(|(_, target)| *target == wanted);
+            let ports = ports
+                .map(|(port, _)| -> Arc<dyn Taker> { Arc::new(Line::new(*port, sender.clone())) });
+            let lines = arguments.serial_card.iter().zip(cards);
+            let lines = lines.filter(|(card, _)| card.target == wanted);
+            let lines = lines.map(|(_, slot)| -> Arc<dyn Taker> { slot.clone() });
+            let ports: Vec<_> = ports.chain(lines).collect();
             let monitors = arguments.qemu.monitors.iter().filter(|at| at.character == index);
             let monitors: Vec<_> = monitors.map(|at| at.mode).collect();
             let terminal = || {
@@ -210,22 +239,22 @@ impl Characters {
         server.talk(input, output, protocol).map_err(CharacterError::Monitor)
     }
 
-    /// Opens a place for serial ports `ports` and for monitors. If several of them share it, the escape key
+    /// Opens a place for the lines `ports` of serial ports and for monitors. If several of them share it, the escape key
     /// switches between them.
     fn share(
         &mut self,
         character: &Character,
-        (ports, monitors): (&[usize], &[Mode]),
+        (ports, monitors): (&[Arc<dyn Taker>], &[Mode]),
         sender: &Sender,
         server: Option<&Server>,
         terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
     ) -> Result<Arc<Port>, CharacterError> {
-        let lines = ports.iter().map(|index| Line::new(*index, sender.clone()));
+        // What is typed at a terminal goes through the multiplexer, which knows the escape key.
         if !character.is_shared
-            && let Some(line) = lines.clone().next()
+            && character.place != Place::Stdio
+            && let Some(line) = ports.first()
         {
-            let line: Arc<dyn Taker> = Arc::new(line);
-            return Ok(Arc::new(open::port(character, &line, terminal)?));
+            return Ok(Arc::new(open::port(character, line, terminal)?));
         }
         let mux = Arc::new(Mux::new(sender.clone()));
         let taker: Arc<dyn Taker> = mux.clone();
@@ -233,8 +262,9 @@ impl Characters {
         if character.place == Place::Stdio {
             self.stdin = Some(taker);
         }
-        let lines = lines.map(|line| Arc::new(line) as Arc<dyn Taker>);
-        lines.for_each(|line| mux.add(line, None));
+        for line in ports {
+            mux.add(line.clone(), None);
+        }
         for mode in monitors {
             let Some(server) = server.map(Server::handle) else { continue };
             let (taker, input) = feed(sender.control());

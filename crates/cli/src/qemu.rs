@@ -17,7 +17,7 @@
 //! * [`daemon`], [`pid_file`]: a process in the background;
 //! * [`help`]: `-help` and the other questions.
 
-mod characters;
+pub(crate) mod characters;
 pub(crate) mod daemon;
 mod devices;
 mod drives;

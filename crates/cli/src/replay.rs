@@ -16,6 +16,7 @@ use crate::run::{
 };
 use crate::sandbox;
 use crate::serial::SerialPorts;
+use crate::serial::cards::{self, SerialCards};
 use crate::serial::terminals::Terminals;
 use crate::signals::Signals;
 
@@ -49,6 +50,8 @@ pub(crate) fn replay(
     let (characters, mut terminals) = (Characters::default(), Terminals::default());
     let targets = arguments.serial_targets();
     let serial = SerialPorts::open(&targets, &nobody, &characters, &mut terminals)?;
+    let slots = cards::slots(arguments, &nobody);
+    SerialCards::open(arguments, slots, &characters, &mut terminals)?.attach(&mut vm);
     let (debug_port, channels) = (debug_output(&arguments.debugcon)?, Channels::default());
     let mut output = Outputs { serial, debug: debug_port, channels };
     let failed = |source| RunError::Replay { path: path.to_owned(), source };

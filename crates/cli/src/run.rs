@@ -50,6 +50,7 @@ use crate::repetition::RepetitionError;
 use crate::replay;
 use crate::rtc::RtcBase;
 use crate::sandbox::{self, SandboxError};
+use crate::serial::cards::{self, LaterCharacters, SerialCards};
 use crate::serial::terminals::Terminals;
 use crate::serial::{SerialError, SerialPorts};
 use crate::signals::{self, Signals};
@@ -251,8 +252,11 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
     let qmp = serve_qmp(&sender.control(), arguments, &terminals)?;
     if let Some(server) = &qmp {
         server.make_networks_by(LaterNetworks::new(sender.clone(), arguments.sandbox.mode));
+        server.make_characters_by(LaterCharacters::new(sender.clone(), arguments.sandbox.mode));
     }
-    let characters = Characters::open(arguments, &sender, qmp.as_ref(), &mut terminals)?;
+    let slots = cards::slots(arguments, &sender);
+    let characters = Characters::open(arguments, &sender, qmp.as_ref(), &mut terminals, &slots)?;
+    let cards = SerialCards::open(arguments, slots, &characters, &mut terminals)?;
     let serial = SerialPorts::open(&serial_targets, &sender, &characters, &mut terminals)?;
     if arguments.qemu.dry_run {
         sender.send(Input::Quit);
@@ -269,6 +273,7 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         },
         (None, None) => return Ok(Verified::Same(Ending::Quit)),
     };
+    cards.attach(&mut vm);
     if let Some(last) = &repetition.record_last {
         vm.keep_last(last.options(), Box::new(last.archive()?));
     }
@@ -369,9 +374,11 @@ pub(crate) fn check_for_machine(
 ) -> Result<(), RunError> {
     // A port is connected even if nobody has asked for it.
     let ports = if arguments.serial.is_empty() { 0 } else { arguments.serial_targets().len() };
+    let serial_cards = config.serial_cards.iter().filter(|is_there| **is_there).count();
     for (what, has, option, given) in [
         ("network cards", config.cards().count(), "--nic", arguments.nics.cards().len()),
         ("serial ports", config.serial_ports.into(), "--serial", ports),
+        ("serial cards", serial_cards, "--serial-card", arguments.serial_card.len()),
     ] {
         if given > has {
             return Err(RunError::TooMany {
@@ -450,6 +457,7 @@ fn config(
         deterministic,
         rng_seed: Some(rng_seed(seed).map_err(RunError::Seed)?),
         serial_ports: arguments.serial_targets().len() as u8,
+        serial_cards: std::array::from_fn(|index| index < arguments.serial_card.len()),
         generation: identity::generation(arguments.board.generation_id, seed)
             .map_err(RunError::Identity)?,
         debug_exit_port: arguments.debug_exit,

@@ -257,7 +257,7 @@ impl Needs {
 
     /// The sockets at which the machine listens are removed when it ends. A screen in the terminal uses that.
     fn for_sockets(&mut self, arguments: &RunArguments) {
-        let serial = arguments.serial.iter().filter_map(|target| match target {
+        let serial = arguments.serial_lines().filter_map(|target| match target {
             SerialTarget::Socket(path) => Some(path),
             _ => None,
         });

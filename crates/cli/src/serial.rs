@@ -1,9 +1,11 @@
 //! The back-ends of the serial ports COM1 to COM4.
 //!
 //! * [`stdin`]: standard input, with the escape key;
+//! * [`cards`]: serial cards on PCI, whose lines come and go;
 //! * [`clients`]: programs that come and go, at a Unix socket or a pseudoterminal;
 //! * [`terminals`]: the pseudoterminals themselves.
 
+pub(crate) mod cards;
 pub(crate) mod clients;
 mod stdin;
 pub(crate) mod terminals;
@@ -46,6 +48,20 @@ pub(crate) enum SerialTarget {
     Pty,
     /// The character device with this number ([`crate::characters`]).
     Character(usize),
+}
+
+impl SerialTarget {
+    /// Returns its place in QEMU's notation, unless there is none or others know it.
+    pub(crate) fn place(&self) -> Option<String> {
+        match self {
+            SerialTarget::Character(_) | SerialTarget::None => None,
+            SerialTarget::Stdio => Some("stdio".to_owned()),
+            SerialTarget::Null => Some("null".to_owned()),
+            SerialTarget::Pty => Some("pty".to_owned()),
+            SerialTarget::File(path) => Some(format!("file:{}", path.display())),
+            SerialTarget::Socket(path) => Some(format!("unix:{},server=on", path.display())),
+        }
+    }
 }
 
 /// The reason why a `--serial` is refused.
@@ -175,7 +191,9 @@ impl SerialPorts {
                     let fails = |source| SerialError::File { path: path.clone(), source };
                     Port::Output(Output::create(path).map_err(fails)?)
                 }
-                SerialTarget::Socket(path) => Port::Clients(Clients::on_socket(path, line)?),
+                SerialTarget::Socket(path) => {
+                    Port::Clients(Clients::on_socket(path, Arc::new(line))?)
+                }
                 SerialTarget::Pty => {
                     let terminal = terminals.take(Owner::Port(index))?;
                     // A failure is ignored: without standard error nobody can read the name.
@@ -233,7 +251,7 @@ impl SerialPorts {
 /// The line to a serial port of the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// The number of the port, 0 for COM1.
+    /// The number of the port, 0 for COM1; those of cards follow COM4.
     index: usize,
     sender: Sender,
 }
@@ -252,7 +270,7 @@ impl Line {
 
     /// Returns the machine's input for `bytes` on this line.
     fn input(&self, bytes: Vec<u8>) -> Input {
-        Input::Device { device: DeviceId::COM[self.index], input: DeviceInput::Serial(bytes) }
+        Input::Device { device: DeviceId::SERIAL[self.index], input: DeviceInput::Serial(bytes) }
     }
 }
 

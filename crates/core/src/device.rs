@@ -65,7 +65,7 @@ pub enum GuestFailure {
 /// A message from a device to the world outside the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Serial port `port` (0 is COM1) has sent a byte.
+    /// Serial port `port` (0 is COM1, and the cards on PCI follow COM4) has sent a byte.
     Serial {
         /// Number of the port, from 0.
         port: u8,

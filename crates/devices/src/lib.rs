@@ -13,6 +13,7 @@
 //! * [`i8042`]: the keyboard controller and the keyboard behind it;
 //! * [`pci`]: PCI configuration space and configuration mechanism #1;
 //! * [`pci_hotplug`]: cards that are put in and taken out while the machine runs;
+//! * [`pci_serial`]: serial cards;
 //! * [`i440fx`]: the host bridge, which says what is RAM below 1 MiB;
 //! * [`flash`]: flash memory with the firmware and its variables;
 //! * [`piix3`]: the ISA bridge with its router of PCI interrupts, and reset;
@@ -66,6 +67,7 @@ pub mod ne2000;
 pub mod nic;
 pub mod pci;
 pub mod pci_hotplug;
+pub mod pci_serial;
 pub mod pic;
 pub mod piix3;
 pub mod pit;

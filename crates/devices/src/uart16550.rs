@@ -51,6 +51,29 @@ pub const COM4: ComPort = ComPort { id: DeviceId::COM[3], index: 3, base: 0x2e8,
 /// The serial ports of a PC.
 pub const COM_PORTS: [ComPort; 4] = [COM1, COM2, COM3, COM4];
 
+/// What a serial port is wired to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wiring {
+    id: DeviceId,
+    /// The one of [`Output::Serial`].
+    index: u8,
+    /// First of its eight I/O ports.
+    base: u16,
+    interrupt: Interrupt,
+}
+
+/// Where its interrupt goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interrupt {
+    /// To this IRQ line, which it shares.
+    Irq(u8),
+    /// To INTA# of this PCI slot.
+    Pci(u8),
+}
+
+/// INTA#.
+const PIN: u8 = 0;
+
 /// How long bytes take on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speed {
@@ -65,6 +88,9 @@ pub enum Speed {
 
 /// Bytes from outside that wait for their turn on the line; more are dropped.
 pub const INBOX_CAPACITY: usize = 64 << 10;
+
+/// I/O ports of a serial port.
+pub(crate) const PORTS: u16 = 8;
 
 /// How long nothing is received after the guest has cleared the receiver, with [`Speed::Unlimited`]: longer than a
 /// driver takes to start, even if the host lets it stand still meanwhile, in nanoseconds. A driver that enables the
@@ -267,10 +293,10 @@ impl State {
     }
 }
 
-/// A serial port, device `com1` to `com4`.
+/// A serial port: device `com1` to `com4`, or the chip of a [card](crate::pci_serial).
 #[derive(Debug)]
 pub struct Uart16550 {
-    port: ComPort,
+    wiring: Wiring,
     speed: Speed,
     state: State,
 }
@@ -278,12 +304,22 @@ pub struct Uart16550 {
 impl Uart16550 {
     /// The serial port `port`.
     pub fn new(port: ComPort, speed: Speed) -> Uart16550 {
-        Uart16550 { port, speed, state: State::power_on() }
+        let ComPort { id, index, base, irq } = port;
+        Uart16550::wired(Wiring { id, index, base, interrupt: Interrupt::Irq(irq) }, speed)
+    }
+
+    /// The chip of the card `id` in PCI slot `slot`, whose bytes are those of port `index`. Its ports begin with 0.
+    pub(crate) fn on_card(id: DeviceId, index: u8, slot: u8, speed: Speed) -> Uart16550 {
+        Uart16550::wired(Wiring { id, index, base: 0, interrupt: Interrupt::Pci(slot) }, speed)
+    }
+
+    fn wired(wiring: Wiring, speed: Speed) -> Uart16550 {
+        Uart16550 { wiring, speed, state: State::power_on() }
     }
 
     /// The ports at which the board attaches the device.
     pub fn ports(&self) -> [PortRange; 1] {
-        [PortRange::new(self.port.base, 8)]
+        [PortRange::new(self.wiring.base, PORTS)]
     }
 
     /// Bytes from outside that were dropped because [`INBOX_CAPACITY`] others waited.
@@ -295,7 +331,10 @@ impl Uart16550 {
     /// Emulators do not, and there are systems that were only ever run on them and leave OUT2 off, such as xv6.
     fn update_irq(&self, context: &mut Context<'_>) {
         let requests = self.state.interrupt() != IIR_NONE;
-        context.irq.set_shared(self.port.irq, self.port.index, requests);
+        match self.wiring.interrupt {
+            Interrupt::Irq(irq) => context.irq.set_shared(irq, self.wiring.index, requests),
+            Interrupt::Pci(slot) => context.irq.set_pci(slot, PIN, requests),
+        }
     }
 
     fn read(&mut self, context: &mut Context<'_>, register: u16) -> u8 {
@@ -463,7 +502,7 @@ impl Uart16550 {
         if self.state.is_loopback() {
             self.receive(context, byte);
         } else {
-            context.output(Output::Serial { port: self.port.index, byte });
+            context.output(Output::Serial { port: self.wiring.index, byte });
         }
     }
 
@@ -520,7 +559,7 @@ impl Uart16550 {
 
 impl Device for Uart16550 {
     fn id(&self) -> DeviceId {
-        self.port.id
+        self.wiring.id
     }
 
     fn reset(&mut self, _context: &mut Context<'_>) {
@@ -529,17 +568,17 @@ impl Device for Uart16550 {
 
     fn peek_port(&self, port: u16) -> Option<u8> {
         // A read of the line status forgets an overrun.
-        let is_line_status = port.wrapping_sub(self.port.base) == 5;
+        let is_line_status = port.wrapping_sub(self.wiring.base) == 5;
         (is_line_status && !self.state.overrun).then(|| self.state.line_status())
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
-        let base = self.port.base;
+        let base = self.wiring.base;
         bytewise::read(port, width, |port| self.read(context, port.wrapping_sub(base) & 7))
     }
 
     fn write_port(&mut self, context: &mut Context<'_>, port: u16, width: Width, value: u32) {
-        let base = self.port.base;
+        let base = self.wiring.base;
         bytewise::write(port, width, value, |port, byte| {
             self.write(context, port.wrapping_sub(base) & 7, byte);
         });

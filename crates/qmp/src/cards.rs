@@ -1,5 +1,5 @@
 //! The commands that put cards into PCI slots and remove them with the guest's consent: virtio disks here, network cards
-//! in [`networks`].
+//! in [`networks`], and serial cards in [`characters`].
 
 use ring3_devices::virtio::block::{DiskModel, QUEUES_MAX};
 use ring3_devices::virtio::pci::Interfaces;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::commands::{Machine, done};
 use crate::protocol::{Arguments, Failure, read};
-use crate::{networks, nodes};
+use crate::{characters, networks, nodes};
 
 /// QEMU's names of the device, which are those of its driver, and of the bus.
 const DRIVERS: [&str; 2] = ["virtio-blk-pci", "virtio-blk"];
@@ -79,10 +79,11 @@ pub(crate) fn add(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
         None => Err(Failure::generic("Parameter 'driver' is missing")),
         Some(Value::String(driver)) => match networks::model_of(driver) {
             Some(model) => networks::plug(machine, model, arguments),
+            None if driver == characters::SERIAL_CARD => characters::plug(machine, arguments),
             None if DRIVERS.contains(&driver.as_str()) => add_disk(machine, arguments),
             None => Err(Failure::generic(format!(
-                "'{driver}' is not a valid device model name; virtio-blk-pci, virtio-net-pci, e1000 and ne2k_pci \
-                 can be added"
+                "'{driver}' is not a valid device model name; virtio-blk-pci, virtio-net-pci, e1000, ne2k_pci and \
+                 pci-serial can be added"
             ))),
         },
         // The type is wrong.

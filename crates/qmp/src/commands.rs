@@ -13,6 +13,7 @@ use ring3_vm::drives::{Cache, DetectZeroes, Limits};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::characters::{Characters, Chardevs};
 use crate::debuggers::Debuggers;
 use crate::dumps::Dumps;
 use crate::moving::Mover;
@@ -24,8 +25,8 @@ use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
-    balloon, block_stats, capture, cards, dumps, inspect, limits, media, memory, monitor, moving,
-    networks, nodes, probe, qom, schema, snapshots, usage,
+    balloon, block_stats, capture, cards, characters, dumps, inspect, limits, media, memory,
+    monitor, moving, networks, nodes, probe, qom, schema, snapshots, usage,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -40,6 +41,8 @@ const COMMANDS: &[(&str, Handler)] = &[
     ("blockdev-change-medium", media::change),
     ("blockdev-del", nodes::remove),
     ("change", media::change_by_target),
+    ("chardev-add", characters::add),
+    ("chardev-remove", characters::remove),
     ("cont", |machine, arguments| {
         none(arguments)?;
         if machine.control.status() == Status::Off {
@@ -229,6 +232,8 @@ pub(crate) struct Machine {
     nodes: Mutex<Nodes>,
     netdevs: Mutex<Netdevs>,
     networks: OnceLock<Arc<dyn Networks>>,
+    chardevs: Mutex<Chardevs>,
+    characters: OnceLock<Arc<dyn Characters>>,
     debuggers: Arc<Debuggers>,
     dumps: Arc<Dumps>,
     news: News,
@@ -247,6 +252,8 @@ impl Machine {
             nodes: Mutex::default(),
             netdevs: Mutex::default(),
             networks: OnceLock::new(),
+            chardevs: Mutex::default(),
+            characters: OnceLock::new(),
             debuggers: Arc::default(),
             dumps: Arc::default(),
             mover: Mover::new(news.clone()),
@@ -295,6 +302,30 @@ impl Machine {
     /// Sets the maker of the networks of clients, unless there is one.
     pub(crate) fn make_networks_by(&self, maker: Arc<dyn Networks>) {
         let _: Result<(), _> = self.networks.set(maker);
+    }
+
+    /// Returns the character devices of clients.
+    pub(crate) fn chardevs(&self) -> MutexGuard<'_, Chardevs> {
+        self.chardevs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the maker of the character devices of clients, if there is one.
+    pub(crate) fn characters(&self) -> Option<&Arc<dyn Characters>> {
+        self.characters.get()
+    }
+
+    /// Sets the maker of the character devices of clients, unless there is one.
+    pub(crate) fn make_characters_by(&self, maker: Arc<dyn Characters>) {
+        let _: Result<(), _> = self.characters.set(maker);
+    }
+
+    /// Returns the labels and places of all character devices.
+    pub(crate) fn all_characters(&self) -> Vec<(String, String)> {
+        let known = self.facts.characters.iter();
+        let known = known.map(|known| (known.label.clone(), known.place.clone()));
+        let chardevs = self.chardevs();
+        let later = chardevs.all().map(|(id, place)| (id.to_owned(), place.to_owned()));
+        known.chain(later).collect()
     }
 
     /// Returns the facts that the machine itself does not know.

@@ -70,6 +70,7 @@ const BALLOON: &[(&str, &str)] = &[
 const ISA_CARD: &[(&str, &str)] =
     &[("netdev", "str"), ("mac", "str"), ("iobase", "uint32"), ("irq", "uint32")];
 const SERIAL: &[(&str, &str)] = &[("chardev", "str"), ("index", "uint32")];
+const SERIAL_CARD: &[(&str, &str)] = &[("chardev", "str"), ("addr", "int32")];
 const CONSOLE: &[(&str, &str)] = &[("chardev", "str"), ("iobase", "uint32")];
 const GENERATION: &[(&str, &str)] = &[("guid", "str")];
 const EXIT: &[(&str, &str)] = &[("iobase", "uint32"), ("iosize", "uint32")];
@@ -104,6 +105,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("virtio-serial", "virtio-pci", &[("addr", "int32"), ("max_ports", "uint32")], false),
     device("virtserialport", "device", CHANNEL, false),
     device("isa-serial", "isa-device", SERIAL, false),
+    device("pci-serial", "pci-device", SERIAL_CARD, true),
     device("isa-debugcon", "isa-device", CONSOLE, false),
     device("isa-debug-exit", "isa-device", EXIT, false),
     device("pc-testdev", "isa-device", &[], false),

@@ -46,6 +46,7 @@ mod balloon;
 mod block_stats;
 mod capture;
 mod cards;
+mod characters;
 mod commands;
 mod debuggers;
 mod devices;
@@ -73,6 +74,7 @@ mod typist;
 mod usage;
 mod uuid;
 
+pub use characters::{Character, Characters};
 pub use commands::{CharacterInfo, Facts};
 pub use devices::device_properties;
 pub use networks::{Networks, NewNetwork};

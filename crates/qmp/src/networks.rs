@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ring3_core::device::DeviceId;
 use ring3_core::net::MacAddress;
-use ring3_vm::cards::NewNic;
+use ring3_vm::cards::{Kind, NewNic};
 use ring3_vm::inspect::NicInfo;
 use ring3_vm::networks::Network;
 use ring3_vm::{Nic, NicModel, VirtioNic};
@@ -154,7 +154,7 @@ pub(crate) fn plug(
     let network = network
         .ok_or_else(|| Failure::generic(format!("{property} can't find value '{netdev}'")))?;
     let refused = |error| cards::refused(error, asked.id.as_deref());
-    let device = machine.control.place_for_nic(asked.id.clone(), slot).map_err(refused)?;
+    let device = machine.control.place_for(Kind::Nic, asked.id.clone(), slot).map_err(refused)?;
     let mac = match &asked.mac {
         Some(text) => asked.address(text)?,
         None => network.default_address(device),

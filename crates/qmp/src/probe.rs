@@ -48,11 +48,9 @@ pub(crate) fn uuid(machine: &Machine, arguments: Arguments) -> Result<Value, Fai
 
 pub(crate) fn characters(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
-    let all = machine.facts().characters.iter();
+    let all = machine.all_characters().into_iter();
     Ok(all
-        .map(|character| {
-            json!({"label": character.label, "filename": character.place, "frontend-open": true})
-        })
+        .map(|(label, place)| json!({"label": label, "filename": place, "frontend-open": true}))
         .collect())
 }
 

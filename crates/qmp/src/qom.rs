@@ -210,6 +210,8 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
         .nics
         .iter()
         .filter_map(|card| Some((card.id.clone()?, crate::monitor::nic_driver(card.nic.model))));
+    let serial = description.serial.iter();
+    let serial = serial.filter_map(|card| Some((card.id.clone()?, crate::characters::SERIAL_CARD)));
     let drives = machine.control.drives()?;
     let drives = drives.iter().filter_map(|drive| {
         let kind = match (drive.drive.device, drive.removable) {
@@ -224,7 +226,7 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
     let balloon = machine.control.balloon()?;
     let balloon =
         balloon.map(|info| (info.id.unwrap_or_else(|| BALLOON.to_owned()), balloon::DRIVER));
-    Ok(nics.chain(drives).chain(balloon).collect())
+    Ok(nics.chain(serial).chain(drives).chain(balloon).collect())
 }
 
 pub(crate) fn list(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {

@@ -29,6 +29,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde_json::Value;
 use tracing::{debug, warn};
 
+use crate::characters::Characters;
 use crate::commands::{Facts, Machine};
 use crate::debuggers::Debuggers;
 use crate::framing::Framer;
@@ -122,6 +123,13 @@ impl Server {
     pub fn make_networks_by(&self, maker: Arc<dyn Networks>) {
         if let Some(clients) = self.clients.upgrade() {
             clients.machine.make_networks_by(maker);
+        }
+    }
+
+    /// Has `maker` make the character devices that clients add. Without one, or after the first one, this does nothing.
+    pub fn make_characters_by(&self, maker: Arc<dyn Characters>) {
+        if let Some(clients) = self.clients.upgrade() {
+            clients.machine.make_characters_by(maker);
         }
     }
 

@@ -157,8 +157,9 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                 Request::Balloon(_, reply) => reply.answer(Err(BalloonError::NoBalloon)),
                 Request::AreDrivesIdle(reply) => reply.answer(true),
                 Request::PlugDisk(..)
-                | Request::PlaceForNic { .. }
+                | Request::PlaceFor { .. }
                 | Request::PlugNic(..)
+                | Request::PlugSerial(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::DriveResized(_)

@@ -20,6 +20,7 @@ use crate::config::{Config, Nic, NicModel, VirtioDisk};
 use crate::control::Ended;
 use crate::drives::{Drive, ErrorPolicy};
 use crate::networks::Network;
+use crate::serial_lines::SerialLine;
 
 const STATE_NAME: &str = "card";
 const STATE_VERSION: u32 = 1;
@@ -29,6 +30,8 @@ const FIRST_NIC: u8 = 3;
 const SECOND_NIC: u8 = 20;
 /// PCI device number of the first virtio disk; the others follow.
 const FIRST_VIRTIO_DISK: u8 = 4;
+/// PCI device number of the first serial card; the other one follows.
+const FIRST_SERIAL: u8 = 30;
 
 /// A card.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,8 @@ pub(crate) enum Card {
     Disk(VirtioDisk),
     /// A network card on the PCI bus.
     Nic(Nic),
+    /// A serial card.
+    Serial,
 }
 
 impl Card {
@@ -59,17 +64,20 @@ impl Card {
         match self {
             Card::Disk(_) => Kind::Disk,
             Card::Nic(_) => Kind::Nic,
+            Card::Serial => Kind::Serial,
         }
     }
 }
 
 /// The kinds of cards, each with places of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Virtio disks.
     Disk,
     /// Network cards.
     Nic,
+    /// Serial cards.
+    Serial,
 }
 
 impl Kind {
@@ -78,11 +86,13 @@ impl Kind {
         let devices = match self {
             Kind::Disk => DeviceId::VIRTIO_BLK.as_slice(),
             Kind::Nic => DeviceId::NIC.as_slice(),
+            Kind::Serial => DeviceId::PCI_SERIAL.as_slice(),
         };
         (0..).zip(devices).map(move |(index, device)| {
             let slot = match self {
                 Kind::Disk => virtio_disk_slot(index),
                 Kind::Nic => nic_slot(index),
+                Kind::Serial => FIRST_SERIAL + index,
             };
             Place { device: *device, slot, kind: self, index: index.into() }
         })
@@ -121,12 +131,14 @@ pub(crate) fn all(config: &Config) -> impl Iterator<Item = (Place, Card)> {
     let disks = disks.filter_map(|(place, disk)| Some((place, Card::Disk(disk.clone()?))));
     let nics = Kind::Nic.places().zip(&config.nics);
     let nics = nics.filter_map(|(place, nic)| Some((place, Card::Nic(nic.clone()?))));
-    nics.filter(|(_, card)| card.is_on_pci()).chain(disks)
+    let serial = Kind::Serial.places().filter(|place| place.is_taken(config));
+    let serial = serial.map(|place| (place, Card::Serial));
+    nics.filter(|(_, card)| card.is_on_pci()).chain(disks).chain(serial)
 }
 
 /// Returns the places of all kinds.
 fn all_places() -> impl Iterator<Item = Place> {
-    [Kind::Disk, Kind::Nic].into_iter().flat_map(Kind::places)
+    [Kind::Disk, Kind::Nic, Kind::Serial].into_iter().flat_map(Kind::places)
 }
 
 impl Place {
@@ -140,11 +152,17 @@ impl Place {
         all_places().find(|place| place.slot == slot)
     }
 
+    /// Returns its index among the places of its kind.
+    pub(crate) fn index(self) -> usize {
+        self.index
+    }
+
     /// Returns whether there is a card.
     pub(crate) fn is_taken(self, config: &Config) -> bool {
         match self.kind {
             Kind::Disk => config.virtio_disks.get(self.index).is_some_and(Option::is_some),
             Kind::Nic => config.nics.get(self.index).is_some_and(Option::is_some),
+            Kind::Serial => config.serial_cards.get(self.index).is_some_and(|is_there| *is_there),
         }
     }
 
@@ -158,15 +176,17 @@ impl Place {
         match card {
             Card::Disk(disk) => put_at(&mut config.virtio_disks, self.index, disk),
             Card::Nic(nic) => put_at(&mut config.nics, self.index, nic),
+            Card::Serial => config.serial_cards[self.index] = true,
         }
     }
 
     /// Notes in `config` that there is no card any more.
     pub(crate) fn clear(self, config: &mut Config) {
         match self.kind {
-            Kind::Disk => config.virtio_disks.get_mut(self.index).and_then(Option::take).map(drop),
-            Kind::Nic => config.nics.get_mut(self.index).and_then(Option::take).map(drop),
-        };
+            Kind::Disk => drop(config.virtio_disks.get_mut(self.index).and_then(Option::take)),
+            Kind::Nic => drop(config.nics.get_mut(self.index).and_then(Option::take)),
+            Kind::Serial => config.serial_cards[self.index] = false,
+        }
     }
 
     /// Returns the first place for a card of this kind that is free and not in `others`, or the one in PCI slot
@@ -182,12 +202,14 @@ impl Place {
             None => kind.places().find(is_free).ok_or(match kind {
                 Kind::Disk => PlugError::FullOfDisks,
                 Kind::Nic => PlugError::FullOfNics,
+                Kind::Serial => PlugError::FullOfSerial,
             }),
             Some(slot) => {
                 let there = kind.places().find(|place| place.slot == slot);
                 there.filter(is_free).ok_or(match kind {
                     Kind::Disk => PlugError::SlotOfDisk(slot),
                     Kind::Nic => PlugError::SlotOfNic(slot),
+                    Kind::Serial => PlugError::SlotOfSerial(slot),
                 })
             }
         }
@@ -220,7 +242,7 @@ pub struct NewDisk {
 /// A network card to be put into a running machine.
 #[derive(Debug)]
 pub struct NewNic {
-    /// Its place, which [`Control::place_for_nic`](crate::Control::place_for_nic) has returned.
+    /// Its place, which [`Control::place_for`](crate::Control::place_for) has returned.
     pub device: DeviceId,
     /// Its id, by which people know it.
     pub id: Option<String>,
@@ -230,6 +252,19 @@ pub struct NewNic {
     pub network: Box<dyn Network>,
     /// The name by which people know the network.
     pub network_id: Option<String>,
+}
+
+/// A serial card to be put into a running machine.
+#[derive(Debug)]
+pub struct NewSerial {
+    /// Its place, which [`Control::place_for`](crate::Control::place_for) has returned.
+    pub device: DeviceId,
+    /// Its id, by which people know it.
+    pub id: Option<String>,
+    /// The line behind it.
+    pub line: Box<dyn SerialLine>,
+    /// The name by which people know the line's other end.
+    pub character: Option<String>,
 }
 
 /// The reasons why a card is not put in.
@@ -255,6 +290,12 @@ pub enum PlugError {
         "PCI slot {0} is taken or cannot have a network card; these use the slots 3 and 20 to 26"
     )]
     SlotOfNic(u8),
+    /// All places for serial cards are taken.
+    #[error("a machine has at most 2 serial cards")]
+    FullOfSerial,
+    /// The slot cannot be used.
+    #[error("PCI slot {0} is taken or cannot have a serial card; these use the slots 30 and 31")]
+    SlotOfSerial(u8),
     /// Another card was put there meanwhile, or the card is not one for the PCI bus.
     #[error("the place of the card is taken")]
     Taken,
@@ -333,6 +374,24 @@ mod tests {
         let others = [DeviceId::NIC[3]];
         assert_eq!(Place::free(Kind::Nic, &config, &others, None), Err(PlugError::FullOfNics));
         assert_eq!(Place::free(Kind::Nic, &config, &[], Some(22)).unwrap().device, others[0]);
+    }
+
+    #[test]
+    fn serial_cards_have_two_places() {
+        let mut config = Config::default();
+        for (device, slot) in DeviceId::PCI_SERIAL.into_iter().zip([30, 31]) {
+            let place = Place::free(Kind::Serial, &config, &[], None).unwrap();
+            assert_eq!((place.device, place.slot), (device, slot));
+            assert!(place.fits(&Card::Serial) && !place.fits(&disk()));
+            place.put(&mut config, Card::Serial);
+        }
+        let free = |config: &Config, slot| Place::free(Kind::Serial, config, &[], slot);
+        assert_eq!(free(&config, None), Err(PlugError::FullOfSerial));
+        assert_eq!(free(&config, Some(29)), Err(PlugError::SlotOfSerial(29)));
+        assert_eq!(all(&config).count(), 2);
+        Place::of_slot(30).unwrap().clear(&mut config);
+        assert_eq!(config.serial_cards, [false, true]);
+        assert_eq!(Card::load(&Card::Serial.save()), Ok(Card::Serial));
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Config {
     pub rng_seed: Option<[u8; SEED_LEN]>,
     /// Number of serial ports, COM1 to COM4.
     pub serial_ports: u8,
+    /// Which serial cards there are: the devices of [`DeviceId::PCI_SERIAL`](ring3_core::device::DeviceId::PCI_SERIAL).
+    pub serial_cards: [bool; DeviceId::PCI_SERIAL.len()],
     /// Whether there is a display adapter.
     pub display: bool,
     /// The IDE drives: primary master and slave, secondary master and slave.
@@ -142,6 +144,7 @@ impl Default for Config {
             deterministic: false,
             rng_seed: None,
             serial_ports: 1,
+            serial_cards: [false; DeviceId::PCI_SERIAL.len()],
             display: false,
             ide: [const { None }; 4],
             virtio_disks: Vec::new(),

@@ -41,7 +41,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::balloon::BalloonError;
-use crate::cards::{NewDisk, NewNic, PlugError, UnplugError};
+use crate::cards::{Kind, NewDisk, NewNic, NewSerial, PlugError, UnplugError};
 use crate::config::OnPanic;
 use crate::debug::{DebugError, Registers, Run, Waiter};
 use crate::door::{Door, Sender};
@@ -261,8 +261,10 @@ pub enum Request {
     Drives(Reply<Vec<DriveInfo>>),
     /// Put a disk into a slot.
     PlugDisk(Box<NewDisk>, Reply<Result<(), PlugError>>),
-    /// Return a place for a network card.
-    PlaceForNic {
+    /// Return a place for a card.
+    PlaceFor {
+        /// What kind of card it is.
+        kind: Kind,
         /// The id that the card is to have.
         id: Option<String>,
         /// Its PCI device number; None for the first free one.
@@ -272,6 +274,8 @@ pub enum Request {
     },
     /// Put a network card into its slot.
     PlugNic(Box<NewNic>, Reply<Result<(), PlugError>>),
+    /// Put a serial card into its slot.
+    PlugSerial(NewSerial, Reply<Result<(), PlugError>>),
     /// Ask the guest for the card with this id.
     Unplug(String, Reply<Result<(), UnplugError>>),
     /// Handle an operation that the host could not execute, and pause if the policy says so. The drive
@@ -337,6 +341,7 @@ impl Request {
                 | Request::DriveResized(_)
                 | Request::PlugDisk(..)
                 | Request::PlugNic(..)
+                | Request::PlugSerial(..)
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::SetLink { .. }
@@ -499,19 +504,25 @@ impl Control {
         self.ask(|reply| Request::PlugDisk(Box::new(new), reply))?
     }
 
-    /// Returns the first free place for a network card, or the one in PCI slot `slot`. The card with this `id`
-    /// can be [plugged in](Control::plug_nic) there unless another one is faster.
-    pub fn place_for_nic(
+    /// Returns the first free place for a card of this kind, or the one in PCI slot `slot`. The card with this `id`
+    /// can be plugged in there ([`Control::plug_nic`], [`Control::plug_serial`]) unless another one is faster.
+    pub fn place_for(
         &self,
+        kind: Kind,
         id: Option<String>,
         slot: Option<u8>,
     ) -> Result<DeviceId, PlugError> {
-        self.ask(|reply| Request::PlaceForNic { id, slot, reply })?
+        self.ask(|reply| Request::PlaceFor { kind, id, slot, reply })?
     }
 
     /// Puts a network card into its slot, and tells the guest.
     pub fn plug_nic(&self, new: NewNic) -> Result<(), PlugError> {
         self.ask(|reply| Request::PlugNic(Box::new(new), reply))?
+    }
+
+    /// Puts a serial card into its slot, and tells the guest.
+    pub fn plug_serial(&self, new: NewSerial) -> Result<(), PlugError> {
+        self.ask(|reply| Request::PlugSerial(new, reply))?
     }
 
     /// Asks the guest for the card with this id, this name of its device, such as `nic0`, or this id of its network.

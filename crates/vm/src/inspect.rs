@@ -110,6 +110,17 @@ impl NicInfo {
     }
 }
 
+/// A serial card, and the names by which people know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SerialInfo {
+    /// The device.
+    pub device: DeviceId,
+    /// The id by which people know it.
+    pub id: Option<String>,
+    /// The name by which people know the other end of its line.
+    pub character: Option<String>,
+}
+
 /// The parts of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Description {
@@ -119,6 +130,8 @@ pub struct Description {
     pub engine: &'static str,
     /// Its network cards, in the order of [`Config::nics`].
     pub nics: Vec<NicInfo>,
+    /// Its serial cards.
+    pub serial: Vec<SerialInfo>,
     /// Its memory balloon, if it has one.
     pub balloon: Option<BalloonInfo>,
 }
@@ -188,8 +201,15 @@ impl Vm {
             counts: self.networks.counts(device),
         });
         let nics = nics.collect();
+        let cards = DeviceId::PCI_SERIAL.into_iter().zip(self.config.serial_cards);
+        let serial = cards.filter(|(_, is_there)| *is_there).map(|(device, _)| SerialInfo {
+            device,
+            id: self.ids.get(&device).cloned(),
+            character: self.serial_lines.character(device).map(str::to_owned),
+        });
+        let serial = serial.collect();
         let (config, engine) = (self.config.clone(), self.engine.name());
-        Description { config, engine, nics, balloon: self.balloon() }
+        Description { config, engine, nics, serial, balloon: self.balloon() }
     }
 }
 

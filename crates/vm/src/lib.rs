@@ -82,6 +82,7 @@ pub mod profile;
 pub mod pvh;
 pub mod recording;
 pub mod screenshot;
+pub mod serial_lines;
 mod set_up;
 mod smbios;
 mod stats;

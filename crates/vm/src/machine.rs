@@ -63,6 +63,7 @@ use crate::pace::INITIAL_PICOS;
 use crate::profile::Profile;
 use crate::pvh::PvhError;
 use crate::recording::{RecordingError, RecordingWriter};
+use crate::serial_lines::{SerialLine, SerialLines};
 use crate::set_up;
 use crate::smbios;
 use crate::stats::Stats;
@@ -215,6 +216,7 @@ pub struct Vm {
     video: Option<VideoParts>,
     drives: Drives,
     pub(crate) networks: Networks,
+    pub(crate) serial_lines: SerialLines,
     pub(crate) taps: Taps,
     /// The ids by which people know the cards.
     pub(crate) ids: BTreeMap<DeviceId, String>,
@@ -339,6 +341,7 @@ impl Vm {
             video,
             drives: Drives::default(),
             networks: Networks::default(),
+            serial_lines: SerialLines::default(),
             taps: Taps::default(),
             ids: BTreeMap::new(),
             leaving: Vec::new(),
@@ -430,6 +433,17 @@ impl Vm {
         network: Box<dyn Network>,
     ) {
         self.networks.attach(card, id, network);
+    }
+
+    /// Attaches `line`, of which people know the other end as `character`, to the serial card `card`. Bytes for the card
+    /// come by the machine's door.
+    pub fn attach_serial(
+        &mut self,
+        card: DeviceId,
+        character: Option<String>,
+        line: Box<dyn SerialLine>,
+    ) {
+        self.serial_lines.attach(card, character, line);
     }
 
     /// Returns the picture that the display adapter shows.
@@ -651,7 +665,7 @@ impl Vm {
             match output {
                 Output::Serial { port, byte } => {
                     if port != serial_port && !serial.is_empty() {
-                        console.serial(serial_port, &serial)?;
+                        self.send_serial(console, serial_port, &serial)?;
                         serial.clear();
                     }
                     serial_port = port;
@@ -703,7 +717,7 @@ impl Vm {
             }
         }
         if !serial.is_empty() {
-            console.serial(serial_port, &serial)?;
+            self.send_serial(console, serial_port, &serial)?;
         }
         if sent {
             for device in self.networks.flush() {
@@ -712,6 +726,20 @@ impl Vm {
         }
         self.stats.back_end_done(began);
         Ok(ending)
+    }
+
+    /// Passes bytes of a serial port on: those of a card to its line, and those of the PC's own ports to `console`.
+    fn send_serial(
+        &mut self,
+        console: &mut dyn Console,
+        port: u8,
+        bytes: &[u8],
+    ) -> Result<(), VmError> {
+        match self.serial_lines.get(port) {
+            Some(line) => line.write(bytes)?,
+            None => console.serial(port, bytes)?,
+        }
+        Ok(())
     }
 
     /// Passes a request of a device to its drive, and gives the device the answer, if that is there at once.

@@ -1,12 +1,15 @@
 //! Opens the places of character devices.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ring3_host::listener::Listener;
 use ring3_host::socket::SocketFile;
 
 use super::{CharacterError, connect, listener, shown};
@@ -18,7 +21,7 @@ use crate::serial::{Port, Taker};
 
 /// Opens the host's side of `character`. Input from there goes to `taker`. If the place is a pseudoterminal,
 /// `terminal` returns it.
-pub(super) fn port(
+pub(crate) fn port(
     character: &Character,
     taker: &Arc<dyn Taker>,
     terminal: impl FnOnce() -> Result<Terminal, CharacterError>,
@@ -48,8 +51,8 @@ fn at(
             Port::Clients(Clients::on_files(input, output, taker.clone())?)
         }
         Place::Socket(socket) => {
-            let Connections { next, file } = connections(socket)?;
-            Port::Clients(Clients::one_by_one(next, file, socket.telnet, taker.clone())?)
+            let connections = connections(socket)?;
+            Port::Clients(Clients::one_by_one(connections, socket.telnet, taker.clone())?)
         }
     })
 }
@@ -60,16 +63,43 @@ pub(crate) struct Connections {
     pub(crate) next: Box<dyn FnMut() -> io::Result<OwnedFd> + Send>,
     /// The file of a socket that listens.
     pub(crate) file: Option<SocketFile>,
+    /// Lets the waiting for connections end, and no more come.
+    pub(crate) close: Close,
+}
+
+impl Connections {
+    /// Those that others make to `listener`.
+    pub(crate) fn at(mut listener: Listener) -> Connections {
+        let file = listener.take_file();
+        let listener = Arc::new(listener);
+        let waiting = listener.clone();
+        let next = move || waiting.wait().map(OwnedFd::from);
+        let close = Close(Box::new(move || listener.close()));
+        Connections { next: Box::new(next), file, close }
+    }
+}
+
+/// A function that ends the waiting for connections.
+pub(crate) struct Close(Box<dyn Fn() + Send + Sync>);
+
+impl Close {
+    /// Calls it.
+    pub(crate) fn close(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Close").finish_non_exhaustive()
+    }
 }
 
 /// Listens at a socket, or connects to it, again and again if that is wanted.
 pub(crate) fn connections(place: &SocketPlace) -> Result<Connections, CharacterError> {
     let SocketPlace { address, is_server, reconnect, .. } = place;
     if *is_server {
-        let mut listener = listener(address)?;
-        let file = listener.take_file();
-        let next = move || listener.wait().map(OwnedFd::from);
-        return Ok(Connections { next: Box::new(next), file });
+        return Ok(Connections::at(listener(address)?));
     }
     let first = match (connect(address), reconnect) {
         (Ok(connection), _) => Some(connection),
@@ -81,16 +111,22 @@ pub(crate) fn connections(place: &SocketPlace) -> Result<Connections, CharacterE
     };
     let (address, reconnect) = (address.clone(), *reconnect);
     let mut first = first.map(OwnedFd::from);
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let is_over = is_closed.clone();
     let next = move || {
         loop {
             if let Some(connection) = first.take() {
                 return Ok(connection);
             }
             thread::sleep(reconnect.ok_or(ErrorKind::NotConnected)?);
+            if is_over.load(Ordering::Relaxed) {
+                return Err(ErrorKind::NotConnected.into());
+            }
             first = connect(&address).ok().map(OwnedFd::from);
         }
     };
-    Ok(Connections { next: Box::new(next), file: None })
+    let close = Close(Box::new(move || is_closed.store(true, Ordering::Relaxed)));
+    Ok(Connections { next: Box::new(next), file: None, close })
 }
 
 /// Opens the streams that a monitor reads and writes, at a place to which nobody connects. Returns also a

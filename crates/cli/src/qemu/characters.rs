@@ -6,6 +6,7 @@ use crate::args::{DebugTarget, Vga};
 use crate::channels::{ChannelPlace, ChannelTarget};
 use crate::display::DisplayTarget;
 use crate::serial::SerialTarget;
+use crate::serial::cards::SerialCardTarget;
 
 use super::options::default_serial;
 use super::properties::{switch, unknown};
@@ -32,10 +33,25 @@ fn new(all: &mut Translation, place: Place, is_shared: bool) -> usize {
 /// `-chardev`.
 pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse(value, Some("backend"));
-    let backend = properties.take("backend").unwrap_or_default();
     let Some(id) = properties.take("id") else {
         return reason("other options name it by id; add id=NAME");
     };
+    let defined = character(properties, &mut |warning| all.warn(warning))?;
+    let index = named(all, &id);
+    let character = &mut all.run.qemu.characters[index];
+    if character.place != Place::Unknown {
+        return Err(format!("two character devices have the id {id}"));
+    }
+    *character = Character { id: Some(id), ..defined };
+    Ok(())
+}
+
+/// Returns the character device with these properties, but for its id. Warnings go to `warn`.
+pub(crate) fn character(
+    mut properties: Properties,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Character, Reason> {
+    let backend = properties.take("backend").unwrap_or_default();
     let is_shared = properties.take("mux").map_or(Ok(false), |value| switch("mux", &value))?;
     let append = properties.take("logappend");
     let append = append.map_or(Ok(false), |value| switch("logappend", &value))?;
@@ -43,7 +59,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
     let place = match backend.as_str() {
         "null" | "vc" | "ringbuf" | "memory" | "spicevmc" | "spiceport" | "msmouse" | "braille" => {
             if backend != "null" && backend != "vc" {
-                all.warn(&format!("there is no {backend}, so this has no effect"));
+                warn(&format!("there is no {backend}, so this has no effect"));
             }
             for key in ["size", "width", "height", "cols", "rows", "name", "debug"] {
                 properties.take(key);
@@ -56,7 +72,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
         }
         "pty" => {
             if properties.take("path").is_some() {
-                all.warn("no link is created, but the name of the pseudoterminal is shown");
+                warn("no link is created, but the name of the pseudoterminal is shown");
             }
             Place::Pty
         }
@@ -79,15 +95,7 @@ pub(super) fn chardev(all: &mut Translation, value: &str) -> Result<(), Reason> 
         _ => return reason("the kinds are null, stdio, file, pty, pipe, socket and vc"),
     };
     properties.finish("id, mux, logfile, logappend, and those of its kind: path, append, server, wait, telnet, host, port, fd and reconnect")?;
-    let index = named(all, &id);
-    let character = &mut all.run.qemu.characters[index];
-    if character.place != Place::Unknown {
-        return Err(format!("two character devices have the id {id}"));
-    }
-    character.place = place;
-    character.is_shared = is_shared;
-    character.log = log;
-    Ok(())
+    Ok(Character { id: None, place, is_shared, log })
 }
 
 /// Takes the properties of a socket. With `telnet`, it speaks that protocol.
@@ -263,6 +271,20 @@ pub(super) fn serial_device(all: &mut Translation, properties: &Properties) -> R
         all.serial.resize(index + 1, None);
     }
     all.serial[index] = target;
+    Ok(())
+}
+
+/// `-device pci-serial`.
+pub(super) fn serial_card(all: &mut Translation, properties: &Properties) -> Result<(), Reason> {
+    let (mut target, mut id) = (SerialTarget::Null, None);
+    properties.for_each(|key, value| match key {
+        "chardev" => set(&mut target, SerialTarget::Character(named(all, value))),
+        "id" => set(&mut id, Some(value.to_owned())),
+        // The slots of the cards are fixed.
+        "addr" | "bus" => Ok(()),
+        _ => unknown(key, "chardev and id"),
+    })?;
+    all.run.serial_card.push(SerialCardTarget { target, id });
     Ok(())
 }
 
@@ -476,7 +498,7 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
         }
     }
     for (index, character) in all.run.qemu.characters.iter().enumerate() {
-        let ports = all.run.serial.iter().filter(|port| **port == SerialTarget::Character(index));
+        let ports = all.run.serial_lines().filter(|port| **port == SerialTarget::Character(index));
         let users = ports.count()
             + all.run.qemu.monitors.iter().filter(|monitor| monitor.character == index).count();
         if users > 1 && !character.is_shared && character.place != Place::Null {
@@ -526,18 +548,14 @@ pub(super) fn finish(all: &mut Translation, has_terminal: bool) -> Vec<(String, 
 
 /// Returns how many users standard input and output have.
 fn stdio_users(all: &Translation) -> usize {
-    let (serial, qemu) = (&all.run.serial, &all.run.qemu);
-    let ports = all.serial.iter().flatten().chain(serial);
+    let qemu = &all.run.qemu;
+    let ports = || all.serial.iter().flatten().chain(all.run.serial_lines());
     let is_used = |index: usize| {
-        all.serial
-            .iter()
-            .flatten()
-            .chain(serial)
-            .any(|port| *port == SerialTarget::Character(index))
+        ports().any(|port| *port == SerialTarget::Character(index))
             || qemu.monitors.iter().any(|monitor| monitor.character == index)
     };
     let characters = qemu.characters.iter().enumerate();
-    ports.filter(|port| **port == SerialTarget::Stdio).count()
+    ports().filter(|port| **port == SerialTarget::Stdio).count()
         + characters.filter(|(n, character)| character.place == Place::Stdio && is_used(*n)).count()
         + usize::from(all.run.debugcon == DebugTarget::Stdio)
 }

@@ -76,6 +76,9 @@ pub(super) const DEVICES: &[Device] = &[
     taken("isa-serial", "ISA", "16550A", |all, _, properties| {
         characters::serial_device(all, properties)
     }),
+    taken("pci-serial", "PCI", "16550A", |all, _, properties| {
+        characters::serial_card(all, properties)
+    }),
     taken("isa-debugcon", "ISA", "port for the firmware's messages", |all, _, properties| {
         characters::debugcon_device(all, properties)
     }),
@@ -168,7 +171,7 @@ pub(super) const DEVICES: &[Device] = &[
     missing("pxb*", NO_BRIDGE),
     missing("cxl-*", NO_BRIDGE),
     missing("virtconsole", NO_CONSOLE),
-    missing("pci-serial*", "give -device isa-serial,chardev=ID"),
+    missing("pci-serial-*", "a card has one port: give -device pci-serial,chardev=ID for each"),
     missing("vfio-*", "devices of the host cannot be passed through"),
     missing("virtio-9p*", "files cannot be shared with the guest"),
     missing("vhost-user-fs*", "files cannot be shared with the guest"),

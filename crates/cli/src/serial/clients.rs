@@ -15,13 +15,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_host::socket::{self, SocketError, SocketFile};
+use ring3_host::listener::Listener;
+use ring3_host::socket::SocketFile;
 use ring3_host::{stream, telnet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, warn};
 
 use super::terminals::Terminal;
-use super::{Line, SerialError, Taker};
+use super::{SerialError, Taker};
+use crate::characters::{Close, Connections};
 
 /// Upper bound of the bytes that wait for a client; beyond it, the oldest are lost.
 const BACKLOG_MAX: usize = 256 << 10;
@@ -32,10 +34,12 @@ const PARTING: Duration = Duration::from_secs(2);
 /// The pause after which a reader offers bytes again for which the machine had no room.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// The host's side of a serial line with clients.
+/// The host's side of a serial line with clients. When it is dropped, the client is disconnected and no other one let in.
 #[derive(Debug)]
 pub(crate) struct Clients {
     shared: Arc<Shared>,
+    /// What ends the waiting for connections, if there are any.
+    close: Option<Close>,
     /// The socket's file, which is removed when the run ends.
     socket: Mutex<Option<SocketFile>>,
     /// The other end of a pseudoterminal. It is held open so that the line stays up, and keeps its settings,
@@ -58,6 +62,8 @@ struct State {
     client: Option<Arc<File>>,
     /// Whether some bytes are neither in the backlog nor with the client.
     is_writing: bool,
+    /// Whether nothing more is to be written.
+    is_closed: bool,
 }
 
 impl State {
@@ -74,9 +80,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes the client, unless there is to be none any more.
     fn connect(&self, client: Arc<File>) {
-        self.lock().client = Some(client);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        if state.is_closed {
+            stream::hang_up(&client);
+        } else {
+            state.client = Some(client);
+            self.changed.notify_all();
+        }
     }
 
     /// Disconnects `client`, or notes that it has gone.
@@ -92,22 +104,13 @@ impl Shared {
 
 impl Clients {
     /// Serves clients of a new Unix socket at `path`.
-    pub(super) fn on_socket(path: &Path, line: Line) -> Result<Clients, SerialError> {
-        let (listener, file) = socket::listen_at(path)?;
-        let refused = |source| SocketError::Refused { path: path.to_owned(), source };
-        listener.set_nonblocking(false).map_err(refused)?;
-        let shared = Arc::new(Shared::default());
-        let for_reader = shared.clone();
-        let next = move || Ok(listener.accept()?.0.into());
-        spawn("serial socket", move || accept(next, &for_reader, &line))?;
-        start_writer(&shared)?;
-        Ok(Clients { shared, socket: Mutex::new(Some(file)), _terminal: None })
+    pub(super) fn on_socket(path: &Path, taker: Arc<dyn Taker>) -> Result<Clients, SerialError> {
+        Clients::one_by_one(Connections::at(Listener::unix(path)?), false, taker)
     }
 
-    /// Serves one client after the other. `next` waits for the next one.
+    /// Serves one client after the other.
     pub(crate) fn one_by_one(
-        next: impl FnMut() -> io::Result<OwnedFd> + Send + 'static,
-        socket: Option<SocketFile>,
+        Connections { next, file, close }: Connections,
         telnet: bool,
         taker: Arc<dyn Taker>,
     ) -> Result<Clients, SerialError> {
@@ -115,7 +118,7 @@ impl Clients {
         let for_reader = shared.clone();
         spawn("serial socket", move || accept(next, &for_reader, &*taker))?;
         start_writer(&shared)?;
-        Ok(Clients { shared, socket: Mutex::new(socket), _terminal: None })
+        Ok(Clients { shared, close: Some(close), socket: Mutex::new(file), _terminal: None })
     }
 
     /// Serves a single client at the other end of `input` and `output`.
@@ -129,7 +132,7 @@ impl Clients {
         let for_reader = shared.clone();
         spawn("serial input", move || read(&input, &for_reader, &*taker))?;
         start_writer(&shared)?;
-        Ok(Clients { shared, socket: Mutex::default(), _terminal: None })
+        Ok(Clients { shared, close: None, socket: Mutex::default(), _terminal: None })
     }
 
     /// Serves programs that open `terminal`.
@@ -144,7 +147,7 @@ impl Clients {
         let for_reader = shared.clone();
         spawn("serial pty", move || read(&client, &for_reader, &*taker))?;
         start_writer(&shared)?;
-        Ok(Clients { shared, socket: Mutex::default(), _terminal: Some(other) })
+        Ok(Clients { shared, close: None, socket: Mutex::default(), _terminal: Some(other) })
     }
 
     /// Takes `bytes` from the guest.
@@ -167,6 +170,20 @@ impl Clients {
     }
 }
 
+impl Drop for Clients {
+    fn drop(&mut self) {
+        if let Some(close) = &self.close {
+            close.close();
+        }
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        if let Some(client) = state.client.take() {
+            stream::hang_up(&client);
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SerialError> {
     thread::Builder::new().name(name.into()).spawn(run).map_err(SerialError::Thread)?;
     Ok(())
@@ -176,8 +193,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SerialEr
 fn start_writer(shared: &Arc<Shared>) -> Result<(), SerialError> {
     let shared = shared.clone();
     spawn("serial output", move || {
-        loop {
-            let (client, bytes) = next_chunk(&shared);
+        while let Some((client, bytes)) = next_chunk(&shared) {
             let sent = if shared.telnet {
                 let escaped = telnet::escaped(&bytes);
                 // The escaped bytes do not tell which of the original ones the client has taken, so none are
@@ -216,19 +232,20 @@ fn send<'a>(mut client: &File, mut bytes: &'a [u8]) -> Result<(), (io::Error, &'
     Ok(())
 }
 
-/// Waits until there are bytes to write and a client to take them.
-fn next_chunk(shared: &Shared) -> (Arc<File>, Vec<u8>) {
+/// Waits until there are bytes to write and a client to take them. Returns None if nothing more is to be written.
+fn next_chunk(shared: &Shared) -> Option<(Arc<File>, Vec<u8>)> {
     let mut state = shared.lock();
-    loop {
+    while !state.is_closed {
         if let Some(client) = state.client.clone()
             && !state.backlog.is_empty()
         {
             let length = state.backlog.len().min(CHUNK);
             state.is_writing = true;
-            return (client, state.backlog.drain(..length).collect());
+            return Some((client, state.backlog.drain(..length).collect()));
         }
         state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
+    None
 }
 
 /// Lets clients in, one after the other.
@@ -309,9 +326,9 @@ mod tests {
 
     use super::*;
 
-    fn line() -> (Line, Door) {
+    fn line() -> (super::super::Line, Door) {
         let (sender, door) = door();
-        (Line { index: 0, sender }, door)
+        (super::super::Line { index: 0, sender }, door)
     }
 
     fn path(name: &str) -> std::path::PathBuf {
@@ -332,7 +349,7 @@ mod tests {
     #[test]
     fn clients_that_connect_in_turn_miss_nothing() {
         let (path, (line, mut door)) = (path("come"), line());
-        let clients = Clients::on_socket(&path, line).unwrap();
+        let clients = Clients::on_socket(&path, Arc::new(line)).unwrap();
         clients.write(b"early ");
         for word in [b"one", b"two"] {
             let mut client = UnixStream::connect(&path).unwrap();
@@ -350,7 +367,7 @@ mod tests {
     #[test]
     fn output_after_a_client_has_left_goes_to_the_next_one() {
         let (path, (line, mut door)) = (path("gone"), line());
-        let clients = Clients::on_socket(&path, line).unwrap();
+        let clients = Clients::on_socket(&path, Arc::new(line)).unwrap();
         for number in 0..100 {
             let mut gone = UnixStream::connect(&path).unwrap();
             gone.write_all(b"!").unwrap();
@@ -366,7 +383,7 @@ mod tests {
     #[test]
     fn a_client_that_has_stopped_sending_still_receives() {
         let (path, (line, mut door)) = (path("half"), line());
-        let clients = Clients::on_socket(&path, line).unwrap();
+        let clients = Clients::on_socket(&path, Arc::new(line)).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"?").unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -380,7 +397,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_read_does_not_block_the_guest() {
         let (path, (line, _door)) = (path("deaf"), line());
-        let clients = Clients::on_socket(&path, line).unwrap();
+        let clients = Clients::on_socket(&path, Arc::new(line)).unwrap();
         let deaf = UnixStream::connect(&path).unwrap();
         for _ in 0..4096 {
             clients.write(&[b'x'; 1024]);
@@ -401,7 +418,7 @@ mod tests {
     #[test]
     fn a_guest_that_does_not_read_does_not_keep_clients_out() {
         let (path, (line, _door)) = (path("full"), line());
-        let clients = Clients::on_socket(&path, line).unwrap();
+        let clients = Clients::on_socket(&path, Arc::new(line)).unwrap();
         let mut eager = UnixStream::connect(&path).unwrap();
         eager.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         // This ends when neither the machine nor the socket has room.

@@ -48,6 +48,8 @@ impl Terminal {
 pub(crate) enum Owner {
     /// The serial port with this number, 0 for COM1.
     Port(usize),
+    /// The serial card with this number.
+    Card(usize),
     /// The character device with this number.
     Character(usize),
 }
@@ -65,7 +67,10 @@ impl Terminals {
         let ports = ports.filter(|(_, target)| **target == SerialTarget::Pty);
         let characters = arguments.qemu.characters.iter().enumerate();
         let characters = characters.filter(|(_, character)| character.place == Place::Pty);
+        let cards = arguments.serial_card.iter().enumerate();
+        let cards = cards.filter(|(_, card)| card.target == SerialTarget::Pty);
         let owners = ports.map(|(index, _)| Owner::Port(index));
+        let owners = owners.chain(cards.map(|(index, _)| Owner::Card(index)));
         let owners = owners.chain(characters.map(|(index, _)| Owner::Character(index)));
         owners.map(|owner| Ok((owner, Terminal::open()?))).collect::<Result<_, _>>().map(Terminals)
     }

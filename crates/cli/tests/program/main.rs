@@ -61,6 +61,7 @@ mod real_mode_kernels;
 mod repetition;
 mod sandbox;
 mod screens;
+mod serial_hotplug;
 mod snapshots;
 mod starved;
 mod suite;

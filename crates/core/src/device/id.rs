@@ -30,6 +30,8 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "com2",
     "com3",
     "com4",
+    "pci-serial0",
+    "pci-serial1",
     "floppy",
     "ide",
     "vga",
@@ -76,7 +78,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 54;
+    pub const COUNT: usize = 56;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -96,6 +98,11 @@ impl DeviceId {
     pub const PORT92: DeviceId = DeviceId::known("port92");
     /// The serial ports COM1 to COM4.
     pub const COM: [DeviceId; 4] = DeviceId::row("com1");
+    /// The serial cards on PCI.
+    pub const PCI_SERIAL: [DeviceId; 2] = DeviceId::row("pci-serial0");
+    /// All serial ports, by the numbers of [`Output::Serial`](super::Output::Serial): those of a PC, and behind them the
+    /// cards.
+    pub const SERIAL: [DeviceId; 6] = DeviceId::row("com1");
     /// The controller of the diskette drives.
     pub const FLOPPY: DeviceId = DeviceId::known("floppy");
     /// The controller of the IDE drives.
@@ -240,6 +247,7 @@ mod tests {
         }
         assert_eq!(DeviceId::named("nic8"), None);
         assert_eq!(DeviceId::COM.map(DeviceId::name), ["com1", "com2", "com3", "com4"]);
+        assert_eq!(DeviceId::SERIAL[4..], DeviceId::PCI_SERIAL);
         assert_eq!(DeviceId::NIC.map(DeviceId::name)[7], "nic7");
         assert_eq!(DeviceId::VIRTIO_BLK.map(DeviceId::name)[15], "virtio-blk15");
     }

@@ -76,6 +76,16 @@ const COMMANDS: &[Command] = &[
         "put another medium into a drive",
         change,
     ),
+    command(
+        "chardev-add",
+        "kind,id=ID[,property=value…]",
+        "open a character device for device_add",
+        chardev_add,
+    ),
+    command("chardev-remove", "id", "close it", |machine, arguments| {
+        let [id] = exactly(arguments)?;
+        quiet(machine, "chardev-remove", json!({"id": id}))
+    }),
     command("commit", "device|all", "write an overlay into its image", |_, _| {
         missing("\"ring3 img commit\" does it")
     }),
@@ -390,6 +400,16 @@ fn properties(text: &str, first: &str) -> Map<String, Value> {
         None => (part.to_owned(), json!("on")),
     };
     parts.map(property).collect()
+}
+
+fn chardev_add(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {
+    let [text] = exactly(arguments)?;
+    let mut data = properties(text, "type");
+    let (kind, id) = (data.remove("type"), data.remove("id"));
+    let backend = json!({"type": kind, "data": data});
+    let answer = qmp(machine, "chardev-add", json!({"id": id, "backend": backend}))?;
+    let name = answer.get("pty").and_then(Value::as_str);
+    Ok(name.map(|name| format!("char device redirected to {name}\n")).unwrap_or_default())
 }
 
 fn device_add(machine: &Machine, arguments: &[&str]) -> Result<String, Failure> {

@@ -141,8 +141,8 @@ fn block(machine: &Machine) -> Result<String, Failure> {
 }
 
 fn chardev(machine: &Machine) -> String {
-    let all = machine.facts().characters.iter();
-    let lines = all.map(|character| format!("{}: filename={}", character.label, character.place));
+    let all = machine.all_characters().into_iter();
+    let lines = all.map(|(label, place)| format!("{label}: filename={place}"));
     lines.collect::<Vec<_>>().join(
         "
 ",
@@ -229,6 +229,7 @@ pub(crate) fn class_name(class: u16) -> &'static str {
         0x0601 => "ISA bridge",
         0x0604 => "PCI bridge",
         0x0680 => "Bridge",
+        0x0700 => "Serial port",
         _ => "Device",
     }
 }
@@ -283,6 +284,11 @@ fn qtree(machine: &Machine) -> Result<String, Failure> {
     for card in &description.nics {
         let (id, driver) = (card.id.as_deref().unwrap_or_default(), nic_driver(card.nic.model));
         let _ = writeln!(text, "      dev: {driver}, id \"{id}\", mac = {}", card.nic.mac);
+    }
+    for card in &description.serial {
+        let id = card.id.as_deref().unwrap_or_default();
+        let character = card.character.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "      dev: pci-serial, id \"{id}\", chardev = \"{character}\"");
     }
     text += "    bus: isa.0\n      type ISA\n";
     for device in ["i8042", "mc146818rtc", "isa-pit", "isa-pcspk", "isa-fdc"] {

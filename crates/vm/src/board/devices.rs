@@ -20,6 +20,7 @@ use ring3_devices::ide::Ide;
 use ring3_devices::ne2000::{self, Rtl8029};
 use ring3_devices::pci::ConfigAddress;
 use ring3_devices::pci_hotplug::PciHotplug;
+use ring3_devices::pci_serial::PciSerial;
 use ring3_devices::piix3::Piix3;
 use ring3_devices::pit::Pit;
 use ring3_devices::port92::Port92;
@@ -50,6 +51,8 @@ const DISPLAY: (u8, u8) = (2, 0);
 const BALLOON: u8 = 27;
 /// PCI device number of the device through which channels lead.
 const CHANNELS: u8 = 28;
+/// The number of the first serial card among the serial ports, behind COM4.
+const FIRST_SERIAL: u8 = COM_PORTS.len() as u8;
 /// Number of interrupt pins of a PCI device.
 const PINS: u8 = 4;
 
@@ -185,7 +188,8 @@ impl Board {
     }
 
     /// Puts a card into its place, which must be empty.
-    fn put_card(&mut self, Place { device, slot, .. }: Place, card: Card) {
+    fn put_card(&mut self, place: Place, card: Card) {
+        let Place { device, slot, .. } = place;
         self.bus.plug(match card {
             Card::Disk(disk) => {
                 let block = Block::new(device, disk.model);
@@ -201,6 +205,10 @@ impl Board {
                 // It is on another bus.
                 NicModel::Ne2000Isa { .. } => return,
             },
+            Card::Serial => {
+                let index = FIRST_SERIAL + place.index() as u8;
+                Box::new(PciSerial::new(device, index, slot, Speed::Unlimited))
+            }
         });
         self.bus.attach_function(device, slot, 0);
     }

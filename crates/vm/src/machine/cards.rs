@@ -6,7 +6,7 @@ use ring3_core::input::{DeviceInput, Input};
 use ring3_core::state::SavedState;
 use tracing::{info, warn};
 
-use crate::cards::{Card, Kind, NewDisk, NewNic, Place, PlugError, UnplugError};
+use crate::cards::{Card, Kind, NewDisk, NewNic, NewSerial, Place, PlugError, UnplugError};
 use crate::control::Event;
 use crate::door::Door;
 use crate::drives::{Attachment, DriveNames};
@@ -22,12 +22,7 @@ impl Vm {
         let names = DriveNames { node, ..DriveNames::default() };
         let attachment = Attachment { names, errors, ..Attachment::new(drive) };
         self.drives.attach(DriveId::new(device, 0), attachment);
-        if let Some(id) = id {
-            self.name_card(device, id);
-        }
-        let card = Card::Disk(disk).save();
-        // An input of a device never ends the run.
-        self.take_input(Input::Plug { device, card });
+        self.plug_named(device, id, &Card::Disk(disk));
         Ok(())
     }
 
@@ -44,34 +39,57 @@ impl Vm {
         if is_taken { Err(PlugError::Id) } else { Ok(()) }
     }
 
-    /// Returns the first free place for a network card, or the one in PCI slot `slot`. The card with this `id`
+    /// Returns the first free place for a card of this kind, or the one in PCI slot `slot`. The card with this `id`
     /// can be put there unless another one is faster.
-    pub(super) fn place_for_nic(
+    pub(super) fn place_for(
         &self,
+        kind: Kind,
         id: Option<&str>,
         slot: Option<u8>,
     ) -> Result<DeviceId, PlugError> {
         self.check_id(id)?;
-        Ok(Place::free(Kind::Nic, &self.config, &self.leaving, slot)?.device)
+        Ok(Place::free(kind, &self.config, &self.leaving, slot)?.device)
     }
 
     /// Puts a network card into its slot, with its network.
     pub(super) fn plug_nic(&mut self, new: NewNic) -> Result<(), PlugError> {
         let NewNic { device, id, nic, network, network_id } = new;
-        self.check_id(id.as_deref())?;
         let card = Card::Nic(nic);
-        let place = Place::of(device).filter(|place| place.fits(&card));
-        if place.is_none_or(|place| place.is_taken(&self.config)) || self.leaving.contains(&device)
-        {
-            return Err(PlugError::Taken);
-        }
+        self.check_place(device, id.as_deref(), &card)?;
         self.networks.attach(device, network_id, network);
+        self.plug_named(device, id, &card);
+        Ok(())
+    }
+
+    /// Puts a serial card into its slot, with its line.
+    pub(super) fn plug_serial(&mut self, new: NewSerial) -> Result<(), PlugError> {
+        let NewSerial { device, id, line, character } = new;
+        self.check_place(device, id.as_deref(), &Card::Serial)?;
+        self.serial_lines.attach(device, character, line);
+        self.plug_named(device, id, &Card::Serial);
+        Ok(())
+    }
+
+    /// Checks that `card`, with that `id`, can be put into the place of `device`.
+    fn check_place(
+        &self,
+        device: DeviceId,
+        id: Option<&str>,
+        card: &Card,
+    ) -> Result<(), PlugError> {
+        self.check_id(id)?;
+        let place = Place::of(device).filter(|place| place.fits(card));
+        let is_free = place.is_some_and(|place| !place.is_taken(&self.config));
+        if is_free && !self.leaving.contains(&device) { Ok(()) } else { Err(PlugError::Taken) }
+    }
+
+    /// Puts `card` into its place, and notes its id.
+    fn plug_named(&mut self, device: DeviceId, id: Option<String>, card: &Card) {
         if let Some(id) = id {
             self.name_card(device, id);
         }
         // An input of a device never ends the run.
         self.take_input(Input::Plug { device, card: card.save() });
-        Ok(())
     }
 
     /// Asks the guest for the card on the PCI bus with this id, this name of its device, or this id of its network.
@@ -129,6 +147,7 @@ impl Vm {
             door.drop_sources_of(device);
             let network = self.networks.id(device).map(str::to_owned);
             self.networks.detach(device);
+            self.serial_lines.detach(device);
             let id = self.ids.remove(&device).or(network);
             door.tell(&Event::CardGone { device, id });
         }

@@ -42,7 +42,7 @@ pub enum LoadError {
     #[error("of the saved machine and the one that runs, only one is deterministic")]
     Deterministic,
     /// The saved machine has other cards.
-    #[error("the saved machine has other network cards than the one that runs")]
+    #[error("the saved machine has other network cards or serial cards than the one that runs")]
     Cards,
     /// The saved machine has another number of serial ports.
     #[error("the saved machine has {saved} serial ports, and the one that runs has {running}")]
@@ -74,7 +74,8 @@ impl Running<'_> {
             return Err(LoadError::SerialPorts { saved, running });
         }
         let addresses = |(device, nic): (DeviceId, &crate::Nic)| (device, nic.mac);
-        if !old.cards().map(addresses).eq(new.cards().map(addresses)) {
+        let has_same_lines = old.serial_cards == new.serial_cards;
+        if !has_same_lines || !old.cards().map(addresses).eq(new.cards().map(addresses)) {
             return Err(LoadError::Cards);
         }
         Ok(())
@@ -169,8 +170,12 @@ impl Vm {
         new.config.stays_when_off = self.config.stays_when_off;
         new.config.ends_when_stuck = self.config.ends_when_stuck;
         new.networks = mem::take(&mut self.networks);
+        new.serial_lines = mem::take(&mut self.serial_lines);
         new.taps = mem::take(&mut self.taps);
-        let stays = |card: &DeviceId| DeviceId::NIC.contains(card) || *card == DeviceId::BALLOON;
+        let stays = |card: &DeviceId| {
+            let are_there = DeviceId::NIC.iter().chain(&DeviceId::PCI_SERIAL);
+            are_there.chain(&[DeviceId::BALLOON]).any(|other| other == card)
+        };
         let ids = self.ids.iter().filter(|(card, _)| stays(card));
         new.ids.extend(ids.map(|(card, id)| (*card, id.clone())));
         new.drives.inherit(&self.drives);

@@ -216,10 +216,11 @@ impl Vm {
                 }
                 Request::DriveResized(drive) => self.note_size(drive),
                 Request::PlugDisk(new, reply) => reply.answer(self.plug_disk(*new)),
-                Request::PlaceForNic { id, slot, reply } => {
-                    reply.answer(self.place_for_nic(id.as_deref(), slot));
+                Request::PlaceFor { kind, id, slot, reply } => {
+                    reply.answer(self.place_for(kind, id.as_deref(), slot));
                 }
                 Request::PlugNic(new, reply) => reply.answer(self.plug_nic(*new)),
+                Request::PlugSerial(new, reply) => reply.answer(self.plug_serial(new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
                 Request::Balloon(request, reply) => reply.answer(self.ask_balloon(request)),

@@ -92,7 +92,7 @@ pub(crate) struct VblockArguments {
 
 #[derive(Debug, Subcommand)]
 enum VblockCommand {
-    /// Send a command to a running server: query-devices, query-clients, device-add, device-del,
+    /// Send a command to a running server: query-devices, query-clients, query-providers, device-add, device-del,
     /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, client-socket-start, client-socket-stop,
     /// provider-start, provider-stop, quit
     Ctl {

@@ -53,6 +53,8 @@ pub enum Command {
     QueryDevices {},
     /// Lists the clients and their rights.
     QueryClients {},
+    /// Lists the providers, with the rights to their devices and the number of connections that wait to be used.
+    QueryProviders {},
     /// Opens an image as a device.
     DeviceAdd {
         /// The device's new name.
@@ -240,6 +242,9 @@ fn answer(server: &Arc<Server>, message: &mut Value) -> Result<Value, Refusal> {
         Command::Capabilities {} | Command::Quit {} => {}
         Command::QueryDevices {} => return Ok(serde_json::to_value(server.devices())?),
         Command::QueryClients {} => return Ok(serde_json::to_value(server.clients())?),
+        Command::QueryProviders {} => {
+            return Ok(serde_json::to_value(server.provider_states())?);
+        }
         Command::DeviceAdd { name, file, format, read_only, external_files } => {
             let format: Option<Format> = format.map(|format| format.parse()).transpose()?;
             let no_external_files = !external_files;

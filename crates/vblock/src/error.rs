@@ -44,6 +44,9 @@ pub enum Error {
     /// There is no such provider.
     #[error("there is no provider \"{0}\"")]
     NoProvider(String),
+    /// A provider's own name for a device has a dot.
+    #[error("\"{0}\" has a dot, which a provider's device may not have in its name")]
+    Dot(String),
     /// The provider has no such device.
     #[error("this provider has no device \"{0}\"")]
     NotProvided(String),

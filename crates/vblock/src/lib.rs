@@ -59,7 +59,7 @@ use std::path::PathBuf;
 pub use control::{Command, ControlError, ControlSocket, ask};
 pub use device::DeviceOptions;
 pub use error::Error;
-pub use provider::{ProviderOptions, Right};
+pub use provider::{ProviderOptions, ProviderStatus, Right, RightStatus};
 pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
 
 /// Upper bound of the bytes that requests and replies of all NBD clients take together, beyond those that

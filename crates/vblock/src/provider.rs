@@ -6,8 +6,9 @@
 //! makes the device. Further ones wait: the next one is used when the present one is lost. Requests that come
 //! while there is none wait, too, and those in flight are repeated (`ring3_block::nbd`).
 //!
-//! A provider sees and changes nothing but its own devices, whose names begin with its name, and gives rights
-//! only to the clients that were chosen for it. What it sends is as hostile as what clients send.
+//! A provider sees and changes nothing but its own devices, and gives rights only to the clients that were chosen
+//! for it. A device is called as its provider, with its own name, which has no dot, behind a dot; so none can take a
+//! name that belongs to another provider. What a provider sends is as hostile as what clients send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Write};
@@ -21,7 +22,7 @@ use ring3_host::admission::Room;
 use ring3_host::listener::Listener;
 use ring3_host::socket::SocketFile;
 use ring3_host::stream::Stream;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
@@ -91,8 +92,38 @@ impl ProviderOptions {
 
     /// Returns whether a device has a name that this provider gives.
     pub fn is_for(&self, device: &str) -> bool {
-        device.strip_prefix(&self.name).is_some_and(|rest| rest.starts_with('.'))
+        device.rsplit_once('.').is_some_and(|(provider, _)| provider == self.name)
     }
+}
+
+/// The state of a provider, for users and tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProviderStatus {
+    /// Its name.
+    pub name: String,
+    /// The path of its socket.
+    pub socket: PathBuf,
+    /// The clients to which it may give rights.
+    pub clients: Vec<String>,
+    /// For how many seconds requests wait for it when it is away.
+    pub reconnect_delay: u64,
+    /// How many connections wait to be used, by device.
+    pub waiting: BTreeMap<String, usize>,
+    /// The rights that clients have whenever a device is there.
+    pub rights: Vec<RightStatus>,
+}
+
+/// A right to a provider's device, for users and tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RightStatus {
+    /// The client's name.
+    pub client: String,
+    /// The device's name.
+    pub device: String,
+    /// The accesses that are allowed.
+    pub access: Access,
 }
 
 /// The messages of a provider.
@@ -204,6 +235,8 @@ struct Place {
     options: ProviderOptions,
     server: Weak<Server>,
     devices: Mutex<BTreeMap<String, Arc<Supply>>>,
+    /// The rights that clients get whenever a device is there. They are locked while such rights are given or taken.
+    rights: Mutex<Vec<Right>>,
 }
 
 impl Provider {
@@ -217,6 +250,7 @@ impl Provider {
             options: options.clone(),
             server: Arc::downgrade(server),
             devices: Mutex::default(),
+            rights: Mutex::new(options.rights.clone()),
         });
         let name = format!("provider {}", options.name);
         let shared = Arc::clone(&place);
@@ -226,6 +260,55 @@ impl Provider {
             }
         })?;
         Ok(Provider { front: Some(front), _file: file, place })
+    }
+
+    /// Returns whether a device has a name that this provider gives.
+    pub(crate) fn is_for(&self, device: &str) -> bool {
+        self.place.options.is_for(device)
+    }
+
+    /// Gives a client a right whenever the device is there.
+    pub(crate) fn promise(&self, server: &Server, right: Right) -> Result<(), Error> {
+        let mut rights = self.place.rights();
+        let Right { client, device, access, vhost_user } = &right;
+        if rights.iter().any(|other| other.client == *client && other.device == *device) {
+            return Err(Error::GrantThere { client: client.clone(), device: device.clone() });
+        }
+        match server.grant_at_once(client, device, *access, vhost_user.as_ref()) {
+            // It comes later.
+            Ok(()) | Err(Error::NoDevice(_)) => rights.push(right),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes such a right back. Returns whether there was one.
+    pub(crate) fn take_back(&self, client: &str, device: &str) -> bool {
+        let mut rights = self.place.rights();
+        let before = rights.len();
+        rights.retain(|right| right.client != client || right.device != device);
+        rights.len() < before
+    }
+
+    /// Returns its state.
+    pub(crate) fn status(&self) -> ProviderStatus {
+        let ProviderOptions { name, socket, clients, reconnect, .. } = &self.place.options;
+        let right = |Right { client, device, access, .. }: &Right| RightStatus {
+            client: client.clone(),
+            device: device.clone(),
+            access: *access,
+        };
+        let rights = self.place.rights().iter().map(right).collect();
+        let devices = self.place.lock();
+        let waiting = |supply: &Arc<Supply>| (supply.name.clone(), supply.lock().connections.len());
+        ProviderStatus {
+            name: name.clone(),
+            socket: socket.clone(),
+            clients: clients.clone(),
+            reconnect_delay: reconnect.as_secs(),
+            waiting: devices.values().map(waiting).collect(),
+            rights,
+        }
     }
 
     /// Ends the connections, and removes the devices.
@@ -260,6 +343,10 @@ impl Drop for Provider {
 impl Place {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Supply>>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rights(&self) -> MutexGuard<'_, Vec<Right>> {
+        self.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn talk(&self, stream: Stream, connection: &Connection) -> io::Result<()> {
@@ -299,6 +386,9 @@ impl Place {
         if devices.len() >= DEVICES {
             return Err(Error::TooMuch("16 devices"));
         }
+        if device.contains('.') {
+            return Err(Error::Dot(device.to_owned()));
+        }
         let name = self.full(device);
         crate::server::check_name(&name)?;
         let supply = Supply::new(name);
@@ -317,9 +407,10 @@ impl Place {
             return;
         }
         for Right { client, access, vhost_user, .. } in
-            self.options.rights.iter().filter(|right| right.device == *name)
+            self.rights().iter().filter(|right| right.device == *name)
         {
-            if let Err(error) = server.grant(client, name, *access, vhost_user.as_ref()) {
+            let granted = server.grant_at_once(client, name, *access, vhost_user.as_ref());
+            if let Err(error) = granted {
                 warn!("{client} has no right to {name}: {error}");
             }
         }
@@ -351,11 +442,11 @@ impl Place {
             }
             Message::Grant { client, device, access } => {
                 known(&client)?;
-                server.grant(&client, &self.own(&device)?, access, None)?;
+                server.grant_at_once(&client, &self.own(&device)?, access, None)?;
             }
             Message::Revoke { client, device } => {
                 known(&client)?;
-                server.revoke(&client, &self.own(&device)?)?;
+                server.revoke_at_once(&client, &self.own(&device)?)?;
             }
         }
         Ok(json!({}))

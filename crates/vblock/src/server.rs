@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::listening::Cut;
 use crate::lobby::Lobby;
 use crate::nbd::{Budget, Export, Exports, Nbd};
-use crate::provider::{Provider, ProviderOptions, Supply};
+use crate::provider::{Provider, ProviderOptions, ProviderStatus, Right, Supply};
 use crate::vhost_user::{Grant, VhostUser};
 use crate::{NbdAddress, QUEUES_MAX};
 
@@ -201,6 +201,11 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the providers. Whoever has the lock of the devices does not wait for this one.
+    fn providers(&self) -> MutexGuard<'_, BTreeMap<String, Provider>> {
+        self.providers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens an image as a new device called `name`.
     pub fn add_device(&self, name: &str, options: &DeviceOptions) -> Result<(), Error> {
         check_name(name)?;
@@ -255,7 +260,7 @@ impl Server {
     /// Listens for a provider, which adds devices and takes them back.
     pub fn start_provider(self: &Arc<Server>, options: &ProviderOptions) -> Result<(), Error> {
         check_name(&options.name)?;
-        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut providers = self.providers();
         if providers.contains_key(&options.name) {
             return Err(Error::ProviderThere(options.name.clone()));
         }
@@ -266,11 +271,16 @@ impl Server {
 
     /// Ends the connections of a provider, and removes its devices.
     pub fn stop_provider(&self, name: &str) -> Result<(), Error> {
-        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut providers = self.providers();
         let provider = providers.remove(name);
         drop(providers);
         provider.ok_or_else(|| Error::NoProvider(name.to_owned()))?.end(self);
         Ok(())
+    }
+
+    /// Returns the states of all providers.
+    pub fn provider_states(&self) -> Vec<ProviderStatus> {
+        self.providers().values().map(Provider::status).collect()
     }
 
     /// Returns whether an image may connect to a server again, when a connection is lost.
@@ -311,7 +321,8 @@ impl Server {
     }
 
     /// Gives `client` a right to `device`, and with `vhost_user` also a socket to use it over vhost-user-blk.
-    /// The client need not be known before.
+    /// The client need not be known before, nor the device if it is a provider's: then the client has the right
+    /// whenever the device is there.
     pub fn grant(
         &self,
         client: &str,
@@ -320,6 +331,26 @@ impl Server {
         vhost_user: Option<&VhostUserOptions>,
     ) -> Result<(), Error> {
         check_name(client)?;
+        if let Some(provider) = self.providers().values().find(|provider| provider.is_for(device)) {
+            let right = Right {
+                client: client.to_owned(),
+                device: device.to_owned(),
+                access,
+                vhost_user: vhost_user.cloned(),
+            };
+            return provider.promise(self, right);
+        }
+        self.grant_at_once(client, device, access, vhost_user)
+    }
+
+    /// Does the same for a device that is there, for as long as it is.
+    pub(crate) fn grant_at_once(
+        &self,
+        client: &str,
+        device: &str,
+        access: Access,
+        vhost_user: Option<&VhostUserOptions>,
+    ) -> Result<(), Error> {
         let mut state = self.lock();
         let owner = state.devices.get(device).ok_or_else(|| Error::NoDevice(device.to_owned()))?;
         let owner = Arc::clone(owner);
@@ -355,6 +386,17 @@ impl Server {
     /// completed first, while requests by NBD that have not begun are dropped. A machine that was connected
     /// waits for its disk to come back.
     pub fn revoke(&self, client: &str, device: &str) -> Result<(), Error> {
+        let was_promised =
+            self.providers().values().any(|provider| provider.take_back(client, device));
+        match self.revoke_at_once(client, device) {
+            // The device is away.
+            Err(Error::NoClient(_) | Error::NoGrant { .. }) if was_promised => Ok(()),
+            revoked => revoked,
+        }
+    }
+
+    /// Takes a right from a client that the client has at present.
+    pub(crate) fn revoke_at_once(&self, client: &str, device: &str) -> Result<(), Error> {
         let taken = self.lock().take_right(client, device)?;
         // Others can ask the server meanwhile.
         taken.finish();
@@ -441,7 +483,7 @@ impl Server {
         if !export.writes && !export.device.is_read_only() {
             return Err(Error::DirectRead(device.to_owned()));
         }
-        let providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let providers = self.providers();
         let spare = providers.values().find_map(|provider| provider.spare(device));
         spare.ok_or_else(|| Error::NoDirectWay(device.to_owned()))
     }
@@ -449,8 +491,7 @@ impl Server {
     /// Takes all rights from all clients as [`Server::revoke`] does, ends their NBD servers, and closes all
     /// images. If an image is on a server that is away, this waits for that server.
     pub fn close(&self) {
-        let providers =
-            std::mem::take(&mut *self.providers.lock().unwrap_or_else(PoisonError::into_inner));
+        let providers = std::mem::take(&mut *self.providers());
         for provider in providers.into_values() {
             provider.end(self);
         }

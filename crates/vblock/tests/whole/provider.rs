@@ -169,6 +169,7 @@ fn a_provider_has_rights_over_its_own_disks_alone() {
         ("revoke", "\"client\": \"a\", \"device\": \"disk\"", "return"),
         ("device-del", "\"device\": \"../x\"", "no device"),
         ("serve", "\"device\": \"a/b\"", "not a valid name"),
+        ("serve", "\"device\": \"b.disk\"", "has a dot"),
         ("device-add", "\"name\": \"x\", \"file\": \"/etc/passwd\"", "not a command"),
         ("quit", "", "not a command"),
     ] {
@@ -177,6 +178,42 @@ fn a_provider_has_rights_over_its_own_disks_alone() {
     }
     assert_eq!(names(&server), ["p.disk"]);
     drop(images);
+}
+
+/// Rights to a provider's disk are there before the disk, and after it was taken back.
+#[test]
+fn rights_can_come_before_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let _images = image_server(directory);
+    let server = server(directory);
+    let grant = |device| server.grant("early", device, Access::Read, None);
+    grant("p.disk").unwrap();
+    assert!(grant("p.disk").unwrap_err().to_string().contains("already has a right"));
+    for other in ["q.disk", "p.x.disk", "disk"] {
+        assert!(grant(other).unwrap_err().to_string().contains("no device"), "{other}");
+    }
+    assert!(server.clients().is_empty());
+    let has_rights = |clients: &[&str]| {
+        let there = server.clients().into_iter().map(|client| client.name);
+        there.collect::<Vec<_>>() == clients
+    };
+    for _ in 0..2 {
+        let _serves = Serves::begin(directory);
+        wait_for(|| has_rights(&["early", "vm"]));
+        assert!(tell(directory, "device-del", "\"device\": \"disk\"").contains("return"));
+        wait_for(|| has_rights(&[]));
+    }
+    let [status] = &server.provider_states()[..] else { panic!("there is one provider") };
+    let rights = status.rights.iter().map(|right| (right.client.as_str(), right.access));
+    let both = [("vm", Access::ReadWrite), ("early", Access::Read)];
+    assert_eq!(rights.collect::<Vec<_>>(), both);
+    server.revoke("vm", "p.disk").unwrap();
+    assert!(server.revoke("vm", "p.disk").is_err());
+    let _serves = Serves::begin(directory);
+    wait_for(|| has_rights(&["early"]));
+    server.revoke("early", "p.disk").unwrap();
+    assert!(server.clients().is_empty() && server.provider_states()[0].rights.is_empty());
 }
 
 /// Returns whether the provider at the other end of `stream` begins as an NBD server.

@@ -1,14 +1,20 @@
 //! The command lines of parts.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::definition::{
     Console, Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch,
-    Vblock,
+    Vblock, clients_of, providers_of,
 };
 use crate::launching::CHANNEL;
-use crate::place::Place;
+use crate::place::{Place, client_socket, provider_socket};
+
+/// The card by which a guest brings disks to a server, and the network behind it, which leads nowhere else. The program
+/// `guest_launcher` knows them, too.
+const PROVIDING: &str = "user,mac=52:54:00:64:73:6b,net=10.0.9.0/24,ipv6=off,restrict=on";
+/// What in this network is the server.
+const PROVIDED_TO: &str = ",guestfwd=tcp:10.0.9.100:1-unix:";
 
 /// Returns the arguments with which the process of part `name` is started. Those of a server of disks have the rights
 /// of all machines among `all`. Machines have balloons if memory is shared out (`has_budget`).
@@ -20,7 +26,9 @@ pub(crate) fn arguments(
 ) -> Vec<OsString> {
     let mut line = Line::default();
     match &all[name] {
-        Definition::Machine(definition) => machine(&mut line, name, definition, place, has_budget),
+        Definition::Machine(definition) => {
+            machine(&mut line, name, definition, all, place, has_budget);
+        }
         Definition::Server(Server::Vblock(definition)) => {
             vblock(&mut line, name, definition, all, place);
         }
@@ -69,7 +77,14 @@ impl Line {
     }
 }
 
-fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, has_budget: bool) {
+fn machine(
+    line: &mut Line,
+    name: &Name,
+    definition: &Machine,
+    all: &Definitions,
+    place: &Place,
+    has_budget: bool,
+) {
     let own = place.part(name);
     line.word("run");
     line.word("--paused");
@@ -98,11 +113,17 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, ha
         line.option_with_path("--channel", &format!("{CHANNEL}=unix:"), &own.launcher(), "");
     }
     for disk in &definition.disk {
-        let properties = match disk.properties.as_str() {
+        let mut properties = match disk.drive_properties().as_str() {
             "" => format!(",if=virtio,id={}", disk.id()),
             given => format!(",{given}"),
         };
-        line.option_with_path("--drive", "vblock=", &own.disk(disk), &properties);
+        let mut socket = own.disk(disk);
+        if disk.is_direct() {
+            properties.insert_str(0, &format!(",direct={}", disk.device));
+            let client = &clients_of(&disk.server, all)[name];
+            socket = client_socket(&disk.server, name, client, all, place);
+        }
+        line.option_with_path("--drive", "vblock=", &socket, &properties);
     }
     for (index, network) in definition.network.iter().enumerate() {
         let Network { switch, properties } = network;
@@ -114,6 +135,17 @@ fn machine(line: &mut Line, name: &Name, definition: &Machine, place: &Place, ha
         let after = format!(",start=off{id}{comma}{properties}");
         line.option_with_path("--nic", "switch,path=", &place.part(switch).network(), &after);
     }
+    if let Some(server) = &definition.provides {
+        let provider = &providers_of(server, all)[name];
+        let socket = provider_socket(server, name, provider, all, place);
+        let socket = doubled_commas(&socket);
+        line.option_with_path("--nic", &format!("{PROVIDING}{PROVIDED_TO}"), &socket, "");
+    }
+}
+
+/// Returns a path as it is written among properties.
+fn doubled_commas(path: &Path) -> PathBuf {
+    path.to_string_lossy().replace(',', ",,").into()
 }
 
 fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, place: &Place) {
@@ -135,9 +167,32 @@ fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, 
     }
     for (client, definition) in all {
         for disk in definition.disks().iter().filter(|disk| disk.server == *name) {
-            let before = format!("{client}={}:{},socket=", disk.device, disk.access());
+            let right = format!("{client}={}:{}", disk.device, disk.access());
+            if disk.is_direct() {
+                line.option("--client", right);
+                continue;
+            }
+            let before = format!("{right},socket=");
             line.option_with_path("--client", &before, &place.part(client).disk(disk), "");
         }
+    }
+    for (client, definition) in clients_of(name, all) {
+        for right in &definition.devices {
+            line.option("--client", format!("{client}={}", String::from(right.clone())));
+        }
+        let socket = client_socket(name, &client, &definition, all, place);
+        line.option_with_path("--client-socket", &format!("{client}="), &socket, "");
+    }
+    for (provider, definition) in providers_of(name, all) {
+        let socket = provider_socket(name, &provider, &definition, all, place);
+        let clients = match definition.client_list() {
+            list if list.is_empty() => list,
+            list => format!(",clients={list}"),
+        };
+        let delay = definition.reconnect_delay.map(|delay| format!(",reconnect-delay={delay}"));
+        let after = clients + &delay.unwrap_or_default();
+        let (before, socket) = (format!("{provider}="), doubled_commas(&socket));
+        line.option_with_path("--provider", &before, &socket, &after);
     }
 }
 
@@ -197,5 +252,33 @@ mod tests {
             "switch --listen unix:/run/parts/lan/network --status-socket /run/parts/lan/control --uplink user"
         );
         assert_eq!(line("eye"), "console --serve eye --directory /run --scroll-back 64");
+    }
+
+    #[test]
+    fn providers_and_clients_have_sockets_at_both_ends() {
+        let text = "[server.disks]\nkind = \"vblock\"\nprovider.tool = { clients = [\"b\", \"me\"], socket = \"t,1\" }\n\
+            provider.a = { reconnect-delay = 5 }\nclient.me = { devices = [\"tool.x:r\"], socket = \"me\" }\n\
+            [machine.a]\nprovides = \"disks\"\n\
+            [machine.b]\ndisk = [\"disks:a.root\", \"disks:tool.x:rw,direct=on,if=ide\"]";
+        let all = crate::definition::parse(text, Path::new("/home")).unwrap();
+        let place = Place::new(Some(Path::new("/run")));
+        let line = |name: &str| {
+            let words = arguments(&name.parse().unwrap(), &all, &place, false);
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            line("disks"),
+            "vblock --control /run/parts/disks/control --client b=a.root:rw,socket=/run/parts/b/disks:a.root \
+             --client b=tool.x:rw --client-socket b=/run/parts/disks/client:b \
+             --client me=tool.x:r --client-socket me=/home/me \
+             --provider a=/run/parts/disks/provider:a,reconnect-delay=5 \
+             --provider tool=/home/t,,1,clients=b:me"
+        );
+        let own = "--nic user,mac=52:54:00:64:73:6b,net=10.0.9.0/24,ipv6=off,restrict=on,\
+                   guestfwd=tcp:10.0.9.100:1-unix:/run/parts/disks/provider:a";
+        assert!(line("a").ends_with(own), "{}", line("a"));
+        let own = "--drive vblock=/run/parts/b/disks:a.root,if=virtio,id=disk.disks.a.root \
+                   --drive vblock=/run/parts/disks/client:b,direct=tool.x,if=ide";
+        assert!(line("b").ends_with(own), "{}", line("b"));
     }
 }

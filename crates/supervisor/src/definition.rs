@@ -20,7 +20,9 @@
 //! All further keys of a machine are options of `ring3 run` without their dashes: a string or a number is the
 //! option's value, `true` an option without a value, and a list an option that is given several times.
 
+mod disk;
 mod name;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,7 +35,11 @@ use thiserror::Error;
 use crate::memory::{Memory, Size};
 use crate::processors::Processors;
 use name::NAME_MAX;
+
+pub use disk::Disk;
 pub use name::Name;
+pub use server::{Client, Console, Device, Provider, Right, Server, Switch, Vblock};
+pub(crate) use server::{clients_of, providers_of};
 
 /// Options of `ring3 run` that are the supervisor's own.
 const RESERVED: [&str; 4] = ["qmp", "paused", "incoming", "replay"];
@@ -80,6 +86,31 @@ pub enum BadDefinition {
         server: Name,
         /// The device.
         device: Name,
+    },
+    /// A client's right makes no sense.
+    #[error("\"{0}\" is not DEVICE, DEVICE:r or DEVICE:rw")]
+    Right(String),
+    /// A provider shall give rights to somebody unknown.
+    #[error(
+        "the provider \"{provider}\" of \"{server}\" names the client \"{client}\", which is neither a machine nor one of client.NAME there"
+    )]
+    Client {
+        /// The server.
+        server: Name,
+        /// The provider.
+        provider: Name,
+        /// The client.
+        client: Name,
+    },
+    /// A machine has its rights at a server from two places.
+    #[error(
+        "\"{client}\" is a machine: name its disks in its own definition, and not in \"{server}\""
+    )]
+    MachineDevices {
+        /// The server.
+        server: Name,
+        /// The machine.
+        client: Name,
     },
     /// A machine has a disk twice.
     #[error("\"{name}\" has this disk already: {server}:{device}")]
@@ -170,6 +201,9 @@ pub struct Machine {
     /// The number of machines that its guest may have launched at a time.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub launch_limit: u32,
+    /// The server of disks to which its guest brings its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provides: Option<Name>,
     /// The machine whose guest has launched it, and may control it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launched_by: Option<Name>,
@@ -190,68 +224,6 @@ pub enum OptionValue {
     Text(String),
     /// An option that is given several times.
     List(Vec<OptionValue>),
-}
-
-/// A disk of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Disk {
-    /// The server.
-    pub server: Name,
-    /// The device.
-    pub device: Name,
-    /// Whether the guest may write.
-    pub is_writable: bool,
-    /// Properties of `--drive`.
-    pub properties: String,
-}
-
-impl Disk {
-    /// Returns the accesses that are allowed, as servers of disks call them.
-    pub fn access(&self) -> &'static str {
-        if self.is_writable { "rw" } else { "r" }
-    }
-
-    /// Returns the name by which tools know it in its machine.
-    pub fn id(&self) -> String {
-        // QEMU's names begin with a letter.
-        format!("disk.{}.{}", self.server, self.device)
-    }
-}
-
-impl TryFrom<String> for Disk {
-    type Error = BadDefinition;
-
-    fn try_from(text: String) -> Result<Disk, BadDefinition> {
-        text.parse()
-    }
-}
-
-impl FromStr for Disk {
-    type Err = BadDefinition;
-
-    fn from_str(text: &str) -> Result<Disk, BadDefinition> {
-        let bad = || BadDefinition::Disk(text.to_owned());
-        let (place, properties) = text.split_once(',').unwrap_or((text, ""));
-        let mut words = place.split(':');
-        let (Some(server), Some(device)) = (words.next(), words.next()) else { return Err(bad()) };
-        let is_writable = match (words.next(), words.next()) {
-            (None | Some("rw"), None) => true,
-            (Some("r"), None) => false,
-            _ => return Err(bad()),
-        };
-        let properties = properties.to_owned();
-        Ok(Disk { server: server.parse()?, device: device.parse()?, is_writable, properties })
-    }
-}
-
-impl From<Disk> for String {
-    fn from(disk: Disk) -> String {
-        let access = disk.access();
-        let Disk { server, device, properties, .. } = disk;
-        let comma = if properties.is_empty() { "" } else { "," };
-        format!("{server}:{device}:{access}{comma}{properties}")
-    }
 }
 
 /// A network of a machine.
@@ -298,109 +270,6 @@ impl From<Network> for String {
         let Network { switch, properties } = network;
         let comma = if properties.is_empty() { "" } else { "," };
         format!("{switch}{comma}{properties}")
-    }
-}
-
-/// A server of disk images.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Vblock {
-    /// What all kinds share.
-    #[serde(flatten)]
-    pub common: Common,
-    /// The disks, by name.
-    #[serde(default)]
-    pub device: BTreeMap<Name, Device>,
-    /// Keys that have no meaning.
-    #[serde(flatten)]
-    unknown: BTreeMap<String, OptionValue>,
-}
-
-/// A disk image that is served as a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Device {
-    /// The path of the image, or the address of an NBD export.
-    pub file: String,
-    /// The image's format. By default its first bytes decide.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
-    /// Whether no client may write to it.
-    #[serde(default)]
-    pub read_only: bool,
-    /// Whether files that the image names are opened.
-    #[serde(default = "yes")]
-    pub external_files: bool,
-}
-
-/// A network between machines.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Switch {
-    /// What all kinds share.
-    #[serde(flatten)]
-    pub common: Common,
-    /// Ways to other networks, as `ring3 switch --uplink` takes them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub uplink: Vec<String>,
-    /// The number of broadcasts that a machine may send in a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broadcasts: Option<u32>,
-    /// Keys that have no meaning.
-    #[serde(flatten)]
-    unknown: BTreeMap<String, OptionValue>,
-}
-
-/// The server of consoles: it reads what all machines say, and hands keyboards to one client at a time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Console {
-    /// What all kinds share.
-    #[serde(flatten)]
-    pub common: Common,
-    /// How many KiB of what a serial line has said are kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scroll_back: Option<u32>,
-    /// Keys that have no meaning.
-    #[serde(flatten)]
-    unknown: BTreeMap<String, OptionValue>,
-}
-
-/// A server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Server {
-    /// A server of disk images.
-    Vblock(Vblock),
-    /// A network.
-    Switch(Switch),
-    /// The server of consoles.
-    Console(Console),
-}
-
-impl Server {
-    fn common(&self) -> &Common {
-        match self {
-            Server::Vblock(server) => &server.common,
-            Server::Switch(server) => &server.common,
-            Server::Console(server) => &server.common,
-        }
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        match self {
-            Server::Vblock(server) => &mut server.common,
-            Server::Switch(server) => &mut server.common,
-            Server::Console(server) => &mut server.common,
-        }
-    }
-
-    /// Returns a key of the definition that has no meaning, if there is one.
-    fn unknown_key(&self) -> Option<&String> {
-        let (Server::Vblock(Vblock { unknown, .. })
-        | Server::Switch(Switch { unknown, .. })
-        | Server::Console(Console { unknown, .. })) = self;
-        unknown.keys().next()
     }
 }
 
@@ -455,8 +324,30 @@ impl Definition {
         needs.extend(self.disks().iter().map(|disk| disk.server.clone()));
         if let Definition::Machine(machine) = self {
             needs.extend(machine.network.iter().map(|network| network.switch.clone()));
+            needs.extend(machine.provides.clone());
         }
         needs
+    }
+
+    /// Returns the machines among `all` whose guests bring disks of this one.
+    pub fn providers(&self, all: &Definitions) -> BTreeSet<Name> {
+        let provider = |disk: &Disk| {
+            let name = disk.provider()?;
+            all.get(&name)?.provides(&disk.server).then_some(name)
+        };
+        self.disks().iter().filter_map(provider).collect()
+    }
+
+    /// Returns whether it is a machine whose guest brings disks to this server.
+    fn provides(&self, server: &Name) -> bool {
+        matches!(self, Definition::Machine(Machine { provides: Some(to), .. }) if to == server)
+    }
+
+    /// Returns the parts that this one cannot work without: those that it needs, and the machines that bring its disks.
+    pub fn leans_on(&self, all: &Definitions) -> BTreeSet<Name> {
+        let mut parts = self.needs();
+        parts.extend(self.providers(all));
+        parts
     }
 
     /// Returns for how long the process may give no answer; None is for ever.
@@ -555,7 +446,7 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
     }
     let (mut seen, mut open) = (BTreeSet::new(), vec![name.clone()]);
     while let Some(next) = open.pop() {
-        for needed in all.get(&next).into_iter().flat_map(Definition::needs) {
+        for needed in all.get(&next).into_iter().flat_map(|next| next.leans_on(all)) {
             if needed == *name {
                 return Err(BadDefinition::Circle(name.clone()));
             }
@@ -566,11 +457,7 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
     }
     let machine = match definition {
         Definition::Machine(machine) => machine,
-        Definition::Server(server) => {
-            return server.unknown_key().map_or(Ok(()), |key| {
-                Err(BadDefinition::Key { name: name.clone(), key: key.clone() })
-            });
-        }
+        Definition::Server(server) => return server.check(name, all),
     };
     for option in machine.options.keys() {
         if RESERVED.contains(&option.as_str()) {
@@ -583,14 +470,12 @@ pub fn check(name: &Name, all: &Definitions) -> Result<(), BadDefinition> {
             let (name, server, device) = (name.clone(), server.clone(), device.clone());
             return Err(BadDefinition::Again { name, server, device });
         }
-        match &all[server] {
-            Definition::Server(Server::Vblock(vblock)) if vblock.device.contains_key(device) => {}
-            Definition::Server(Server::Vblock(_)) => {
-                let (server, device) = (server.clone(), device.clone());
-                return Err(BadDefinition::Device { server, device });
-            }
-            _ => return Err(BadDefinition::Kind { name: server.clone(), kind: "server of disks" }),
-        }
+        server::check_device(server, device, all)?;
+    }
+    if let Some(server) = &machine.provides
+        && !matches!(all[server], Definition::Server(Server::Vblock(_)))
+    {
+        return Err(BadDefinition::Kind { name: server.clone(), kind: "server of disks" });
     }
     for Network { switch, .. } in &machine.network {
         if !matches!(all[switch], Definition::Server(Server::Switch(_))) {

@@ -136,6 +136,27 @@ pub enum Refusal {
         /// The number of machines.
         limit: u32,
     },
+    /// A disk of a provider is not there.
+    #[error(
+        "the server \"{server}\" has no disk \"{device}\" at present: its provider must bring it first"
+    )]
+    Away {
+        /// The server.
+        server: Name,
+        /// The device.
+        device: Name,
+    },
+    /// A guest wants to give a disk that it may not bring.
+    #[error("\"{0}\" brings no disks: its definition has no key \"provides\"")]
+    BringsNothing(Name),
+    /// A machine has got too many disks.
+    #[error("\"{machine}\" has {limit} disks of this guest; take one back first")]
+    TooManyDisks {
+        /// The machine.
+        machine: Name,
+        /// The number of disks.
+        limit: usize,
+    },
     /// The part has ended before it was ready.
     #[error("\"{name}\" has ended at once: {reason}")]
     NotStarted {

@@ -3,7 +3,8 @@
 //! A machine that [launches](crate::definition::Machine::launches) others has a channel by which its guest asks for them, in
 //! the form of [`crate::command`]. All that a guest may ask is [`Request`], and [`House::serve_guest`] is the only place that grants
 //! it: launch one of the machines that its definition names, as often as it says, and then control what it has launched, and
-//! nothing else. A guest gives no paths, options or disks, which come from the definition of the machine that it names.
+//! nothing else. A guest gives no paths or options, which come from the definition of the machine that it names, and no disks but
+//! those that it [brings](crate::providing) itself.
 
 use std::io;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use tracing::{debug, info};
 
 use crate::command::Command;
 use crate::control::{next_line, result_message};
-use crate::definition::{Definition, Machine, Name};
+use crate::definition::{Definition, Disk, Machine, Name};
 use crate::error::Refusal;
 use crate::supervisor::House;
 
@@ -53,8 +54,30 @@ enum Request {
     Remove {
         name: Name,
     },
+    /// To give a machine that it has launched a disk that it brings.
+    Grant {
+        name: Name,
+        device: Name,
+        #[serde(default)]
+        access: Access,
+    },
+    /// To take this disk back.
+    Revoke {
+        name: Name,
+        device: Name,
+    },
     /// To list the machines that it has launched.
     Query {},
+}
+
+/// The accesses that are allowed.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+enum Access {
+    #[serde(rename = "r")]
+    Read,
+    #[default]
+    #[serde(rename = "rw")]
+    ReadWrite,
 }
 
 /// Serves a guest, until this value is dropped.
@@ -120,6 +143,18 @@ impl House {
                 }
                 return Ok(json!(own));
             }
+            Request::Grant { name, device, access } => {
+                let machine = self.own(guest, name)?;
+                let disk = self.brought(guest, &device, access == Access::ReadWrite)?;
+                self.must_be_there(&disk).await?;
+                self.may_be_given(&machine, guest)?;
+                Command::Grant { machine, disk }
+            }
+            Request::Revoke { name, device } => {
+                let machine = self.own(guest, name)?;
+                let Disk { server, device, .. } = self.brought(guest, &device, true)?;
+                Command::Revoke { machine, server, device }
+            }
             Request::Start { name } => Command::Start { name: self.own(guest, name)? },
             Request::Pause { name } => Command::Pause { name: self.own(guest, name)? },
             Request::Stop { name } => Command::Stop { name: self.own(guest, name)?, wait: false },
@@ -158,6 +193,10 @@ impl House {
         else {
             return Err(Refusal::NotLaunched { guest: guest.clone(), template: template.clone() });
         };
+        // Its guest, whose next command comes after this one, would wait for itself.
+        for disk in &like.disk {
+            self.must_be_there(disk).await?;
+        }
         let limit = own.launch_limit;
         if self.launched_by(guest).len() >= limit as usize {
             return Err(Refusal::TooMany { guest: guest.clone(), limit });

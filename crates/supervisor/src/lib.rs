@@ -10,7 +10,8 @@
 //!   asks it every two seconds whether it still answers (by a [`link`]), carries out the orders of
 //!   users, and decides about a new start when the process ends.
 //!
-//! `memory` and `processors` share out what the host has. `plugging` gives disks to guests that run, and takes them away.
+//! `memory` and `processors` share out what the host has. `granting` keeps the rights to disks; `plugging` gives disks to
+//! guests that run, and takes them away; `providing` is for disks that programs and guests bring.
 //!
 //! All tasks run in one thread ([`supervisor`]), so the state of one is never seen half changed by another.
 //!
@@ -34,10 +35,12 @@ pub mod processors;
 mod command_line;
 mod control;
 mod fill;
+mod granting;
 mod link;
 mod part;
 mod plugging;
 mod process;
+mod providing;
 mod record;
 mod supervisor;
 mod usage;

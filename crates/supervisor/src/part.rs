@@ -351,7 +351,7 @@ impl Life {
         let (house, part) = (Rc::clone(&self.house), Rc::clone(&self.part));
         let found = self.find().await;
         let prepared = select! {
-            prepared = prepare(&house, &part) => prepared,
+            prepared = prepare(&house, &part, found.is_some()) => prepared,
             () = self.until_told_to_end() => Ok(()),
         };
         if let Err(refusal) = prepared {
@@ -406,8 +406,9 @@ impl Life {
     }
 }
 
-/// Waits for the parts that `part` needs, and gives a machine the rights to its disks.
-async fn prepare(house: &House, part: &Part) -> Result<(), Refusal> {
+/// Waits for the parts that `part` needs, and gives a machine the rights to its disks. One that does not run yet
+/// waits for disks that others bring, too.
+async fn prepare(house: &House, part: &Part, runs: bool) -> Result<(), Refusal> {
     let needs = part.definition.borrow().needs();
     for name in needs {
         let needed = house.part(&name)?;
@@ -418,11 +419,16 @@ async fn prepare(house: &House, part: &Part) -> Result<(), Refusal> {
             needed.reaches(|state| matches!(state, State::Running | State::Ended)).await;
         }
     }
-    let disks = part.definition.borrow().disks().to_vec();
-    for disk in &disks {
+    house.expect(part).await?;
+    let definition = part.definition.borrow().clone();
+    house.call_providers(&definition, !runs).await?;
+    for disk in definition.disks() {
         house.grant(&part.name, disk).await?;
+        if disk.is_direct() {
+            house.introduce(&part.name, disk).await?;
+        }
     }
-    Ok(())
+    if runs { Ok(()) } else { house.wait_for_disks(&definition).await }
 }
 
 /// Starts the process of a part.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::definition::{Disk, Machine, Name, OptionValue};
+use crate::definition::{Client, Definitions, Disk, Machine, Name, OptionValue, Provider};
 use crate::error::Error;
 
 /// The rights of others to the directory.
@@ -67,6 +67,36 @@ impl Place {
     pub fn part(&self, name: &Name) -> PartPlace {
         PartPlace { directory: self.parts().join(name.as_str()) }
     }
+}
+
+/// Returns the socket of a provider of the server of disks `server`.
+pub(crate) fn provider_socket(
+    server: &Name,
+    name: &Name,
+    provider: &Provider,
+    all: &Definitions,
+    place: &Place,
+) -> PathBuf {
+    given_socket(server, provider.socket.as_deref(), all)
+        .unwrap_or_else(|| place.part(server).provider(name))
+}
+
+/// Returns the socket at which a client of the server of disks `server` learns of its disks.
+pub(crate) fn client_socket(
+    server: &Name,
+    name: &Name,
+    client: &Client,
+    all: &Definitions,
+    place: &Place,
+) -> PathBuf {
+    given_socket(server, client.socket.as_deref(), all)
+        .unwrap_or_else(|| place.part(server).client(name))
+}
+
+/// Returns the path that a server's definition gives a socket, if it does. Other processes than the server use it, too.
+fn given_socket(server: &Name, socket: Option<&Path>, all: &Definitions) -> Option<PathBuf> {
+    let directory = all.get(server).and_then(|server| server.common().directory.as_deref());
+    socket.map(|socket| directory.unwrap_or(Path::new("/")).join(socket))
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {
@@ -148,6 +178,16 @@ impl PartPlace {
     /// Returns the socket of the channel by which a machine's guest launches others.
     pub(crate) fn launcher(&self) -> PathBuf {
         self.directory.join("launcher")
+    }
+
+    /// Returns the usual socket of a provider of a server of disks.
+    fn provider(&self, name: &Name) -> PathBuf {
+        self.directory.join(format!("provider:{name}"))
+    }
+
+    /// Returns the usual socket of a client of a server of disks.
+    fn client(&self, name: &Name) -> PathBuf {
+        self.directory.join(format!("client:{name}"))
     }
 
     /// Returns the socket of a switch.

@@ -197,28 +197,6 @@ impl House {
         part
     }
 
-    /// Gives a machine the right to a disk at the server, if it does not have it yet.
-    pub(crate) async fn grant(&self, machine: &Name, disk: &Disk) -> Result<(), Refusal> {
-        let server = self.part(&disk.server)?;
-        let clients = server.ask("query-clients", json!({})).await?;
-        let is_this = |client: &&Value| client["name"] == machine.as_str();
-        let client = clients.as_array().into_iter().flatten().find(is_this);
-        let mut rights =
-            client.into_iter().filter_map(|client| client["grants"].as_array()).flatten();
-        let (device, access) = (disk.device.as_str(), disk.access());
-        match rights.find(|right| right["device"] == device) {
-            Some(right) if right["access"] == access => return Ok(()),
-            Some(_) => {
-                server.ask("revoke", json!({ "client": machine, "device": device })).await?;
-            }
-            None => {}
-        }
-        let socket = self.place.part(machine).disk(disk);
-        let right =
-            json!({ "client": machine, "device": device, "access": access, "socket": socket });
-        server.ask("grant", right).await.map(|_| ())
-    }
-
     /// Executes a command.
     pub(crate) async fn execute(self: &Rc<House>, command: Command) -> Result<Value, Refusal> {
         match command {
@@ -247,6 +225,9 @@ impl House {
             Command::Kill { name } => self.part(&name)?.order(Order::Kill),
             Command::Remove { name } => self.remove(&name).await?,
             Command::Grant { machine, disk } => {
+                if self.part(&machine)?.pid().is_some() {
+                    self.must_be_there(&disk).await?;
+                }
                 self.define(&machine, |definition| {
                     definition.disk.push(disk.clone());
                     Ok(())
@@ -325,6 +306,8 @@ impl House {
         if launched.is_err() {
             // There is nothing to be removed by the user.
             let _ = part.answer(Order::Forget).await;
+            let definition = part.definition.borrow().clone();
+            self.release(&name, &definition).await;
             self.parts.borrow_mut().remove(&name);
             self.save();
         }
@@ -351,12 +334,13 @@ impl House {
 
     async fn remove(&self, name: &Name) -> Result<(), Refusal> {
         let part = self.part(name)?;
-        let needing =
-            self.definitions().into_iter().find(|(_, other)| other.needs().contains(name));
+        let all = self.definitions();
+        let needing = all.iter().find(|(_, other)| other.leans_on(&all).contains(name));
         if let Some((by, _)) = needing {
-            return Err(Refusal::Needed { name: name.clone(), by });
+            return Err(Refusal::Needed { name: name.clone(), by: by.clone() });
         }
         part.answer(Order::Forget).await?;
+        self.release(name, &all[name]).await;
         self.parts.borrow_mut().remove(name);
         self.save();
         if let Err(error) = self.place.part(name).remove() {
@@ -373,8 +357,9 @@ impl House {
                 .iter()
                 .filter(|part| part.state() != State::Ended || part.wanted.get() != Wanted::Ended);
             let alive: Vec<_> = alive.collect();
+            let all = self.definitions();
             let is_needed = |name: &Name| {
-                alive.iter().any(|part| part.definition.borrow().needs().contains(name))
+                alive.iter().any(|part| all[&part.name].leans_on(&all).contains(name))
             };
             let round: Vec<_> = alive.iter().filter(|part| !is_needed(&part.name)).collect();
             if round.is_empty() {

@@ -9,6 +9,7 @@ mod beyond_4_gib;
 mod board;
 mod boot_debian;
 mod boot_loaders;
+mod brought;
 mod budget;
 mod channels;
 mod cloud;

@@ -68,7 +68,7 @@ impl Supervised {
     }
 
     /// Returns the complaint about a command.
-    fn refused(&self, arguments: &[&str]) -> String {
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
         let output = self.ctl(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         let said = String::from_utf8(output.stderr).unwrap();
@@ -609,7 +609,7 @@ fn events_tell_what_happens() {
 const GUEST_LAUNCHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/guest_launcher");
 
 /// Brings the program into a guest, with the driver that it needs.
-fn bring_launcher(shell: &mut Console) {
+pub(crate) fn bring_launcher(shell: &mut Console) {
     shell.command("dmesg -n 1; modprobe virtio_pci; modprobe virtio_console");
     shell.type_line("cat > /bin/guest_launcher <<'END'");
     fs::read_to_string(GUEST_LAUNCHER).unwrap().lines().for_each(|line| shell.type_line(line));

@@ -45,10 +45,46 @@ fn a_file_defines_machines_and_servers() {
 
 #[test]
 fn definitions_are_the_same_after_being_written_and_read() {
-    for definition in read(EXAMPLE).unwrap().values() {
+    for definition in read(EXAMPLE).unwrap().values().chain(read(PROVIDERS).unwrap().values()) {
         let text = serde_json::to_string(definition).unwrap();
         assert_eq!(serde_json::from_str::<Definition>(&text).unwrap(), *definition, "{text}");
     }
+}
+
+const PROVIDERS: &str = r#"
+[server.disks]
+kind = "vblock"
+provider.tool = { clients = ["b", "me"], reconnect-delay = 5, socket = "t" }
+client.me = { devices = ["tool.x:r", "a.y"] }
+
+[machine.a]
+provides = "disks"
+
+[machine.b]
+disk = ["disks:a.root", "disks:tool.x:rw,direct=on"]
+"#;
+
+#[test]
+fn disks_are_those_of_providers() {
+    let all = read(PROVIDERS).unwrap();
+    let names = |set: BTreeSet<Name>| set.into_iter().map(String::from).collect::<Vec<_>>();
+    let b = &all[&name("b")];
+    assert_eq!(
+        (names(b.needs()), names(b.leans_on(&all))),
+        (vec!["disks".into()], vec!["a".into(), "disks".into()])
+    );
+    let providers = providers_of(&name("disks"), &all);
+    assert_eq!(providers.keys().map(Name::as_str).collect::<Vec<_>>(), ["a", "tool"]);
+    assert_eq!(providers[&name("tool")].reconnect_delay, Some(5));
+    let clients = clients_of(&name("disks"), &all);
+    assert_eq!(clients.keys().map(Name::as_str).collect::<Vec<_>>(), ["b", "me"]);
+    // The last dot ends the provider's name.
+    let disk: Disk = "disks:a.b.root:r,direct=on,if=ide".parse().unwrap();
+    assert_eq!((disk.provider(), disk.is_direct()), (Some(name("a.b")), true));
+    assert_eq!(
+        (disk.drive_properties(), String::from(disk)),
+        ("if=ide".into(), "disks:a.b.root:r,direct=on,if=ide".into())
+    );
 }
 
 #[test]
@@ -79,6 +115,39 @@ fn mistakes_are_explained() {
             "\"a\" has this disk already: s:x",
         ),
         ("[server.s]", "missing field `kind`"),
+        (
+            "[server.s]\nkind = \"vblock\"\nprovider.p = { clients = [\"x\"] }",
+            "the provider \"p\" of \"s\" names the client \"x\", which is neither",
+        ),
+        (
+            "[server.s]\nkind = \"vblock\"\nprovider.p = { client = \"x\" }",
+            "unknown field `client`",
+        ),
+        ("[server.s]\nkind = \"vblock\"\nprovider.p = { reconnect-delay = -1 }", "invalid value"),
+        ("[server.s]\nkind = \"vblock\"\nprovider.\"a/b\" = {}", "is not a name"),
+        ("[server.s]\nkind = \"vblock\"\nclient.c = { devices = [\"x\"] }", "has no device \"x\""),
+        (
+            "[server.s]\nkind = \"vblock\"\nclient.c = { devices = [\"x:w\"] }",
+            "\"x:w\" is not DEVICE",
+        ),
+        (
+            "[server.s]\nkind = \"vblock\"\ndevice.d = { file = \"x\" }\nclient.m = { devices = [\"d\"] }\n[machine.m]",
+            "\"m\" is a machine: name its disks in its own definition",
+        ),
+        ("[server.s]\nkind = \"switch\"\nprovider.p = {}", "data did not match"),
+        ("[machine.a]\nprovides = \"s\"", "\"a\" needs \"s\", which is not defined"),
+        (
+            "[server.s]\nkind = \"switch\"\n[machine.a]\nprovides = \"s\"",
+            "\"s\" is not a server of disks",
+        ),
+        (
+            "[server.s]\nkind = \"vblock\"\n[machine.a]\n[machine.b]\ndisk = [\"s:a.x\"]",
+            "has no device \"a.x\"",
+        ),
+        (
+            "[server.s]\nkind = \"vblock\"\n[machine.a]\nprovides = \"s\"\ndisk = [\"s:a.x\"]",
+            "\"a\" needs itself",
+        ),
         ("[machines.a]", "unknown field `machines`"),
         ("[machine.a]\nrestart = \"sometimes\"", "unknown variant `sometimes`"),
         ("[machine.a]\nmemory = 1.5", "data did not match"),

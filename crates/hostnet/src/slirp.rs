@@ -8,12 +8,16 @@
 //!
 //! * `library`: the functions and structures of libslirp;
 //! * `packet`: reads the headers of frames; `fragments`: reassembles datagrams;
-//! * `echo`: answers echo requests that this user may not send.
+//! * `echo`: answers echo requests that this user may not send;
+//! * `clock`: the library's time, and the acknowledgements that it holds back;
+//! * `polling`: waits for descriptors, which the library names.
 
+mod clock;
 mod echo;
 mod fragments;
 mod library;
 mod packet;
+mod polling;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};
@@ -26,20 +30,19 @@ use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::slice;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, in_addr, in6_addr, pollfd};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, in_addr, in6_addr, pollfd};
 use thiserror::Error;
 use tracing::{debug, warn};
 
 use crate::library::NoLibrary;
+use clock::Clock;
 pub use echo::may_ping;
 use fragments::Fragments;
-use library::{
-    CONFIGURATION_VERSION, Callbacks, Configuration, Functions, Handle, POLL_ERR, POLL_HUP,
-    POLL_IN, POLL_OUT, POLL_PRI, TimerCallback,
-};
+use library::{CONFIGURATION_VERSION, Callbacks, Configuration, Functions, Handle, TimerCallback};
 use packet::{ETHERNET_LEN, Ipv4, Ipv6, ether_type};
+use polling::{add_poll, get_events, poll};
 
 /// The largest frame in bytes: an IP datagram and its Ethernet header.
 const FRAME_MAX: usize = ETHERNET_LEN + 65535;
@@ -171,7 +174,7 @@ pub struct Slirp {
 
 /// The data that the library's callbacks use.
 struct Shared {
-    began: Instant,
+    clock: Clock,
     frames: RefCell<Vec<Vec<u8>>>,
     timers: RefCell<Vec<Timer>>,
 }
@@ -185,7 +188,7 @@ struct Timer {
 
 impl Shared {
     fn millis(&self) -> i64 {
-        self.began.elapsed().as_millis() as i64
+        self.clock.now().as_millis() as i64
     }
 
     /// Returns a timer that is due, and clears it.
@@ -277,7 +280,7 @@ impl Slirp {
             enable_emulation: false,
         };
         let shared = Rc::new(Shared {
-            began: Instant::now(),
+            clock: Clock::new(),
             frames: RefCell::default(),
             timers: RefCell::default(),
         });
@@ -345,7 +348,7 @@ impl Slirp {
     /// Takes `frame` from the guest. Frames other than ARP and IP with a sound header are lost; fragments
     /// wait for the rest of their datagram.
     pub fn input(&mut self, frame: &[u8]) {
-        self.input_at(frame, self.shared.began.elapsed());
+        self.input_at(frame, self.shared.clock.now());
     }
 
     /// Takes `frame` from the guest at the time `now` since the network began.
@@ -432,40 +435,61 @@ impl Slirp {
         let writes = if other.writes { POLLOUT } else { 0 };
         let fd = other.fd.as_raw_fd();
         self.polled.push(pollfd { fd, events: reads | writes, revents: 0 });
-        let mut timeout = if waits { u32::MAX } else { 0 };
+        let mut wish = u32::MAX;
         let polled = (&raw mut self.polled).cast::<c_void>();
         if network {
             // SAFETY: the network exists. add_poll receives the vector that it expects, and nothing else
             // borrows it meanwhile.
-            unsafe {
-                (self.functions.fill)(self.handle.as_ptr(), &raw mut timeout, add_poll, polled);
-            };
+            unsafe { (self.functions.fill)(self.handle.as_ptr(), &raw mut wish, add_poll, polled) };
         }
+        let holds_back = self.shared.clock.hears(wish);
         let timer = self.shared.next_due().filter(|_| network);
-        let timeout =
-            timer.map_or(timeout, |timer| timeout.min(timer.try_into().unwrap_or(u32::MAX)));
-        let timeout = c_int::try_from(timeout).unwrap_or(-1);
-        let count = self.polled.len() as libc::nfds_t;
-        // SAFETY: the vector has this many elements.
-        let result = unsafe { libc::poll(self.polled.as_mut_ptr(), count, timeout) };
-        let error = io::Error::last_os_error();
-        let has_failed = result < 0;
+        let millis = timer.map_or(wish, |timer| wish.min(timer.try_into().unwrap_or(u32::MAX)));
+        let result = match (waits, holds_back, millis) {
+            (false, ..) => poll(&mut self.polled, Some(Duration::ZERO)),
+            (true, true, _) => poll(&mut self.polled, Some(clock::LULL)),
+            (true, false, u32::MAX) => poll(&mut self.polled, None),
+            (true, false, _) => poll(&mut self.polled, Some(Duration::from_millis(millis.into()))),
+        };
         if network {
-            let polled = (&raw mut self.polled).cast::<c_void>();
-            // SAFETY: as above.
-            unsafe {
-                (self.functions.poll)(self.handle.as_ptr(), has_failed.into(), get_events, polled);
+            self.poll_network(result.is_err(), Duration::ZERO);
+            if waits && holds_back && matches!(result, Ok(0)) {
+                self.acknowledge();
             }
             while let Some((callback, argument)) = self.shared.take_due() {
                 // SAFETY: both belong to a timer that the library has not freed.
                 unsafe { callback(argument) };
             }
         }
-        if has_failed && error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+        match result {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Err(_) => return Ok(false),
+            Ok(_) => {}
         }
         let is_ready = |other: &pollfd| other.revents & (POLLIN | POLLHUP | POLLERR) != 0;
-        Ok(!has_failed && self.polled.first().is_some_and(is_ready))
+        Ok(self.polled.first().is_some_and(is_ready))
+    }
+
+    /// Lets the library look at its timers, by a clock that is this much ahead, and, unless waiting for them `has_failed`, at
+    /// the descriptors.
+    fn poll_network(&mut self, has_failed: bool, ahead: Duration) {
+        let polled = (&raw mut self.polled).cast::<c_void>();
+        self.shared.clock.show(ahead, || {
+            // SAFETY: the network exists. get_events receives the vector that it expects, and nothing else borrows it
+            // meanwhile.
+            unsafe {
+                (self.functions.poll)(self.handle.as_ptr(), has_failed.into(), get_events, polled);
+            }
+        });
+    }
+
+    /// Lets the library send the acknowledgements that it holds back.
+    fn acknowledge(&mut self) {
+        if self.shared.clock.may_be_ahead() {
+            for ahead in [clock::DELAY, Duration::ZERO] {
+                self.poll_network(true, ahead);
+            }
+        }
     }
 }
 
@@ -529,7 +553,7 @@ extern "C" fn guest_error(message: *const c_char, _opaque: *mut c_void) {
 
 extern "C" fn clock_get_ns(opaque: *mut c_void) -> i64 {
     // SAFETY: the library passes the pointer that it received.
-    unsafe { shared(opaque) }.began.elapsed().as_nanos() as i64
+    unsafe { shared(opaque) }.clock.shown().as_nanos() as i64
 }
 
 /// Makes a timer. Timers are numbers from 1, which look like pointers to the library.
@@ -564,34 +588,6 @@ fn set_due(timer: *mut c_void, due: Option<i64>, opaque: *mut c_void) {
 extern "C" fn ignore_descriptor(_fd: c_int, _opaque: *mut c_void) {}
 
 extern "C" fn ignore(_opaque: *mut c_void) {}
-
-/// The library's events for which a descriptor is watched, and the same events of poll.
-const EVENTS: [(c_int, i16); 5] = [
-    (POLL_IN, POLLIN),
-    (POLL_OUT, POLLOUT),
-    (POLL_PRI, POLLPRI),
-    (POLL_ERR, POLLERR),
-    (POLL_HUP, POLLHUP),
-];
-
-extern "C" fn add_poll(fd: c_int, events: c_int, polled: *mut c_void) -> c_int {
-    // SAFETY: this is the vector that Slirp::work passes, and nothing else borrows it meanwhile.
-    let polled = unsafe { &mut *polled.cast::<Vec<pollfd>>() };
-    let known = EVENTS.iter().filter(|(theirs, _)| events & theirs != 0);
-    let events = known.fold(0, |all, (_, ours)| all | ours);
-    polled.push(pollfd { fd, events, revents: 0 });
-    polled.len() as c_int - 1
-}
-
-extern "C" fn get_events(index: c_int, polled: *mut c_void) -> c_int {
-    // SAFETY: as in add_poll.
-    let polled = unsafe { &*polled.cast::<Vec<pollfd>>() };
-    let Some(found) = usize::try_from(index).ok().and_then(|index| polled.get(index)) else {
-        return 0;
-    };
-    let there = EVENTS.iter().filter(|(_, ours)| found.revents & ours != 0);
-    there.fold(0, |all, (theirs, _)| all | theirs)
-}
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ring3_bench::BenchArguments;
 use ring3_core::memory::RAM_MAX;
+use ring3_devices::virtio::memory::ExtraMemoryModel;
 use ring3_display::escape;
 use ring3_gdb::Place;
 use ring3_snapshot::moving::Place as MovingPlace;
@@ -31,6 +32,7 @@ use crate::nat::NatArguments;
 use crate::netmodel::NetmodelArguments;
 use crate::nics::{NICS_MAX, NicArguments};
 use crate::observe::ObserveArguments;
+use crate::qemu::settings::ExtraMemory;
 use crate::qemu::settings::QemuSettings;
 use crate::rtc::RtcBase;
 use crate::sandbox::SandboxProperties;
@@ -208,7 +210,7 @@ pub(crate) struct RunArguments {
     /// disks return to their state at that moment, unless --snapshot is given, too; its networks, serial
     /// ports and screen are those of this command line
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "max_memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "boot", "vga", "rtc", "seed", "deterministic", "verify", "record",
         "replay", "debug_exit", "hpet", "balloon", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) restore: Option<PathBuf>,
@@ -217,7 +219,7 @@ pub(crate) struct RunArguments {
     /// tcp:PORT or tcp:HOST:PORT of this host, or in file:PATH. Its disks are handed over; its networks, serial
     /// ports and screen are those of this command line
     #[arg(long, value_name = "WHERE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "hda",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "restore", "no_reboot", "no_shutdown", "cpu", "memory", "max_memory", "hda",
         "hdb", "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "snapshot", "boot", "vga", "rtc", "seed", "deterministic", "verify",
         "record", "replay", "debug_exit", "hpet", "balloon", "fw_cfg", "smbios", "test_device", "guest_tools", "generation_id", "vmcoreinfo"])]
     pub(crate) incoming: Option<MovingPlace>,
@@ -245,6 +247,11 @@ pub(crate) struct RunArguments {
     /// The machine's memory: 512M, 2G, or a number of MiB, from 1M to 32G
     #[arg(short, long, value_name = "SIZE", default_value = "128M")]
     pub(crate) memory: MemorySize,
+
+    /// How much memory the machine may come to have while it runs, in pieces of 128M beyond --memory: "ring3 ctl memory", or
+    /// the memory device of QMP, gives it to the guest and takes it back. The guest must be a 64-bit system with a driver
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_memory: Option<MemorySize>,
 
     /// Take the machine's memory from the file system of this directory, a tmpfs for example, and not from the host's
     /// memory at large
@@ -386,7 +393,7 @@ pub(crate) struct RepetitionArguments {
 
     /// Repeat the run that this file has recorded, with its machine and inputs
     #[arg(long, value_name = "FILE")]
-    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "hda", "hdb",
+    #[arg(conflicts_with_all = ["files", "kernel", "tern", "initrd", "append", "bios", "flash", "no_reboot", "no_shutdown", "cpu", "memory", "max_memory", "hda", "hdb",
         "hdc", "hdd", "cdrom", "fda", "fdb", "drive", "nic", "snapshot", "boot", "display", "qmp", "vga", "rtc", "seed",
         "deterministic", "debug_exit", "hpet", "balloon", "channel", "on_panic", "fw_cfg", "smbios", "test_device", "guest_tools"])]
     pub(crate) replay: Option<PathBuf>,
@@ -554,6 +561,16 @@ impl RunArguments {
         }
     }
 
+    /// Returns the memory that comes and goes, if there is to be such.
+    pub(crate) fn extra_memory(&self) -> Option<ExtraMemory> {
+        let region = self.max_memory.map(|most| most.bytes.saturating_sub(self.memory.bytes));
+        let of_run = region.map(|region| ExtraMemory {
+            model: ExtraMemoryModel { region, requested: 0 },
+            id: None,
+        });
+        of_run.or_else(|| self.qemu.extra_memory.clone())
+    }
+
     /// Returns the targets of all serial ports and cards that are given.
     pub(crate) fn serial_lines(&self) -> impl Iterator<Item = &SerialTarget> {
         self.serial.iter().chain(self.serial_card.iter().map(|card| &card.target))
@@ -577,6 +594,14 @@ impl RunArguments {
         if serial.len() > serial::PORTS_MAX {
             return conflict(
                 "a machine has at most four serial ports: give --serial up to four times",
+            );
+        }
+        if let Some(most) = self.max_memory
+            && !(most.bytes > self.memory.bytes
+                && (most.bytes - self.memory.bytes).is_multiple_of(PIECE))
+        {
+            return conflict(
+                "--max-memory must be more than --memory, by a multiple of 128M, since systems add memory in such pieces",
             );
         }
         if self.serial_card.len() > serial::cards::CARDS_MAX {
@@ -661,6 +686,9 @@ impl RunArguments {
         Ok(())
     }
 }
+
+/// The pieces in which 64-bit Linux adds memory, in bytes.
+const PIECE: u64 = 128 << 20;
 
 /// A size of memory that a machine can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

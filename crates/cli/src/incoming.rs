@@ -38,7 +38,7 @@ fn complete(
     sender: &Sender,
 ) -> Result<(Vm, Arrived), RunError> {
     let config = arriving.machine().config();
-    limits::check_for_machine(config.memory_bytes)?;
+    limits::check_for_machine(config.most_memory())?;
     check_for_machine(arguments, config, "the machine that comes")?;
     let mut vm = Vm::restore(arriving.machine(), engine(arguments)).map_err(MoveError::from)?;
     arguments.nics.attach(&mut vm, sender)?;

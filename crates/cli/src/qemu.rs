@@ -21,6 +21,7 @@ pub(crate) mod characters;
 pub(crate) mod daemon;
 mod devices;
 mod drives;
+mod extra_memory;
 mod fd_sets;
 mod help;
 pub(crate) mod machine;
@@ -140,6 +141,11 @@ struct Translation {
     nodes: Vec<drives::Node>,
     disks: Vec<drives::Disk>,
     served_disks: Vec<served::ServedDisk>,
+    /// The ids and sizes of memory backends.
+    memory_backends: Vec<(String, u64)>,
+    memory_device: Option<extra_memory::Device>,
+    /// Whether there is to be room for more memory.
+    has_maxmem: bool,
     /// The ids of passwords, including those that were refused.
     secret_ids: Vec<String>,
     /// The networks, by id. The cards that use them may come later.
@@ -304,6 +310,9 @@ impl Translation {
         }
         if let Err(reason) = served::finish(&mut self) {
             impossible("-chardev and -device vhost-user-blk-pci", &reason);
+        }
+        if let Err(reason) = extra_memory::finish(&mut self) {
+            impossible("-device virtio-mem-pci", &reason);
         }
         for (option, reason) in network::finish(&mut self) {
             impossible(&option, &reason);

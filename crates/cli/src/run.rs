@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use ring3_core::channel::ChannelEvent;
+use ring3_core::device::DeviceId;
 use ring3_core::input::Input;
 use ring3_display::tty::Stderr;
 use ring3_host::listener::ListenError;
@@ -265,6 +266,9 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
         (Some(mut vm), _) => {
             arguments.nics.attach(&mut vm, &sender)?;
             arguments.board.name_devices(&mut vm);
+            if let Some(id) = arguments.extra_memory().and_then(|extra| extra.id) {
+                vm.name_card(DeviceId::EXTRA_MEMORY, id);
+            }
             (vm, None)
         }
         (None, Some(coming)) => match incoming::receive(coming, arguments, &sender)? {
@@ -327,7 +331,8 @@ fn run_anew(arguments: &RunArguments, signals: &mut Signals) -> Result<Verified,
 
 /// Makes a new machine.
 fn new_machine(arguments: &RunArguments) -> Result<Vm, RunError> {
-    limits::check_for_machine(arguments.memory.bytes)?;
+    let extra = arguments.extra_memory().map_or(0, |extra| extra.model.region);
+    limits::check_for_machine(arguments.memory.bytes + extra)?;
     let drives = Drives::open(&arguments.drives)?;
     let (path, software) = software(arguments, drives.firmware()?)?;
     let config = config(arguments, &drives, &software)?;
@@ -349,7 +354,7 @@ fn new_machine(arguments: &RunArguments) -> Result<Vm, RunError> {
 fn restore(arguments: &RunArguments, path: &Path) -> Result<Vm, RunError> {
     let snapshot = Snapshot::open(path)?;
     let config = snapshot.machine().config();
-    limits::check_for_machine(config.memory_bytes)?;
+    limits::check_for_machine(config.most_memory())?;
     check_for_machine(arguments, config, &format!("the machine in {}", path.display()))?;
     let explain = |source| RunError::Restore { path: path.to_owned(), source };
     let (machine, engine) = (snapshot.machine(), engine(arguments));
@@ -453,6 +458,7 @@ fn config(
     let mut config = Config {
         cpu: arguments.cpu.unwrap_or_else(|| processor(software)),
         memory_bytes: arguments.memory.bytes,
+        extra_memory: arguments.extra_memory().map(|extra| extra.model),
         rtc_base: arguments.rtc.unwrap_or(rtc).seconds(),
         deterministic,
         rng_seed: Some(rng_seed(seed).map_err(RunError::Seed)?),

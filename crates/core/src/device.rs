@@ -18,6 +18,7 @@ use crate::clock::{Tag, Time, Timers};
 use crate::disk::{DiskRequest, DriveId};
 use crate::display::Picture;
 use crate::dma::{DmaBytes, DmaRequests};
+use crate::extra_memory::ExtraMemoryStatus;
 use crate::input::DeviceInput;
 use crate::lines::IrqLines;
 use crate::memory::Memory;
@@ -94,6 +95,11 @@ pub enum Output {
     Balloon {
         /// The number of pages of 4 KiB.
         pages: u32,
+    },
+    /// Of the memory that comes and goes, so much is there now.
+    ExtraMemory {
+        /// The number of bytes.
+        bytes: u64,
     },
     /// The guest's end of a channel does something.
     Channel {
@@ -334,6 +340,11 @@ pub trait Device {
     /// Returns what is known of the channels that lead through this device, by their numbers.
     fn channels(&self) -> Vec<ChannelStatus> {
         Vec::new()
+    }
+
+    /// Returns what is known of memory that comes and goes, or None for other devices.
+    fn extra_memory(&self) -> Option<ExtraMemoryStatus> {
+        None
     }
 
     /// Returns what is known of a memory balloon, or None for other devices.

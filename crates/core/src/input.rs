@@ -71,6 +71,11 @@ pub enum DeviceInput {
     },
     /// Somebody outside wants something of the memory balloon.
     Balloon(BalloonRequest),
+    /// Of the memory that comes and goes, somebody outside wants so much to be there.
+    ExtraMemory {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// A person has pressed the power button briefly.
     PowerButton,
     /// The machine has become another one, with this generation ID.

@@ -12,6 +12,7 @@
 //! * [`clock`]: virtual time and the timers that run on it;
 //! * [`input`]: the one door through which every event from outside enters;
 //! * [`balloon`]: what passes between a memory balloon and those outside;
+//! * [`extra_memory`]: what is known of memory that comes and goes;
 //! * [`keys`]: keys by name, by character and by X keysym;
 //! * [`state`]: saved states of devices, tagged and versioned.
 //!
@@ -36,6 +37,7 @@ pub mod device;
 pub mod disk;
 pub mod display;
 pub mod dma;
+pub mod extra_memory;
 pub mod input;
 pub mod keys;
 pub mod lines;

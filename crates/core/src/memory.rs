@@ -184,6 +184,10 @@ pub struct Memory {
     /// RAM, followed by the areas.
     bytes: MmapMut,
     ram_size: usize,
+    /// The area of memory that comes and goes, if there is one.
+    later: Option<Area>,
+    /// The end of the guest-physical addresses that can be mapped.
+    end: u64,
     reads: Map,
     writes: Map,
     /// For each page of the array, the lines that hold decoded code.
@@ -226,6 +230,8 @@ impl Memory {
             bytes: host_pages.zeroed(size as usize).ok_or(MemoryError::NoHostMemory(size))?,
             pages: host_pages,
             ram_size: size as usize,
+            later: None,
+            end: ram.end(),
             reads: Map::new(ram),
             writes: Map::new(ram),
             code: vec![0; pages],
@@ -252,11 +258,31 @@ impl Memory {
         let first_page = self.code.len();
         let len = (first_page + pages) << PAGE_SHIFT;
         let mut bytes = self.pages.zeroed(len).ok_or(MemoryError::NoHostMemory(len as u64))?;
-        self.code.resize(first_page + pages, 0);
+        // No page has code yet. A large list of zeros takes no room of the host before it is written.
+        self.code = vec![0; first_page + pages];
         bytes[self.ram_size..self.bytes.len()].copy_from_slice(&self.bytes[self.ram_size..]);
         self.bytes = bytes;
         self.layout += 1;
         Ok(Area { first_page: first_page as u32, pages: pages as u32 })
+    }
+
+    /// Adds an area for RAM that comes and goes at the guest-physical addresses from `start` on, where nothing is mapped
+    /// yet. As [`Memory::add_area`], which must not be called after this: it would touch all of the area.
+    ///
+    /// # Errors
+    /// Fails if the host has no memory for it.
+    pub fn add_later_ram(&mut self, start: u64, size: u64) -> Result<Area, MemoryError> {
+        let area = self.add_area(size)?;
+        self.later = Some(area);
+        self.end = self.end.max(start.saturating_add(area.size()));
+        self.reads.extend(self.end);
+        self.writes.extend(self.end);
+        Ok(area)
+    }
+
+    /// Returns the area of RAM that comes and goes, if one was [added](Memory::add_later_ram).
+    pub fn later_ram(&self) -> Option<Area> {
+        self.later
     }
 
     /// Clears RAM and areas to zero and maps RAM alone, as at power-on.
@@ -288,6 +314,11 @@ impl Memory {
         RamLayout::of(self.size())
     }
 
+    /// Returns the end of the guest-physical addresses that can be mapped: at least 4 GiB.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Sets what reads and what writes reach in the pages that `start..start + len` touches.
     pub fn map(
         &mut self,
@@ -297,7 +328,7 @@ impl Memory {
         writes: Backing,
     ) -> Result<(), MemoryError> {
         let error = MemoryError::OutOfRange { start, len };
-        if start.checked_add(len).is_none_or(|end| end > self.ram().end()) {
+        if start.checked_add(len).is_none_or(|end| end > self.end) {
             return Err(error);
         }
         let pages = (start >> PAGE_SHIFT) as usize..(start + len).div_ceil(PAGE_SIZE) as usize;
@@ -350,7 +381,7 @@ impl Memory {
     /// Returns whether all of the `len` bytes at guest-physical address `start` are at places, for reads and
     /// for writes, so that no device, no ROM and no gap is among them.
     pub fn holds(&self, start: u64, len: u64) -> bool {
-        let Some(end) = start.checked_add(len).filter(|end| *end <= self.ram().end()) else {
+        let Some(end) = start.checked_add(len).filter(|end| *end <= self.end) else {
             return false;
         };
         let is_place = |target| matches!(target, Target::Place(_));

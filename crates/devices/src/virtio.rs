@@ -10,6 +10,7 @@
 //! * [`block`]: a disk;
 //! * [`net`]: a network card;
 //! * [`balloon`]: a memory balloon;
+//! * [`memory`]: memory that comes and goes;
 //! * [`channels`]: streams of bytes between programs in the guest and outside.
 //!
 //! # How a device type attaches
@@ -49,6 +50,7 @@ use ring3_core::balloon::BalloonStatus;
 use ring3_core::channel::ChannelStatus;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, DeviceId};
+use ring3_core::extra_memory::ExtraMemoryStatus;
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 
@@ -59,11 +61,13 @@ pub mod block;
 pub mod channels;
 #[cfg(test)]
 mod driver;
+pub mod memory;
 mod msix;
 pub mod net;
 pub mod pci;
 pub mod queue;
 mod segments;
+mod telling;
 mod transport;
 
 /// Feature bits of all device types (6), and of legacy devices.
@@ -121,9 +125,17 @@ pub trait DeviceType: Debug {
     /// Everything is as after power-on, but for what others still do for it. The queues of `work` are new already.
     fn reset(&mut self, work: &mut Work<'_, '_>);
 
+    /// The machine is switched on, or reset. A reset of the driver's has come before.
+    fn power_on(&mut self, _work: &mut Work<'_, '_>) {}
+
     /// What is known of the channels that lead through it, by their numbers.
     fn channels(&self) -> Vec<ChannelStatus> {
         Vec::new()
+    }
+
+    /// What is known of memory that comes and goes.
+    fn extra_memory(&self) -> Option<ExtraMemoryStatus> {
+        None
     }
 
     /// What is known of a memory balloon.

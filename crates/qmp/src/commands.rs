@@ -25,8 +25,8 @@ use crate::protocol::{self, Arguments, Asked, Command, Failure, read};
 use crate::screendump;
 use crate::typist::{KeyValue, Step, Typist, chord};
 use crate::{
-    balloon, block_stats, capture, cards, characters, dumps, inspect, limits, media, memory,
-    monitor, moving, networks, nodes, probe, qom, schema, snapshots, usage,
+    balloon, block_stats, capture, cards, characters, dumps, extra_memory, inspect, limits, media,
+    memory, monitor, moving, networks, nodes, probe, qom, schema, snapshots, usage,
 };
 
 /// The function of a command. It takes the machine and the arguments, and returns the command's result.
@@ -108,8 +108,8 @@ const COMMANDS: &[(&str, Handler)] = &[
         Ok(json!({"enabled": false, "present": false}))
     }),
     ("query-machines", probe::machines),
-    ("query-memory-devices", probe::no_list),
-    ("query-memory-size-summary", probe::memory_size),
+    ("query-memory-devices", extra_memory::query),
+    ("query-memory-size-summary", extra_memory::summary),
     ("query-mice", probe::mice),
     ("query-migrate", moving::query),
     ("query-migrate-capabilities", moving::capabilities),
@@ -187,6 +187,7 @@ const COMMANDS: &[(&str, Handler)] = &[
     }),
     ("x-ring3-limit-memory", memory::limit),
     ("x-ring3-memory", memory::query),
+    ("x-ring3-resize-memory", extra_memory::resize),
     ("x-ring3-screen", screendump::screen),
     ("x-ring3-usage", usage::query),
 ];

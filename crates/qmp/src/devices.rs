@@ -67,6 +67,13 @@ const BALLOON: &[(&str, &str)] = &[
     ("guest-stats", "guest statistics"),
     ("guest-stats-polling-interval", "int"),
 ];
+const EXTRA_MEMORY: &[(&str, &str)] = &[
+    ("memdev", "link<memory-backend>"),
+    ("requested-size", "size"),
+    ("size", "size"),
+    ("block-size", "size"),
+    ("addr", "int32"),
+];
 const ISA_CARD: &[(&str, &str)] =
     &[("netdev", "str"), ("mac", "str"), ("iobase", "uint32"), ("irq", "uint32")];
 const SERIAL: &[(&str, &str)] = &[("chardev", "str"), ("index", "uint32")];
@@ -101,6 +108,7 @@ pub(crate) const DEVICES: &[DeviceType] = &[
     device("ne2k_isa", "isa-device", ISA_CARD, false),
     device("virtio-balloon-pci", "virtio-pci", BALLOON, false),
     device("virtio-balloon", "virtio-pci", BALLOON, false),
+    device("virtio-mem-pci", "virtio-pci", EXTRA_MEMORY, false),
     device("virtio-serial-pci", "virtio-pci", &[("addr", "int32"), ("max_ports", "uint32")], false),
     device("virtio-serial", "virtio-pci", &[("addr", "int32"), ("max_ports", "uint32")], false),
     device("virtserialport", "device", CHANNEL, false),

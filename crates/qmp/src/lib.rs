@@ -51,6 +51,7 @@ mod commands;
 mod debuggers;
 mod devices;
 mod dumps;
+mod extra_memory;
 mod framing;
 mod inspect;
 mod limits;

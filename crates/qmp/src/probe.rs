@@ -95,12 +95,6 @@ pub(crate) fn character_backends(_: &Machine, arguments: Arguments) -> Result<Va
     Ok(kinds.iter().map(|name| json!({"name": name})).collect())
 }
 
-pub(crate) fn memory_size(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
-    none(arguments)?;
-    let bytes = machine.control.describe()?.config.memory_bytes;
-    Ok(json!({"base-memory": bytes, "plugged-memory": 0}))
-}
-
 pub(crate) fn current_machine(_: &Machine, arguments: Arguments) -> Result<Value, Failure> {
     none(arguments)?;
     Ok(json!({"wakeup-suspend-support": false}))

@@ -11,7 +11,7 @@ use ring3_vm::{Ending, OnPanic};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::{media, memory};
+use crate::{extra_memory, media, memory};
 
 /// The arguments of a command.
 pub(crate) type Arguments = Map<String, Value>;
@@ -134,13 +134,14 @@ pub(crate) fn answer(id: Option<Value>, result: Result<Value, Failure>) -> Value
 }
 
 /// The events that are sent to clients.
-pub(crate) const EVENTS: [&str; 14] = [
+pub(crate) const EVENTS: [&str; 15] = [
     "BALLOON_CHANGE",
     "BLOCK_IO_ERROR",
     "DEVICE_DELETED",
     "DUMP_COMPLETED",
     "GUEST_CRASHLOADED",
     "GUEST_PANICKED",
+    "MEMORY_DEVICE_SIZE_CHANGE",
     "MIGRATION",
     "MIGRATION_PASS",
     "POWERDOWN",
@@ -189,6 +190,9 @@ pub(crate) fn event(event: &Event, asked: &Asked) -> Value {
                 OnPanic::End => "poweroff",
             };
             (name, Some(json!({"action": action})))
+        }
+        Event::ExtraMemory { id, bytes } => {
+            ("MEMORY_DEVICE_SIZE_CHANGE", Some(extra_memory::size_change(id.as_deref(), *bytes)))
         }
         Event::Balloon { guest_bytes } => ("BALLOON_CHANGE", Some(json!({"actual": guest_bytes}))),
         Event::MemoryShort(shortage) => ("X_RING3_MEMORY_SHORT", Some(memory::shortage(shortage))),

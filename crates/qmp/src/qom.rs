@@ -4,10 +4,10 @@ use ring3_core::device::DeviceId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::balloon;
 use crate::commands::{Machine, done};
 use crate::devices::{ABSTRACT, DEVICES};
 use crate::protocol::{Arguments, Failure, read};
+use crate::{balloon, extra_memory};
 
 /// Types that are not devices: name and parent.
 const OTHERS: [(&str, &str); 8] = [
@@ -170,6 +170,11 @@ fn object(machine: &Machine, path: &str) -> Result<Object, Failure> {
             if kind == balloon::DRIVER {
                 return balloon_object(machine);
             }
+            if kind == extra_memory::DRIVER {
+                let info = machine.control.extra_memory()?.unwrap_or_default();
+                let properties = extra_memory::properties(&info);
+                return Ok(Object { kind, children: Vec::new(), properties });
+            }
             let hotpluggable =
                 DEVICES.iter().any(|device| device.name == kind && device.hotpluggable);
             Object {
@@ -226,7 +231,10 @@ fn named(machine: &Machine) -> Result<Vec<(String, &'static str)>, Failure> {
     let balloon = machine.control.balloon()?;
     let balloon =
         balloon.map(|info| (info.id.unwrap_or_else(|| BALLOON.to_owned()), balloon::DRIVER));
-    Ok(nics.chain(serial).chain(drives).chain(balloon).collect())
+    let extra = description.extra_memory.as_ref();
+    let extra =
+        extra.map(|info| (extra_memory::name(info.id.as_deref()).to_owned(), extra_memory::DRIVER));
+    Ok(nics.chain(extra).chain(serial).chain(drives).chain(balloon).collect())
 }
 
 pub(crate) fn list(machine: &Machine, arguments: Arguments) -> Result<Value, Failure> {
@@ -274,6 +282,10 @@ pub(crate) fn set(machine: &Machine, arguments: Arguments) -> Result<Value, Fail
     let Object { kind, properties, .. } = object(machine, &path)?;
     if kind == balloon::DRIVER {
         balloon::set_property(machine, &property, &value)?;
+        return done();
+    }
+    if kind == extra_memory::DRIVER {
+        extra_memory::set_property(machine, &property, &value)?;
         return done();
     }
     let is_known = property == "type" || properties.iter().any(|(name, ..)| *name == property);

@@ -154,6 +154,9 @@ fn serve(mut door: Door, mut forward: impl FnMut(Input)) {
                     let is_known = id == "net0";
                     reply.answer(if is_known { Ok(()) } else { Err(LinkError::NoCard) });
                 }
+                Request::ExtraMemory(_, reply) => {
+                    reply.answer(Err(ring3_vm::extra_memory::ExtraMemoryError::NoDevice));
+                }
                 Request::Balloon(_, reply) => reply.answer(Err(BalloonError::NoBalloon)),
                 Request::AreDrivesIdle(reply) => reply.answer(true),
                 Request::PlugDisk(..)

@@ -110,7 +110,7 @@ fn write(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let memory = vm.memory();
-    let limits = options.range.unwrap_or(0..memory.ram().end());
+    let limits = options.range.unwrap_or(0..memory.end());
     let runs = runs(memory, &limits);
     if runs.is_empty() {
         return Err(Failure::NoMemory(limits));
@@ -170,7 +170,7 @@ struct Run {
 fn runs(memory: &Memory, limits: &Range<u64>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = limits.start;
-    while at < limits.end.min(memory.ram().end()) {
+    while at < limits.end.min(memory.end()) {
         let end = (at & !(PAGE_SIZE - 1)).saturating_add(PAGE_SIZE).min(limits.end);
         if let Target::Place(place) = memory.read_target(at) {
             match runs.last_mut() {

@@ -28,7 +28,7 @@ pub struct BalloonInfo {
     pub id: Option<String>,
     /// What is known of it.
     pub status: BalloonStatus,
-    /// Bytes of the machine's memory.
+    /// Bytes of the machine's memory, with what has come of it.
     pub memory_bytes: u64,
     /// The time of the machine's clock at power-on, in seconds since 1970.
     pub rtc_base: u64,
@@ -77,7 +77,7 @@ impl Vm {
         Some(BalloonInfo {
             id: self.ids.get(&DeviceId::BALLOON).cloned(),
             status: self.board.balloon()?,
-            memory_bytes: self.config.memory_bytes,
+            memory_bytes: self.memory_now(),
             rtc_base: self.config.rtc_base,
         })
     }
@@ -96,7 +96,7 @@ impl Vm {
     /// Tells the subscribers of the balloon, if it has another size.
     pub(crate) fn tell_of_balloon(&mut self, door: &mut Door) {
         if let Some(pages) = self.told_balloon.take() {
-            let bytes = self.config.memory_bytes.saturating_sub(u64::from(pages) * PAGE_SIZE);
+            let bytes = self.memory_now().saturating_sub(u64::from(pages) * PAGE_SIZE);
             door.tell(&Event::Balloon { guest_bytes: bytes });
         }
     }

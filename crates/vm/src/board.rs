@@ -27,6 +27,7 @@ use ring3_core::device::{Context, Device, DeviceId, Output, Width};
 use ring3_core::disk::DriveId;
 use ring3_core::display::Picture;
 use ring3_core::dma::DmaRequests;
+use ring3_core::extra_memory::ExtraMemoryStatus;
 use ring3_core::input::DeviceInput;
 use ring3_core::lines::{IrqLines, LineLevels};
 use ring3_core::memory::Memory;
@@ -357,6 +358,12 @@ impl Board {
     /// Returns what is known of the memory balloon, if there is one.
     pub fn balloon(&self) -> Option<BalloonStatus> {
         self.bus.devices().find_map(|(_, device)| device.balloon())
+    }
+
+    /// Returns what is known of the memory that comes and goes, if there is such.
+    pub fn extra_memory(&self) -> Option<ExtraMemoryStatus> {
+        let device = DeviceId::EXTRA_MEMORY;
+        self.bus.has(device).then(|| self.bus.get(device).extra_memory()).flatten()
     }
 
     /// Returns the picture that the display adapter shows.

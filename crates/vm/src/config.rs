@@ -2,6 +2,7 @@
 
 use ring3_core::device::DeviceId;
 use ring3_core::disk::Medium;
+use ring3_core::memory::RAM_MAX;
 use ring3_core::net::MacAddress;
 use ring3_devices::floppy::DriveKind;
 use ring3_devices::ide::DriveModel;
@@ -9,12 +10,14 @@ use ring3_devices::pci::rom::RomImage;
 use ring3_devices::virtio::balloon::BalloonModel;
 use ring3_devices::virtio::block::DiskModel;
 use ring3_devices::virtio::channels::{BadChannels, ChannelsModel};
+use ring3_devices::virtio::memory::ExtraMemoryModel;
 use ring3_devices::virtio::pci::Interfaces;
 use ring3_x86::cpuid::{Features, Model};
 use ring3_x86::guest_tools::GuestTools;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::extra_memory;
 use crate::file_bytes::FileBytes;
 use crate::linux::seed::SEED_LEN;
 use crate::smbios::Smbios;
@@ -70,6 +73,8 @@ pub struct Config {
     pub nics: Vec<Option<Nic>>,
     /// The memory balloon, by which the guest gives memory back; None for no such device.
     pub balloon: Option<BalloonModel>,
+    /// Memory that comes and goes while the machine runs; None for no room for such.
+    pub extra_memory: Option<ExtraMemoryModel>,
     /// The channels between programs in the guest and outside.
     pub channels: ChannelsModel,
     /// The diskette drives A and B: units 0 and 1 of
@@ -125,6 +130,25 @@ impl Config {
         self.hpet && self.has_apics()
     }
 
+    /// Returns the most bytes of memory that the machine may come to have.
+    pub fn most_memory(&self) -> u64 {
+        let extra = self.extra_memory.map_or(0, |model| model.region);
+        self.memory_bytes.saturating_add(extra)
+    }
+
+    /// Checks the memory that comes and goes.
+    pub(crate) fn check_extra_memory(&self) -> Result<(), ConfigError> {
+        let Some(model) = self.extra_memory else { return Ok(()) };
+        if !model.is_possible() || self.most_memory() > RAM_MAX {
+            return Err(ConfigError::ExtraMemory);
+        }
+        let end = extra_memory::region(self).map_or(0, |region| region.end);
+        if end > 1 << self.cpu.physical_address_bits() {
+            return Err(ConfigError::ExtraMemoryTooHigh(self.cpu));
+        }
+        Ok(())
+    }
+
     /// Returns the network cards that there are.
     pub fn cards(&self) -> impl Iterator<Item = (DeviceId, &Nic)> {
         let places = DeviceId::NIC.into_iter().zip(&self.nics);
@@ -150,6 +174,7 @@ impl Default for Config {
             virtio_disks: Vec::new(),
             nics: Vec::new(),
             balloon: None,
+            extra_memory: None,
             channels: ChannelsModel::default(),
             diskettes: [None; 2],
             flash: Vec::new(),
@@ -373,6 +398,17 @@ pub enum ConfigError {
     /// A PC has at most four serial ports.
     #[error("a machine has at most 4 serial ports, not {0}")]
     SerialPorts(u8),
+    /// The memory that comes and goes is not in whole blocks, or there would be too much memory.
+    #[error(
+        "memory that comes and goes has blocks of 2 MiB, and a machine has at most {} GiB with it",
+        RAM_MAX >> 30
+    )]
+    ExtraMemory,
+    /// The processor cannot address the memory that comes and goes.
+    #[error(
+        "the processor {0} does not reach the memory that is to come: choose one for 64 bits with --cpu"
+    )]
+    ExtraMemoryTooHigh(Model),
     /// There are too many virtio disks.
     #[error("a machine has at most 16 virtio disks, not {0}")]
     VirtioDisks(usize),

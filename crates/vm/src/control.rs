@@ -49,6 +49,7 @@ use crate::drives::{
     Cache, Counts, DetectZeroes, Drive, DriveFailure, DriveNames, ErrorPolicy, LimitError, Limits,
     ResizeError,
 };
+use crate::extra_memory::ExtraMemoryError;
 use crate::inspect::{Description, MemoryRange, PciFunction, Processor};
 pub use crate::machine::cpu_limit::{CPU_PERCENT_MAX, CpuTime};
 pub use crate::machine::flight::{KeepLastError, KeptLast};
@@ -144,6 +145,13 @@ pub enum Event {
     PowerButton,
     /// The guest has said that its system has failed, and the machine does this.
     GuestFailed(GuestFailure, OnPanic),
+    /// Of the memory that comes and goes, so much is there now.
+    ExtraMemory {
+        /// The id of the device, if it has one.
+        id: Option<String>,
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// The guest has this much memory for itself now, as its memory balloon has another size.
     Balloon {
         /// The number of bytes.
@@ -290,6 +298,8 @@ pub enum Request {
         /// The result: done, or there is no such card.
         reply: Reply<Result<(), LinkError>>,
     },
+    /// Ask the guest to use so many bytes of the memory that comes and goes.
+    ExtraMemory(u64, Reply<Result<(), ExtraMemoryError>>),
     /// Pass this to the memory balloon.
     Balloon(BalloonRequest, Reply<Result<(), BalloonError>>),
     /// Return the counters so far.
@@ -345,6 +355,7 @@ impl Request {
                 | Request::Unplug(..)
                 | Request::DriveFailed(_)
                 | Request::SetLink { .. }
+                | Request::ExtraMemory(..)
                 | Request::Balloon(..)
                 | Request::Load(..)
         )

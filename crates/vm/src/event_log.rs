@@ -19,7 +19,7 @@ use ring3_core::channel::ChannelEvent;
 use ring3_core::clock::Time;
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, HostClocks, Input};
-use ring3_core::memory::Memory;
+use ring3_core::memory::{Memory, PAGE_SIZE};
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
@@ -45,8 +45,21 @@ impl Checkpoint {
     pub(crate) fn of(memory: &Memory, state: &impl Serialize) -> Checkpoint {
         let mut bytes = Vec::new();
         ciborium::into_writer(state, &mut bytes).expect("states serialize");
-        Checkpoint { memory: hash(memory.all_contents()), state: hash(&bytes) }
+        Checkpoint { memory: hash_of(memory), state: hash(&bytes) }
     }
+}
+
+/// Hashes the pages that are not zero, with their places. To look at the others could take room of the host.
+fn hash_of(memory: &Memory) -> u64 {
+    let mut hasher = XxHash3_64::with_seed(0);
+    let mut pages = memory.full_pages();
+    for place in (0..pages.len()).step_by(PAGE_SIZE as usize) {
+        if let Some(page) = pages.at(place) {
+            hasher.write_usize(place);
+            hasher.write(page);
+        }
+    }
+    hasher.finish()
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -179,6 +192,9 @@ fn show_input(input: &DeviceInput, f: &mut Formatter<'_>) -> fmt::Result {
         }
         DeviceInput::Balloon(BalloonRequest::Poll { seconds }) => {
             write!(f, "balloon statistics every {seconds} s")
+        }
+        DeviceInput::ExtraMemory { bytes } => {
+            write!(f, "{} MiB should be there of the memory that comes and goes", bytes >> 20)
         }
         DeviceInput::PowerButton => f.write_str("power button"),
         DeviceInput::Generation(number) => {

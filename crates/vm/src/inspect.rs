@@ -10,6 +10,7 @@ use ring3_x86::segment::sreg;
 use crate::balloon::BalloonInfo;
 use crate::board::Board;
 use crate::config::{Config, Nic};
+use crate::extra_memory::ExtraMemoryInfo;
 use crate::machine::Vm;
 use crate::networks::CardCounts;
 
@@ -134,6 +135,8 @@ pub struct Description {
     pub serial: Vec<SerialInfo>,
     /// Its memory balloon, if it has one.
     pub balloon: Option<BalloonInfo>,
+    /// Its memory that comes and goes, if it has such.
+    pub extra_memory: Option<ExtraMemoryInfo>,
 }
 
 impl Vm {
@@ -209,7 +212,8 @@ impl Vm {
         });
         let serial = serial.collect();
         let (config, engine) = (self.config.clone(), self.engine.name());
-        Description { config, engine, nics, serial, balloon: self.balloon() }
+        let (balloon, extra_memory) = (self.balloon(), self.extra_memory());
+        Description { config, engine, nics, serial, balloon, extra_memory }
     }
 }
 

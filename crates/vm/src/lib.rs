@@ -60,6 +60,7 @@ pub mod drives;
 mod elf_kernel;
 mod engines;
 pub mod event_log;
+pub mod extra_memory;
 mod facts;
 pub mod file_bytes;
 pub mod firmware;

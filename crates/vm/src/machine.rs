@@ -49,6 +49,7 @@ use crate::debug::Debugging;
 use crate::drives::{Attachment, Drives, LimitError, Limits};
 use crate::engines::{EngineChoice, EngineError, EngineMaker};
 use crate::event_log::{Checkpoint, EventLog, LoggedEvent};
+use crate::extra_memory;
 use crate::facts;
 use crate::file_bytes::UnreadableFile;
 use crate::firmware::{self, FirmwareError};
@@ -234,6 +235,8 @@ pub struct Vm {
     cpu_rests: u64,
     /// What the guest has said of its system's failure, until it is told outside.
     failure: Option<GuestFailure>,
+    /// The bytes of the memory that comes and goes, if there are others and nobody outside was told.
+    pub(crate) told_extra_memory: Option<u64>,
     /// The pages of the memory balloon, if it has changed and nobody outside was told.
     pub(crate) told_balloon: Option<u32>,
     pub(crate) debugging: Debugging,
@@ -301,6 +304,7 @@ impl Vm {
             return Err(ConfigError::VirtioDisks(config.virtio_disks.len()).into());
         }
         config.channels.check().map_err(ConfigError::from)?;
+        config.check_extra_memory()?;
         if config.nics.len() > DeviceId::NIC.len() {
             return Err(ConfigError::Nics(config.nics.len()).into());
         }
@@ -326,6 +330,9 @@ impl Vm {
             .then(|| memory.add_area(VIDEO_MEMORY_LEN))
             .transpose()?
             .map(|memory| VideoParts { memory, rom: video_rom });
+        if let Some(region) = extra_memory::region(&config) {
+            memory.add_later_ram(region.start, region.end - region.start)?;
+        }
         let mut cpu = Cpu::of_model(config.cpu);
         let clock =
             Clock::new(if config.deterministic { PICOS_PER_INSTRUCTION } else { INITIAL_PICOS });
@@ -354,6 +361,7 @@ impl Vm {
             cpu_rests: 0,
             failure: None,
             told_balloon: None,
+            told_extra_memory: None,
             debugging: Debugging::default(),
             replay: None,
             goes_back: false,
@@ -690,6 +698,7 @@ impl Vm {
                     ending = Some(Ending::Exit(status));
                 }
                 Output::Channel { channel, event } => console.channel(channel, event)?,
+                Output::ExtraMemory { bytes } => self.told_extra_memory = Some(bytes),
                 Output::Balloon { pages } => self.told_balloon = Some(pages),
                 Output::Failed(failure) => ending = self.hear_of(failure).or(ending),
                 Output::PowerOff => {

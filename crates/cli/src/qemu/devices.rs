@@ -7,7 +7,8 @@ use crate::board::{BadProperties, BalloonProperties, GenerationId};
 
 use super::properties::{switch, unknown};
 use super::{
-    Properties, Reason, Translation, characters, drives, machine, network, reason, served, set,
+    Properties, Reason, Translation, characters, drives, extra_memory, machine, network, reason,
+    served, set,
 };
 
 /// What happens to a device. The function for a known device gets the driver's name and the properties.
@@ -88,6 +89,7 @@ pub(super) const DEVICES: &[Device] = &[
     }),
     taken("virtio-balloon-pci", "PCI", "virtio memory balloon", balloon),
     taken("virtio-balloon", "PCI", "virtio memory balloon", balloon),
+    taken("virtio-mem-pci", "PCI", "memory that comes and goes", extra_memory::device),
     taken("virtio-serial-pci", "PCI", "virtio serial controller", channel_controller),
     taken("virtio-serial", "PCI", "virtio serial controller", channel_controller),
     taken("virtserialport", "virtio-serial-bus", "channel to a program", |all, _, properties| {
@@ -189,7 +191,7 @@ pub(super) const DEVICES: &[Device] = &[
     missing("isa-ipmi*", "there is no BMC: leave it out"),
     missing("ipmi-*", "there is no BMC: leave it out"),
     missing("edu", "there is no such device: leave it out"),
-    missing("pc-dimm", "memory cannot be added later: give it with -m"),
+    missing("pc-dimm", "give -device virtio-mem-pci,memdev=ID, whose memory comes and goes"),
     missing("nvdimm", "there is no NVDIMM: leave it out"),
     missing("hyperv-*", "the guest does not see Hyper-V's interface: leave it out"),
     missing("*-cpu", "the machine has only one processor: leave it out"),

@@ -166,7 +166,7 @@ pub(super) fn memory(all: &mut Translation, value: &str) -> Result<(), Reason> {
         // Room for memory that would be added later.
         "slots" => Ok(()),
         "maxmem" => {
-            all.warn("memory cannot be added later");
+            all.has_maxmem = true;
             Ok(())
         }
         _ => unknown(key, "size, slots and maxmem"),

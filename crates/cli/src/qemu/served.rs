@@ -7,7 +7,7 @@ use crate::secrets::SecretObject;
 
 use super::properties::{Properties, unknown};
 use super::settings::{Address, Place, SocketPlace};
-use super::{Reason, Translation, reason};
+use super::{Reason, Translation, extra_memory, reason};
 
 /// A disk of `-device`.
 #[derive(Debug)]
@@ -20,15 +20,9 @@ pub(super) struct ServedDisk {
 pub(super) fn object(all: &mut Translation, value: &str) -> Result<(), Reason> {
     let mut properties = Properties::parse_either(value, Some("qom-type"))?;
     match properties.take("qom-type").unwrap_or_default().as_str() {
-        // Memory, and objects for devices that report themselves that they are missing.
-        "memory-backend-memfd"
-        | "memory-backend-file"
-        | "memory-backend-ram"
-        | "rng-random"
-        | "rng-builtin"
-        | "rng-egd"
-        | "iothread"
-        | "throttle-group"
+        kind if kind.starts_with("memory-backend-") => extra_memory::backend(all, &mut properties),
+        // Objects for devices that report themselves that they are missing.
+        "rng-random" | "rng-builtin" | "rng-egd" | "iothread" | "throttle-group"
         | "thread-context" => Ok(()),
         "secret" => {
             all.secret_ids.extend(

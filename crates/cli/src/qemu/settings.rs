@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ring3_devices::virtio::memory::ExtraMemoryModel;
+
 use crate::status::Status;
 
 /// The settings.
@@ -24,8 +26,18 @@ pub(crate) struct QemuSettings {
     pub(crate) monitors: Vec<Monitor>,
     /// Whether one of them is there only because of `-nographic`, on standard input and output.
     pub(crate) has_implied_monitor: bool,
+    /// Memory that comes and goes.
+    pub(crate) extra_memory: Option<ExtraMemory>,
     /// The exit status, if the guest's system fails and that ends the run; None for the one of `ring3 run`.
     pub(crate) status_of_panic: Option<Status>,
+}
+
+/// Memory that comes and goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ExtraMemory {
+    pub(crate) model: ExtraMemoryModel,
+    /// The id by which people know the device.
+    pub(crate) id: Option<String>,
 }
 
 /// A character device: a stream of bytes to and from a place on the host.

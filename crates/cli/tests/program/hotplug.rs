@@ -308,11 +308,21 @@ impl Recorded {
         deterministic: bool,
         options: &[&str],
     ) -> Recorded {
-        let script = directory.file("script", script);
-        let [log, recording, socket] = ["log", "recording", "qmp"].map(|name| directory.path(name));
         let mut command = ring3();
         command.args(["run", "--memory", "128M", "--serial", "stdio"]).args(options);
-        add_machine(&mut command, &socket);
+        add_machine(&mut command, &directory.path("qmp"));
+        Recorded::of(command, directory, script, deterministic)
+    }
+
+    /// Starts the machine of `command`, which has QMP at `qmp` in `directory`; its user types `script`.
+    pub(crate) fn of(
+        mut command: Command,
+        directory: &Directory,
+        script: &[u8],
+        deterministic: bool,
+    ) -> Recorded {
+        let script = directory.file("script", script);
+        let [log, recording, socket] = ["log", "recording", "qmp"].map(|name| directory.path(name));
         if deterministic {
             command.args(["--deterministic", "--checkpoint", "500000000"]);
         }

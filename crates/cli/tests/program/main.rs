@@ -23,6 +23,7 @@ mod driver;
 mod dumps;
 mod encrypted;
 mod errors;
+mod extra_memory;
 mod firmware;
 mod first_mistakes;
 mod flight;

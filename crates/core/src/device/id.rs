@@ -69,6 +69,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
     "virtio-blk15",
     "balloon",
     "channels",
+    "virtio-mem",
     "io_apic",
     "local_apic",
     "dma",
@@ -78,7 +79,7 @@ const NAMES: [&str; DeviceId::COUNT] = [
 
 impl DeviceId {
     /// Number of devices that a machine can have.
-    pub const COUNT: usize = 56;
+    pub const COUNT: usize = 57;
 
     /// The host bridge.
     pub const I440FX: DeviceId = DeviceId::known("i440fx");
@@ -133,6 +134,8 @@ impl DeviceId {
     pub const BALLOON: DeviceId = DeviceId::known("balloon");
     /// The device through which channels lead.
     pub const CHANNELS: DeviceId = DeviceId::known("channels");
+    /// Memory that comes and goes.
+    pub const EXTRA_MEMORY: DeviceId = DeviceId::known("virtio-mem");
     /// The I/O APIC.
     pub const IO_APIC: DeviceId = DeviceId::known("io_apic");
     /// The local APIC.

@@ -96,6 +96,12 @@ impl Map {
         Map { parts: (0..parts).map(|_| None).collect(), ram: Ram::of(layout) }
     }
 
+    /// Lets all pages before `end` be mapped, which are devices' at power-on as far as they could not be before.
+    pub(super) fn extend(&mut self, end: u64) {
+        let parts = ((end >> PAGE_SHIFT) as usize).div_ceil(PART);
+        self.parts.resize(parts.max(self.parts.len()), None);
+    }
+
     /// Makes it as at power-on again.
     pub(super) fn reset(&mut self) {
         self.parts.fill(None);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Memory, PAGE_SHIFT, PAGE_SIZE, Target};
+use super::{Area, Memory, PAGE_SHIFT, PAGE_SIZE, Target};
 
 /// What [`Memory::release`] has released.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct Released {
 }
 
 impl Memory {
-    /// Makes the pages of RAM with these guest-physical numbers zero, as if a device had written zeros there, and gives
+    /// Makes the pages of RAM, and of that which comes and goes, with these guest-physical numbers zero, as if a device had written zeros there, and gives
     /// back to the host what it holds for them. So what the guest finds there afterwards does not depend on
     /// what the host does. Numbers of pages that are no RAM, or only for reads or for writes, are ignored. The
     /// work is bounded by the size of RAM as long as the ranges are ascending and do not overlap.
     pub fn release(&mut self, pages: impl IntoIterator<Item = Range<u64>>) -> Released {
         let mut released = Released::default();
         let mut run = 0..0;
-        let end = self.ram().end() >> PAGE_SHIFT;
+        let end = self.end() >> PAGE_SHIFT;
         for page in pages.into_iter().flat_map(|range| range.start..range.end.min(end)) {
             let Some(place) = self.ram_page(page << PAGE_SHIFT) else { continue };
             if place != run.end {
@@ -39,12 +39,29 @@ impl Memory {
         let target = self.read_target(address);
         match target {
             Target::Place(place)
-                if place < self.ram_size && self.write_target(address) == target =>
+                if self.is_ram_place(place) && self.write_target(address) == target =>
             {
                 Some(place)
             }
             _ => None,
         }
+    }
+
+    fn is_ram_place(&self, place: usize) -> bool {
+        place < self.ram_size || self.later.is_some_and(|area| area.range().contains(&place))
+    }
+
+    /// Releases the pages of `area` in the `len` bytes from `offset` on, wherever the area is mapped. Both are multiples of
+    /// [`PAGE_SIZE`].
+    ///
+    /// # Panics
+    /// When the area does not have them.
+    pub fn release_area(&mut self, area: Area, offset: u64, len: u64) -> Released {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= area.size()), "beyond the area");
+        let start = area.start() + offset as usize;
+        let mut released = Released::default();
+        self.release_run(&(start..start + len as usize), &mut released);
+        released
     }
 
     fn release_run(&mut self, run: &Range<usize>, released: &mut Released) {
@@ -94,6 +111,39 @@ mod tests {
         memory.map(0x5000, 0x1000, Backing::Area(rom, 0), Backing::Ram).unwrap();
         assert_eq!(memory.release([2..6, 0x100..0x200]), Released::default());
         assert!(memory.all_contents().iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn memory_that_comes_and_goes_is_released_where_it_is() {
+        const START: u64 = 5 << 30;
+        let mut memory = Memory::new(1 << 20).unwrap();
+        let area = memory.add_later_ram(START, 4 << 20).unwrap();
+        assert_eq!((memory.end(), memory.size()), (START + (4 << 20), 1 << 20));
+        assert!(memory.map(START, 5 << 20, Backing::Device, Backing::Device).is_err());
+        memory.write(START, &[7]);
+        assert_eq!(memory.read_aligned::<1>(START), [0xff], "nothing is there");
+        let backing = Backing::Area(area, 2 << 20);
+        memory.map(START + (2 << 20), 2 << 20, backing, backing).unwrap();
+        assert!(memory.holds(START + (2 << 20), 2 << 20) && !memory.holds(START, 1));
+        for page in [0, 1, 5] {
+            memory.write(START + (2 << 20) + page * PAGE_SIZE, &[7]);
+        }
+        let layout = memory.save_without_contents();
+        let first = (START + (2 << 20)) >> PAGE_SHIFT;
+        assert_eq!(
+            memory.release(std::iter::once(first..first + 1)),
+            Released { pages: 1, runs: 1 }
+        );
+        let bytes =
+            |memory: &Memory| [0, 1, 5].map(|page| memory.area(area)[(2 << 20) + page * 4096]);
+        assert_eq!(bytes(&memory), [0, 7, 7]);
+        assert_eq!(memory.release_area(area, 2 << 20, 0x2000), Released { pages: 2, runs: 1 });
+        assert_eq!(bytes(&memory), [0, 0, 7]);
+        memory.reset_map();
+        assert!(!memory.holds(START + (2 << 20), 1));
+        memory.restore_layout(&layout).unwrap();
+        assert_eq!(memory.save_without_contents(), layout);
+        assert_eq!(memory.read_aligned::<1>(START + (2 << 20) + 5 * PAGE_SIZE), [7]);
     }
 
     #[test]

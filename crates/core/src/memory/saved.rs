@@ -76,14 +76,15 @@ impl Map {
     }
 
     /// Makes the map that `runs` describe, for an array of `pages` pages that begins with `ram`. Returns None if that is
-    /// impossible or the runs are out of order or overlap.
-    fn of_runs(runs: &[Run], pages: u64, ram: RamLayout) -> Option<Map> {
+    /// impossible, the runs are out of order or overlap, or leave the addresses before `end_of_all`.
+    fn of_runs(runs: &[Run], pages: u64, ram: RamLayout, end_of_all: u64) -> Option<Map> {
         let mut map = Map::new(ram);
+        map.extend(end_of_all);
         let mut done = 0;
         for run in runs {
             let start = usize::try_from(run.first_page).ok()?;
             let end = start.checked_add(usize::try_from(run.pages).ok()?)?;
-            if start < done || end > (ram.end() >> PAGE_SHIFT) as usize {
+            if start < done || end > (end_of_all >> PAGE_SHIFT) as usize {
                 return None;
             }
             if let To::Page(first) = run.to
@@ -193,7 +194,7 @@ impl Memory {
 
     /// Makes the map that `runs` describe. None if it is not possible for this memory.
     fn map_of(&self, runs: &[Run]) -> Option<Map> {
-        Map::of_runs(runs, self.code.len() as u64, self.ram())
+        Map::of_runs(runs, self.code.len() as u64, self.ram(), self.end())
     }
 
     fn save_contents(&self) -> Vec<Part<&Bytes>> {

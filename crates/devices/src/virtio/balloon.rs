@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use ring3_core::balloon::{BalloonRequest, BalloonStatus};
-use ring3_core::clock::{Tag, Time};
+use ring3_core::clock::Tag;
 use ring3_core::device::{DeviceId, Output};
 use ring3_core::input::DeviceInput;
 use ring3_core::memory::{Memory, PAGE_SHIFT, PAGE_SIZE};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::queue::{Chain, Segment};
 use super::segments::gather;
+use super::telling::Telling;
 use super::{DeviceType, Work};
 
 /// Device ID (5.5.1).
@@ -64,8 +65,6 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// The timers: for statistics, and to tell those outside.
 const POLL: Tag = 0;
 const TELL: Tag = 1;
-/// The shortest time between two of the latter, as QEMU's: while a balloon grows, its size changes with each MiB.
-const BETWEEN_TELLING: u64 = NANOS_PER_SECOND;
 
 const VERSION: u32 = 1;
 
@@ -81,10 +80,8 @@ pub struct BalloonModel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct State {
     status: BalloonStatus,
-    /// The number of pages that those outside were last told.
-    told: u32,
-    /// When that was.
-    told_at: Option<Time>,
+    #[serde(flatten)]
+    telling: Telling<u32>,
     /// What the driver expects in free pages.
     poison: u32,
     /// The chain into which the driver has written statistics, until it should write others.
@@ -187,15 +184,9 @@ impl Balloon {
     }
 
     fn tell(&mut self, work: &mut Work<'_, '_>) {
-        let (pages, now) = (self.state.status.actual, work.context.now);
-        let next = self.state.told_at.map(|at| at.plus_nanos(BETWEEN_TELLING));
-        match next.filter(|next| *next > now) {
-            _ if self.state.told == pages => {}
-            Some(next) => work.context.set_timer(TELL, next),
-            None => {
-                (self.state.told, self.state.told_at) = (pages, Some(now));
-                work.context.output(Output::Balloon { pages });
-            }
+        let pages = self.state.status.actual;
+        if self.state.telling.is_due(work.context, TELL, pages) {
+            work.context.output(Output::Balloon { pages });
         }
     }
 }
@@ -336,8 +327,8 @@ impl DeviceType for Balloon {
         let BalloonStatus { target, poll_seconds, released, runs, .. } = self.state.status;
         let status =
             BalloonStatus { target, poll_seconds, released, runs, ..BalloonStatus::default() };
-        let State { told, told_at, .. } = self.state;
-        self.state = State { status, told, told_at, ..State::default() };
+        let telling = std::mem::take(&mut self.state.telling);
+        self.state = State { status, telling, ..State::default() };
         work.context.cancel_timer(POLL);
         self.tell(work);
     }

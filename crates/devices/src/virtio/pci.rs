@@ -7,6 +7,7 @@ use ring3_core::balloon::BalloonStatus;
 use ring3_core::channel::ChannelStatus;
 use ring3_core::clock::Tag;
 use ring3_core::device::{Context, Device, DeviceId, Width};
+use ring3_core::extra_memory::ExtraMemoryStatus;
 use ring3_core::input::DeviceInput;
 use ring3_core::state::{RestoreError, SavedState};
 use serde::{Deserialize, Serialize};
@@ -243,6 +244,7 @@ impl<T: DeviceType> Device for VirtioPci<T> {
         self.msix = MsiX::new(self.fixed.vectors);
         self.function.claim(context);
         self.apply(context, Effect::Reset);
+        self.work(context, T::power_on);
     }
 
     fn read_port(&mut self, context: &mut Context<'_>, port: u16, width: Width) -> u32 {
@@ -358,6 +360,10 @@ impl<T: DeviceType> Device for VirtioPci<T> {
 
     fn balloon(&self) -> Option<BalloonStatus> {
         self.device_type.balloon()
+    }
+
+    fn extra_memory(&self) -> Option<ExtraMemoryStatus> {
+        self.device_type.extra_memory()
     }
 
     fn save(&self) -> SavedState {

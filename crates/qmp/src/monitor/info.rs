@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use serde_json::json;
 
+use ring3_core::memory::RamLayout;
 use ring3_vm::NicModel;
 
 use super::{moving, paging, qmp};
 use crate::commands::Machine;
 use crate::protocol::Failure;
-use crate::{balloon, block_stats, media, uuid};
+use crate::{balloon, block_stats, extra_memory, media, uuid};
 
 /// A function that describes a subject.
 type Teller = fn(&Machine) -> Result<String, Failure>;
@@ -33,8 +34,10 @@ const SUBJECTS: &[(&str, &str, Teller)] = &[
     }),
     ("jit", "what the machine counts", stats),
     ("kvm", "the host's processor", |_| Ok("kvm support: not compiled".to_owned())),
+    ("memory-devices", "memory that comes and goes", memory_devices),
     ("memory_size_summary", "the size of memory", |machine| {
-        Ok(format!("base memory: {}", machine.control.describe()?.config.memory_bytes))
+        let (base, plugged) = extra_memory::sizes(machine)?;
+        Ok(format!("base memory: {base}\nplugged memory: {plugged}"))
     }),
     ("mice", "the mouse", |_| Ok("* Mouse #0: PS/2 mouse".to_owned())),
     ("migrate", "how far the machine has moved", moving::progress),
@@ -163,6 +166,15 @@ pub(crate) fn nic_driver(model: NicModel) -> &'static str {
     }
 }
 
+fn memory_devices(machine: &Machine) -> Result<String, Failure> {
+    let Some(info) = machine.control.extra_memory()? else { return Ok(String::new()) };
+    let (name, status) = (extra_memory::name(info.id.as_deref()), info.status);
+    Ok(format!(
+        "Memory device [virtio-mem]: \"{name}\"\n  memaddr: {:#x}\n  requested-size: {}\n  size: {}\n  max-size: {}\n",
+        status.start, status.requested, status.plugged, status.region
+    ))
+}
+
 fn network(machine: &Machine) -> Result<String, Failure> {
     let description = machine.control.describe()?;
     let mut text = String::new();
@@ -187,7 +199,16 @@ fn mtree(machine: &Machine) -> Result<String, Failure> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {first:016x}-{:016x} {what}", end - 1);
     };
-    part(0, description.config.memory_bytes, "ram");
+    for range in RamLayout::of(description.config.memory_bytes).ranges() {
+        if !range.is_empty() {
+            part(range.start, range.end, "ram");
+        }
+    }
+    if let Some(info) = &description.extra_memory {
+        let status = info.status;
+        let what = format!("memory that comes and goes, {} MiB of it now", status.plugged >> 20);
+        part(status.start, status.start + status.region, &what);
+    }
     part(0xa_0000, 0xc_0000, "display memory");
     part(0xc_0000, 0x10_0000, "firmware and ROMs, or ram, as the host bridge says");
     for function in machine.control.pci_functions()? {

@@ -32,6 +32,7 @@ use ring3_devices::vga::Vga;
 use ring3_devices::virtio::balloon::Balloon;
 use ring3_devices::virtio::block::Block;
 use ring3_devices::virtio::channels::Channels;
+use ring3_devices::virtio::memory::ExtraMemory;
 use ring3_devices::virtio::net::{Net, NetModel};
 use ring3_devices::virtio::pci::{Interfaces, VirtioPci};
 use ring3_devices::vmgenid::Vmgenid;
@@ -39,6 +40,7 @@ use ring3_devices::vmgenid::Vmgenid;
 use super::{Board, Wires};
 use crate::cards::{self, Card, Place};
 use crate::config::{Config, Nic, NicModel, VirtioNic};
+use crate::extra_memory;
 use crate::interrupts::Interrupts;
 
 /// The chipset's PCI functions: device and function number.
@@ -51,6 +53,8 @@ const DISPLAY: (u8, u8) = (2, 0);
 const BALLOON: u8 = 27;
 /// PCI device number of the device through which channels lead.
 const CHANNELS: u8 = 28;
+/// PCI device number of the device for memory that comes and goes.
+const EXTRA_MEMORY: u8 = 29;
 /// The number of the first serial card among the serial ports, behind COM4.
 const FIRST_SERIAL: u8 = COM_PORTS.len() as u8;
 /// Number of interrupt pins of a PCI device.
@@ -154,6 +158,12 @@ impl Board {
             let channels = Channels::new(config.channels.clone());
             let channels = VirtioPci::new(CHANNELS, Interfaces::default(), channels);
             board.attach_pci(channels, &[], (CHANNELS, 0))?;
+        }
+        if let Some((model, region)) = config.extra_memory.zip(extra_memory::region(config)) {
+            let interfaces = Interfaces { legacy: false, modern: true };
+            let memory = ExtraMemory::new(model, region.start);
+            let memory = VirtioPci::new(EXTRA_MEMORY, interfaces, memory);
+            board.attach_pci(memory, &[], (EXTRA_MEMORY, 0))?;
         }
         board.attach(DebugConsole, &DebugConsole.ports())?;
         if let Some(port) = config.debug_exit_port {

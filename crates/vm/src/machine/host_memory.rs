@@ -213,7 +213,7 @@ impl Vm {
 
     fn memory_use(&self) -> MemoryUse {
         MemoryUse {
-            size: self.memory.size(),
+            size: self.memory_now(),
             held: self.memory.held(),
             limit: self.frugality.limit,
             shortage: self.frugality.shortage,

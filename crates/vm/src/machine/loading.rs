@@ -174,7 +174,7 @@ impl Vm {
         new.taps = mem::take(&mut self.taps);
         let stays = |card: &DeviceId| {
             let are_there = DeviceId::NIC.iter().chain(&DeviceId::PCI_SERIAL);
-            are_there.chain(&[DeviceId::BALLOON]).any(|other| other == card)
+            are_there.chain(&[DeviceId::BALLOON, DeviceId::EXTRA_MEMORY]).any(|other| other == card)
         };
         let ids = self.ids.iter().filter(|(card, _)| stays(card));
         new.ids.extend(ids.map(|(card, id)| (*card, id.clone())));

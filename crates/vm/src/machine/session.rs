@@ -126,6 +126,7 @@ impl Vm {
             door.switch_off();
         }
         self.tell_of_balloon(door);
+        self.tell_of_extra_memory(door);
         self.tell_of_failure(door);
         Ok(ended)
     }
@@ -223,6 +224,7 @@ impl Vm {
                 Request::PlugSerial(new, reply) => reply.answer(self.plug_serial(new)),
                 Request::Unplug(id, reply) => reply.answer(self.ask_for_card(&id)),
                 Request::SetLink { id, is_up, reply } => reply.answer(self.set_link(&id, is_up)),
+                Request::ExtraMemory(bytes, reply) => reply.answer(self.request_memory(bytes)),
                 Request::Balloon(request, reply) => reply.answer(self.ask_balloon(request)),
                 Request::DriveFailed(failure) => self.note_failure(door, failure),
                 Request::Drives(reply) => reply.answer(self.describe_drives()),

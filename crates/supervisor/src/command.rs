@@ -109,6 +109,13 @@ pub enum Command {
         #[serde(default)]
         shrink: bool,
     },
+    /// Gives a guest that runs more memory, or takes back what it was given.
+    Memory {
+        /// The machine.
+        machine: Name,
+        /// How many bytes it should have.
+        size: u64,
+    },
     /// Changes what is done when a part has ended.
     RestartPolicy {
         /// The part.

@@ -273,6 +273,10 @@ impl House {
                 let device = json!({ "name": device, "size": size, "shrink": shrink });
                 self.part(&server)?.ask("device-resize", device).await?;
             }
+            Command::Memory { machine, size } => {
+                let size = json!({ "value": size });
+                self.part(&machine)?.ask("x-ring3-resize-memory", size).await?;
+            }
             Command::RestartPolicy { name, policy } => {
                 self.part(&name)?.definition.borrow_mut().common_mut().restart = policy;
                 self.save();

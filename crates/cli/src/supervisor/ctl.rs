@@ -114,6 +114,14 @@ enum Act {
         #[arg(long)]
         shrink: bool,
     },
+    /// Give a guest that runs more memory, up to --max-memory, or take back what it was given
+    Memory {
+        machine: Name,
+
+        /// How much it should have, such as 2G
+        #[arg(value_parser = size)]
+        size: u64,
+    },
     /// Say what is done when a machine or a server has ended
     RestartPolicy {
         name: Name,
@@ -249,6 +257,7 @@ fn command(act: &Act) -> Result<Command, CtlError> {
             size: *size,
             shrink: *shrink,
         },
+        Act::Memory { machine, size } => Command::Memory { machine: machine.clone(), size: *size },
         Act::RestartPolicy { name, policy } => {
             Command::RestartPolicy { name: name.clone(), policy: (*policy).into() }
         }

@@ -168,6 +168,8 @@ pub struct Slirp {
     ipv4: Option<Ipv4Options>,
     ipv6: Option<Ipv6Options>,
     may_ping: bool,
+    /// Whether the guest has said nothing since the library was last made to acknowledge.
+    has_acknowledged: bool,
     /// Whether a warning was logged that echo requests of the guest are refused.
     has_told_of_echo: bool,
 }
@@ -300,6 +302,7 @@ impl Slirp {
             ipv4: options.ipv4,
             ipv6: options.ipv6,
             may_ping: echo::may_ping(),
+            has_acknowledged: false,
             has_told_of_echo: false,
         })
     }
@@ -379,6 +382,7 @@ impl Slirp {
         if frame.len() > FRAME_MAX {
             return;
         }
+        self.has_acknowledged = false;
         let len = frame.len() as c_int;
         // SAFETY: the network exists, and the frame has this many bytes.
         unsafe { (self.functions.input)(self.handle.as_ptr(), frame.as_ptr(), len) };
@@ -442,17 +446,18 @@ impl Slirp {
             // borrows it meanwhile.
             unsafe { (self.functions.fill)(self.handle.as_ptr(), &raw mut wish, add_poll, polled) };
         }
-        let holds_back = self.shared.clock.hears(wish);
+        let holds_back = self.shared.clock.hears(wish) && !self.has_acknowledged;
         let timer = self.shared.next_due().filter(|_| network);
         let millis = timer.map_or(wish, |timer| wish.min(timer.try_into().unwrap_or(u32::MAX)));
-        let result = match (waits, holds_back, millis) {
-            (false, ..) => poll(&mut self.polled, Some(Duration::ZERO)),
-            (true, true, _) => poll(&mut self.polled, Some(clock::LULL)),
-            (true, false, u32::MAX) => poll(&mut self.polled, None),
-            (true, false, _) => poll(&mut self.polled, Some(Duration::from_millis(millis.into()))),
+        let patience = match millis {
+            _ if !waits || holds_back => Some(Duration::ZERO),
+            u32::MAX => None,
+            _ => Some(Duration::from_millis(millis.into())),
         };
+        let result = poll(&mut self.polled, patience);
         if network {
             self.poll_network(result.is_err(), Duration::ZERO);
+            // Nothing has come that could take acknowledgements along.
             if waits && holds_back && matches!(result, Ok(0)) {
                 self.acknowledge();
             }
@@ -485,10 +490,9 @@ impl Slirp {
 
     /// Lets the library send the acknowledgements that it holds back.
     fn acknowledge(&mut self) {
-        if self.shared.clock.may_be_ahead() {
-            for ahead in [clock::DELAY, Duration::ZERO] {
-                self.poll_network(true, ahead);
-            }
+        self.has_acknowledged = true;
+        for ahead in [clock::DELAY, Duration::ZERO] {
+            self.poll_network(true, ahead);
         }
     }
 }

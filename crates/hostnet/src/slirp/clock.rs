@@ -5,16 +5,14 @@
 //! then data, waits for that: its kernel does not send the second, short segment before the first one is acknowledged (Nagle's
 //! algorithm, RFC 896). So each answer takes 2 ms more. There is no option against it.
 //!
-//! But it is the caller who tells the library the time (`clock_get_ns`). When nothing has come for [`LULL`], there is no answer that
-//! could take the acknowledgement along, and the library may look at its timers by a clock that is [`DELAY`] ahead. The other timers
-//! of TCP, which count periods of 499 ms, must see nothing of that: none may end in this time, and a clock that goes back
-//! must not look like one that has gone round. [`Clock::may_be_ahead`] tells.
+//! But it is the caller who tells the library the time (`clock_get_ns`). When no answer is there that could take an acknowledgement
+//! along, the library may look at its timers by a clock that is [`DELAY`] ahead. The other timers of TCP, which count periods of
+//! 499 ms, must see nothing of that: none may end in this time, and a clock that goes back must not look like one that has gone
+//! round. [`Clock::hears`] tells.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take that takes an acknowledgement along.
-pub(super) const LULL: Duration = Duration::from_micros(100);
 /// For how long the library holds acknowledgements back (libslirp, `TIMEOUT_FAST`).
 pub(super) const DELAY: Duration = Duration::from_millis(2);
 /// The period of the other timers of TCP in milliseconds (libslirp, `TIMEOUT_SLOW`).
@@ -53,10 +51,10 @@ impl Clock {
     }
 
     /// Takes the number of milliseconds after which the library wants to be called again, by which it says which timers
-    /// it has. Returns whether it holds acknowledgements back.
+    /// it has. Returns whether it holds acknowledgements back, and may see a clock that is [`DELAY`] ahead.
     pub(super) fn hears(&self, millis: u32) -> bool {
         self.counts.set(millis <= PERIOD);
-        u128::from(millis) <= DELAY.as_millis()
+        u128::from(millis) <= DELAY.as_millis() && self.may_be_ahead()
     }
 
     /// Shows the library a clock that is this much ahead while it looks at its timers.
@@ -72,7 +70,7 @@ impl Clock {
     }
 
     /// Returns whether no period ends before a clock that is [`DELAY`] ahead.
-    pub(super) fn may_be_ahead(&self) -> bool {
+    fn may_be_ahead(&self) -> bool {
         let millis = (self.now() + DELAY).as_millis() as u32;
         // The time until it is shown is short, but not nothing.
         millis.wrapping_sub(self.period.get()) < PERIOD - 1

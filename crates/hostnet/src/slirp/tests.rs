@@ -278,7 +278,6 @@ fn acknowledgements_are_not_held_back() {
         slirp.work(&watch, true, false).unwrap();
         slirp.acknowledge();
         let said = segments(&slirp.take_frames());
-        // At the end of a period of the other timers it comes a little later.
         at_once += said.len();
         let said = said.first().copied().unwrap_or_else(|| next(&mut slirp));
         assert_eq!(said, (theirs, ours + 3, 0));

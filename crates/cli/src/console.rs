@@ -49,18 +49,24 @@ pub(crate) struct ConsoleArguments {
     #[arg(long, value_name = "KEY", default_value_t)]
     prefix: Prefix,
 
-    /// Be the server of consoles with this name; the supervisor starts it so
+    /// Be the server of consoles with this name, or with --web that of the page; the supervisor starts them so
     #[arg(long, value_name = "SERVER", conflicts_with_all = ["machine", "view", "watch"])]
     serve: Option<Name>,
 
     /// With --serve: how many KiB of what a serial line has said are kept
-    #[arg(long, value_name = "KIB", default_value_t = 1024, requires = "serve")]
+    #[arg(
+        long,
+        value_name = "KIB",
+        default_value_t = 1024,
+        requires = "serve",
+        conflicts_with = "web"
+    )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     scroll_back: u32,
 
     /// Serve a page with all machines at 127.0.0.1:PORT, [::1]:PORT or unix:PATH, and print its address
     #[arg(long, value_name = "ADDRESS")]
-    #[arg(conflicts_with_all = ["machine", "view", "watch", "prefix", "serve"])]
+    #[arg(conflicts_with_all = ["machine", "view", "watch", "prefix"])]
     web: Option<Address>,
 
     /// With --web: keep the page's token in this file, so that pages stay open over a restart; by default each start has
@@ -79,6 +85,9 @@ pub(crate) struct ConsoleArguments {
 /// Serves consoles, or shows them.
 pub(crate) fn run(arguments: &ConsoleArguments) -> Result<(), Error> {
     let place = arguments.at.place();
+    if let Some(address) = &arguments.web {
+        return serve_page(arguments, address);
+    }
     if let Some(name) = arguments.serve.clone() {
         let scroll_back = (arguments.scroll_back as usize) << 10;
         let own = place.part(&name);
@@ -87,9 +96,6 @@ pub(crate) fn run(arguments: &ConsoleArguments) -> Result<(), Error> {
         let ended = server::run(&options, give_up_rights);
         sandbox::report();
         return ended;
-    }
-    if let Some(address) = &arguments.web {
-        return serve_page(arguments, address);
     }
     terminal::run(&terminal::Options {
         place,
@@ -105,9 +111,12 @@ fn serve_page(arguments: &ConsoleArguments, address: &Address) -> Result<(), Err
     // Machines have other working directories.
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let media = arguments.media.as_ref().map(absolute);
+    let place = arguments.at.place();
+    let control = arguments.serve.as_ref().map(|name| place.part(name).control());
     let options = web::Options {
-        place: arguments.at.place(),
+        place,
         address: address.clone(),
+        control: control.clone(),
         token_file: arguments.token_file.clone(),
         media: media.clone(),
     };
@@ -127,7 +136,8 @@ fn serve_page(arguments: &ConsoleArguments, address: &Address) -> Result<(), Err
         Address::Unix(path) => Some(path.as_path()),
         Address::Loopback(_) => None,
     };
-    let ended = web::run(&options, tell, || sandbox::enter_as_page(media.as_deref(), socket));
+    let sockets = socket.into_iter().chain(control.as_deref());
+    let ended = web::run(&options, tell, || sandbox::enter_as_page(media.as_deref(), sockets));
     sandbox::report();
     ended
 }

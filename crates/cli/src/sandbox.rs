@@ -160,15 +160,13 @@ pub(crate) fn enter_as_console(parts: &Path, socket: &Path) {
 }
 
 /// Gives up all rights but those that the server of a page needs, as far as the host allows: it connects to machines, to
-/// the server of consoles and to the supervisor, and lists the images in `media`. It may listen at `socket`.
-pub(crate) fn enter_as_page(media: Option<&Path>, socket: Option<&Path>) {
+/// the server of consoles and to the supervisor, and lists the images in `media`. It may listen at `sockets`.
+pub(crate) fn enter_as_page<'a>(media: Option<&Path>, sockets: impl IntoIterator<Item = &'a Path>) {
     let mut needs = Needs::default();
     if let Some(media) = media {
         needs.beside(&media.join("any"), Access::List);
     }
-    if let Some(socket) = socket {
-        needs.beside(socket, Access::Remove);
-    }
+    sockets.into_iter().for_each(|path| needs.beside(path, Access::Remove));
     needs.rights.connects_to_unix_sockets = true;
     needs.keep_only();
 }

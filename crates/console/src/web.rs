@@ -36,16 +36,23 @@ use std::sync::Arc;
 use ring3_host::socket::{SocketFile, listen_at};
 use ring3_supervisor::client::Client as Supervisor;
 use ring3_supervisor::place::Place;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Duration, sleep, timeout};
+use tracing::warn;
 
 use crate::error::Error;
 pub use address::{Address, BadAddress};
-use house::House;
+use house::{AGAIN, House};
 use serving::Listener;
 use token::Token;
+
+/// How long the supervisor may take to read an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is served to whom.
 #[derive(Debug, Clone)]
@@ -54,6 +61,8 @@ pub struct Options {
     pub place: Place,
     /// Where the page is served.
     pub address: Address,
+    /// The socket at which the supervisor asks whether the server answers.
+    pub control: Option<PathBuf>,
     /// The file with the token. Without one the token is new.
     pub token_file: Option<PathBuf>,
     /// The directory with images that may be put into drives.
@@ -75,6 +84,7 @@ pub fn run(
     let token = options.token_file.as_deref().map_or_else(Token::random, Token::in_file)?;
     let runtime =
         runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Host)?;
+    let control = options.control.as_deref().map(listen_at).transpose()?;
     let ended = runtime.block_on(async {
         let (listener, _socket_file, url) = listen(&options.address)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Host)?;
@@ -83,6 +93,10 @@ pub fn run(
         give_up_rights();
         let house = Arc::new(House::new(options.place.clone(), token, options.media.clone()));
         tokio::spawn(Arc::clone(&house).follow());
+        if let Some((control, _)) = &control {
+            let control = control.try_clone().and_then(UnixListener::from_std);
+            tokio::spawn(tell_pages(Arc::clone(&house), control.map_err(Error::Host)?));
+        }
         select! {
             () = serving::serve(&house, &listener) => {}
             _ = terminate.recv() => {}
@@ -93,6 +107,23 @@ pub fn run(
     // A thread may wait for a supervisor that hangs.
     runtime.shutdown_background();
     ended
+}
+
+/// Tells all who connect how many pages are open.
+async fn tell_pages(house: Arc<House>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((mut stream, _)) => {
+                let text = json!({ "pages": house.open_pages() }).to_string();
+                // Whoever does not read so little has left; a socket has room for it.
+                let _ = timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
+            }
+            Err(error) => {
+                warn!("the supervisor cannot connect: {error}");
+                sleep(AGAIN).await;
+            }
+        }
+    }
 }
 
 /// Listens at an address. Returns the page's address in a browser, too.

@@ -164,7 +164,7 @@ pub enum State {
 pub struct Status {
     /// The name.
     pub name: Name,
-    /// `machine`, `vblock`, `switch` or `console`.
+    /// `machine`, `vblock`, `switch`, `console` or `web`.
     pub kind: String,
     /// The state.
     pub state: State,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::definition::{
     Console, Definition, Definitions, Device, Machine, Name, Network, OptionValue, Server, Switch,
-    Vblock, clients_of, providers_of,
+    Vblock, Web, clients_of, providers_of,
 };
 use crate::launching::CHANNEL;
 use crate::place::{Place, client_socket, provider_socket};
@@ -38,6 +38,7 @@ pub(crate) fn arguments(
         Definition::Server(Server::Console(definition)) => {
             console(&mut line, name, definition, place);
         }
+        Definition::Server(Server::Web(definition)) => web(&mut line, name, definition, place),
     }
     line.words
 }
@@ -218,6 +219,18 @@ fn console(line: &mut Line, name: &Name, definition: &Console, place: &Place) {
     }
 }
 
+fn web(line: &mut Line, name: &Name, definition: &Web, place: &Place) {
+    let Web { address, media, token_file, .. } = definition;
+    line.word("console");
+    line.option("--serve", name.as_str());
+    line.option("--directory", place.directory());
+    line.option("--web", address);
+    line.option("--token-file", token_file.clone().unwrap_or_else(|| place.part(name).token()));
+    if let Some(media) = media {
+        line.option("--media", media);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +240,7 @@ mod tests {
         let text = "[server.disks]\nkind = \"vblock\"\ndevice.root = { file = \"a,b.img\", format = \"raw\" }\n\
             [server.lan]\nkind = \"switch\"\nuplink = [\"user\"]\n\
             [server.eye]\nkind = \"console\"\nscroll-back = 64\n\
+            [server.page]\nkind = \"web\"\naddress = \"127.0.0.1:8080\"\nmedia = \"m\"\n\
             [machine.web]\nmemory = \"64M\"\nhda = [\"x\", \"y\"]\nsnapshot = true\nseed = 7\n\
             disk = [\"disks:root:r\"]\nnetwork = [\"lan,model=e1000\"]";
         let all = crate::definition::parse(text, Path::new("/")).unwrap();
@@ -252,6 +266,10 @@ mod tests {
             "switch --listen unix:/run/parts/lan/network --status-socket /run/parts/lan/control --uplink user"
         );
         assert_eq!(line("eye"), "console --serve eye --directory /run --scroll-back 64");
+        assert_eq!(
+            line("page"),
+            "console --serve page --directory /run --web 127.0.0.1:8080 --token-file /run/parts/page/token --media m"
+        );
     }
 
     #[test]

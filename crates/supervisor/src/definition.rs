@@ -38,7 +38,7 @@ use name::NAME_MAX;
 
 pub use disk::Disk;
 pub use name::Name;
-pub use server::{Client, Console, Device, Provider, Right, Server, Switch, Vblock};
+pub use server::{Client, Console, Device, Provider, Right, Server, Switch, Vblock, Web};
 pub(crate) use server::{clients_of, providers_of};
 
 /// Options of `ring3 run` that are the supervisor's own.
@@ -307,6 +307,7 @@ impl Definition {
             Definition::Server(Server::Vblock(_)) => "vblock",
             Definition::Server(Server::Switch(_)) => "switch",
             Definition::Server(Server::Console(_)) => "console",
+            Definition::Server(Server::Web(_)) => "web",
         }
     }
 

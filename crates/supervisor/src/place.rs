@@ -145,7 +145,7 @@ impl PartPlace {
     }
 
     /// Returns the socket by which the supervisor talks with the process: a machine's QMP, a server's commands or, of
-    /// a switch, its status.
+    /// a switch and of the server of a page, its status.
     pub fn control(&self) -> PathBuf {
         self.directory.join("control")
     }
@@ -153,6 +153,11 @@ impl PartPlace {
     /// Returns the socket of a server of consoles at which clients may look, and not type.
     pub fn watch(&self) -> PathBuf {
         self.directory.join("watch")
+    }
+
+    /// Returns the usual file with the token of a page.
+    pub fn token(&self) -> PathBuf {
+        self.directory.join("token")
     }
 
     /// Returns the file with the last words of the process.

@@ -147,6 +147,7 @@ enum Kind {
     Vblock,
     Switch,
     Console,
+    Web,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -285,6 +286,7 @@ fn defined(kind: Kind, keys: &[Key]) -> Result<Definition, CtlError> {
         Kind::Vblock => definition::parse_server(&format!("kind = \"vblock\"\n{text}")),
         Kind::Switch => definition::parse_server(&format!("kind = \"switch\"\n{text}")),
         Kind::Console => definition::parse_server(&format!("kind = \"console\"\n{text}")),
+        Kind::Web => definition::parse_server(&format!("kind = \"web\"\n{text}")),
     }
     .map_err(CtlError::Definition)?;
     let directory = env::current_dir().map_err(CtlError::Directory)?;

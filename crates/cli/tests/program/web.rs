@@ -287,3 +287,41 @@ fn machines_share_a_page() {
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
     drop(page);
 }
+
+/// The page is one of the supervisor's servers: it is replaced when it dies or hangs, and keeps its token.
+#[test]
+fn a_supervisor_serves_the_page() {
+    let mut supervised = Supervised::new(
+        "[server.page]\nkind = \"web\"\naddress = \"unix:page.socket\"\ndeadline = 1\n",
+    );
+    supervised.reaches("page", "running");
+    let path = supervised.directory.path("page.socket");
+    let token = std::fs::read_to_string(supervised.file("page", "token")).unwrap();
+    let bearer = format!("Authorization: Bearer {}", token.trim_end());
+    let is_served = || {
+        let stream = wait_until("there is no page", || UnixStream::connect(&path).ok());
+        let head = answer(stream, "/check", &["Host: localhost", &bearer]);
+        assert!(head.starts_with("HTTP/1.1 204"), "{head}");
+    };
+    is_served();
+    let url = format!("http://localhost:8080/#token={}", token.trim_end());
+    assert!(supervised.execute(&["log", "page"]).contains(&url));
+    supervised.signal("page", Signal::KILL);
+    supervised.was_replaced("page", 1);
+    is_served();
+    supervised.signal("page", Signal::STOP);
+    supervised.was_replaced("page", 2);
+    is_served();
+    let pid = supervised.pid("page");
+    supervised.replace();
+    supervised.reaches("page", "running");
+    assert_eq!(supervised.pid("page"), pid);
+    is_served();
+    supervised.execute(&["stop", "page"]);
+    assert!(!path.exists() && !supervised.file("page", "control").exists());
+    let web = ["launch", "p", "--kind", "web"];
+    let refused = |keys: &[&str]| supervised.refused(&[&web[..], keys].concat());
+    assert!(refused(&[]).contains("missing field `address`"));
+    assert!(refused(&["address=0.0.0.0:8080"]).contains("0.0.0.0:8080"));
+    assert!(refused(&["address=unix:q", "media=/nowhere"]).contains("/nowhere"));
+}

@@ -162,6 +162,11 @@ impl House {
         }
     }
 
+    /// Returns how many pages are open.
+    pub(super) fn open_pages(&self) -> usize {
+        PAGES - self.pages.available_permits()
+    }
+
     /// Tells pages of the machines.
     fn tell(&self, before: &Sample, now: &Sample) {
         let machine = |(part, rates): (&'_ Usage, Rates)| {

@@ -142,6 +142,26 @@ pub struct Console {
     unknown: BTreeMap<String, OptionValue>,
 }
 
+/// The page with the consoles of all machines, for browsers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Web {
+    /// What all kinds share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Where it is served: `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH`.
+    pub address: String,
+    /// The directory with images that may be put into drives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media: Option<PathBuf>,
+    /// The file with the token. By default that is in the server's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Keys that have no meaning.
+    #[serde(flatten)]
+    unknown: BTreeMap<String, OptionValue>,
+}
+
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -152,6 +172,8 @@ pub enum Server {
     Switch(Switch),
     /// The server of consoles.
     Console(Console),
+    /// The page with consoles.
+    Web(Web),
 }
 
 impl Server {
@@ -160,6 +182,7 @@ impl Server {
             Server::Vblock(server) => &server.common,
             Server::Switch(server) => &server.common,
             Server::Console(server) => &server.common,
+            Server::Web(server) => &server.common,
         }
     }
 
@@ -168,6 +191,7 @@ impl Server {
             Server::Vblock(server) => &mut server.common,
             Server::Switch(server) => &mut server.common,
             Server::Console(server) => &mut server.common,
+            Server::Web(server) => &mut server.common,
         }
     }
 
@@ -175,7 +199,8 @@ impl Server {
     fn unknown_key(&self) -> Option<&String> {
         let (Server::Vblock(Vblock { unknown, .. })
         | Server::Switch(Switch { unknown, .. })
-        | Server::Console(Console { unknown, .. })) = self;
+        | Server::Console(Console { unknown, .. })
+        | Server::Web(Web { unknown, .. })) = self;
         unknown.keys().next()
     }
 

@@ -245,7 +245,7 @@ const SCRIPT: &[u8] = b"dmesg -n 1\n\
     for i in virtio_pci virtio_net; do modprobe $i; done\n\
     while ! test -e /sys/class/net/eth0; do sleep 1; done\n\
     ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; ping -c 3 10.0.2.2\n\
-    while test -e /sys/class/net/eth0; do sleep 1; done; poweroff -f\n";
+    while test -e /sys/class/net/eth0; do sleep 1; done; sleep 3; poweroff -f\n";
 
 /// A recording contains the cards that were added and removed: both kinds of run repeat without the network.
 #[test]

@@ -720,6 +720,12 @@ impl FromStr for MemorySize {
     }
 }
 
+/// Reads a number of bytes a second.
+pub(crate) fn rate(text: &str) -> Result<NonZero<u64>, String> {
+    let rate = ring3_block::parse_size(text).and_then(NonZero::new);
+    rate.ok_or_else(|| format!("\"{text}\" is not a number of bytes a second, such as 100M"))
+}
+
 /// Reads a number of bytes with a unit; a number alone is one of MiB. One that is too large is as large as possible.
 pub(crate) fn bytes_of(text: &str) -> Option<u64> {
     let end = text.bytes().take_while(u8::is_ascii_digit).count();

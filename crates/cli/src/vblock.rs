@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use clap::{Args, CommandFactory, Subcommand};
 use ring3_block::format::{Format, UnknownFormat};
 use ring3_block::{forbid_external_files, parse_size};
 use ring3_vblock::{
-    Access, ControlSocket, DeviceOptions, NbdAddress, ProviderOptions, Right, Server,
+    Access, ControlSocket, DeviceOptions, NbdAddress, ProviderOptions, Right, Server, ShareOptions,
     VhostUserOptions,
 };
 use serde_json::{Map, Value};
@@ -24,7 +25,7 @@ use signal_hook::iterator::Signals;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use crate::args::Arguments;
+use crate::args::{Arguments, rate};
 use crate::qemu::properties::{Properties, switch};
 use crate::sandbox;
 
@@ -85,6 +86,16 @@ pub(crate) struct VblockArguments {
     #[arg(long, value_name = "NAME=PATH")]
     provider: Vec<ProviderProperties>,
 
+    /// Let all clients together transfer at most so many bytes a second, such as 100M. Busy clients share them by their
+    /// weights. A transfer counts as 4 KiB at least
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    bandwidth: Option<NonZero<u64>>,
+
+    /// Give a client a weight among those that share --bandwidth, 100 by default, and a limit of its own:
+    /// CLIENT=WEIGHT[,bandwidth=BYTES]
+    #[arg(long, value_name = "CLIENT=WEIGHT")]
+    share: Vec<ShareProperties>,
+
     /// Take commands at this Unix socket; see "ring3 vblock ctl"
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -94,7 +105,7 @@ pub(crate) struct VblockArguments {
 enum VblockCommand {
     /// Send a command to a running server: query-devices, query-clients, query-providers, device-add, device-del,
     /// device-resize, grant, revoke, nbd-server-start, nbd-server-stop, client-socket-start, client-socket-stop,
-    /// provider-start, provider-stop, quit
+    /// provider-start, provider-stop, share, quit
     Ctl {
         /// The server's control socket
         #[arg(value_name = "SOCKET")]
@@ -125,6 +136,8 @@ enum BadProperties {
     ClientSocket,
     #[error("give NAME=PATH, and optionally clients and reconnect-delay")]
     Provider,
+    #[error("give CLIENT=WEIGHT, such as vm1=400, and optionally bandwidth=BYTES, such as 50M")]
+    Share,
     #[error("give CLIENT=PATH or CLIENT=HOST:PORT, such as me=nbd.sock or me=127.0.0.1:10809")]
     Nbd,
     #[error(transparent)]
@@ -294,6 +307,34 @@ impl FromStr for ProviderProperties {
     }
 }
 
+/// The value of `--share`.
+#[derive(Debug, Clone)]
+struct ShareProperties {
+    client: String,
+    options: ShareOptions,
+}
+
+impl FromStr for ShareProperties {
+    type Err = BadProperties;
+
+    fn from_str(text: &str) -> Result<ShareProperties, BadProperties> {
+        let (mut given, mut bandwidth) = (None, None);
+        for (key, value) in Properties::parse(text, None).iter() {
+            match key {
+                "bandwidth" => bandwidth = Some(rate(value).map_err(BadProperties::Property)?),
+                client if given.is_none() => {
+                    let weight = value.parse().map_err(|_| BadProperties::Share)?;
+                    given = Some((client.to_owned(), weight));
+                }
+                _ => return Err(BadProperties::Share),
+            }
+        }
+        let (client, weight) = given.ok_or(BadProperties::Share)?;
+        let options = ShareOptions { weight: Some(weight), bandwidth };
+        Ok(ShareProperties { client, options })
+    }
+}
+
 /// Serves until the server is told to end, or sends a command to another server.
 pub(crate) fn run(arguments: &VblockArguments) -> Result<(), String> {
     match &arguments.act {
@@ -366,7 +407,10 @@ fn serve(arguments: &VblockArguments) -> Result<(), String> {
         }
     });
     waiting.map_err(|error| format!("cannot start a thread: {error}"))?;
-    let server = Arc::new(Server::default());
+    let server = Arc::new(Server::new(arguments.bandwidth));
+    for ShareProperties { client, options } in &arguments.share {
+        server.share(client, *options).map_err(said)?;
+    }
     for DeviceProperties { name, options } in &arguments.device {
         server.add_device(name, options).map_err(said)?;
     }
@@ -477,10 +521,10 @@ fn value_of(key: &str, value: &str) -> Value {
     match (key, value) {
         ("read-only" | "external-files" | "shrink", "on" | "true") => Value::Bool(true),
         ("read-only" | "external-files" | "shrink", "off" | "false") => Value::Bool(false),
-        ("size", _) => {
+        ("size" | "bandwidth", _) => {
             parse_size(value).map_or_else(|| Value::String(value.to_owned()), Value::from)
         }
-        ("num-queues" | "reconnect-delay", _) => {
+        ("num-queues" | "reconnect-delay" | "weight", _) => {
             value.parse::<u64>().map_or_else(|_| Value::String(value.to_owned()), Value::from)
         }
         _ => Value::String(value.to_owned()),
@@ -507,6 +551,12 @@ mod tests {
         assert_eq!(nbd.address, NbdAddress::Tcp(([127, 0, 0, 1], 10809).into()));
         let nbd: NbdProperties = "b=/run/a:1".parse().unwrap();
         assert_eq!(nbd.address, NbdAddress::Unix("/run/a:1".into()));
+        let share: ShareProperties = "vm1=400,bandwidth=2M".parse().unwrap();
+        let bandwidth = NonZero::new(2 << 20);
+        assert_eq!(share.options, ShareOptions { weight: Some(400), bandwidth });
+        for bad in ["", "vm1", "vm1=", "vm1=x", "vm1=1,bandwidth=0", "vm1=1,vm2=2"] {
+            assert!(bad.parse::<ShareProperties>().is_err(), "{bad}");
+        }
         for bad in ["", "disk", "file=x", "disk,file=x,size=1"] {
             assert!(bad.parse::<DeviceProperties>().is_err(), "{bad}");
         }

@@ -8,6 +8,7 @@
 //!   conversation;
 //! * [`telnet`]: the part of that protocol that serial lines and monitors need;
 //! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way;
+//! * [`turns`]: a rate that clients share by weights;
 //! * [`memory`]: how much memory the host can still give;
 //! * [`samples`]: how long frequent pieces of work take.
 #![forbid(unsafe_code)]
@@ -21,4 +22,5 @@ pub mod samples;
 pub mod socket;
 pub mod stream;
 pub mod telnet;
+pub mod turns;
 pub mod workers;

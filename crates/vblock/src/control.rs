@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -28,7 +29,7 @@ use crate::error::Error;
 use crate::listening::{Connection, Front, IDLE};
 use crate::message::answer_to;
 use crate::provider::ProviderOptions;
-use crate::server::{Access, Server, VhostUserOptions};
+use crate::server::{Access, Server, ShareOptions, VhostUserOptions};
 
 /// Upper bound of the bytes in a message.
 const MESSAGE_MAX: u64 = 64 << 10;
@@ -147,6 +148,15 @@ pub enum Command {
     ProviderStop {
         /// The provider's name.
         name: String,
+    },
+    /// Says what a client may transfer.
+    Share {
+        /// The client's name.
+        client: String,
+        /// Its weight among the others. By default 100.
+        weight: Option<u32>,
+        /// The most bytes a second. By default there is no limit.
+        bandwidth: Option<NonZero<u64>>,
     },
     /// Ends the server.
     Quit {},
@@ -287,6 +297,9 @@ fn answer(server: &Arc<Server>, message: &mut Value) -> Result<Value, Refusal> {
             ))?;
         }
         Command::ProviderStop { name } => server.stop_provider(&name)?,
+        Command::Share { client, weight, bandwidth } => {
+            server.share(&client, ShareOptions { weight, bandwidth })?;
+        }
     }
     Ok(nothing)
 }

@@ -60,7 +60,9 @@ pub use control::{Command, ControlError, ControlSocket, ask};
 pub use device::DeviceOptions;
 pub use error::Error;
 pub use provider::{ProviderOptions, ProviderStatus, Right, RightStatus};
-pub use server::{Access, ClientStatus, DeviceStatus, GrantStatus, Server, VhostUserOptions};
+pub use server::{
+    Access, ClientStatus, DeviceStatus, GrantStatus, Server, ShareOptions, VhostUserOptions,
+};
 
 /// Upper bound of the bytes that requests and replies of all NBD clients take together, beyond those that
 /// each connection may always have.

@@ -197,6 +197,7 @@ fn connect(
         device: export.device,
         writes: export.writes,
         queues: 1,
+        share: export.share,
     };
     let thread = thread::Builder::new().name(format!("client {client}"));
     thread

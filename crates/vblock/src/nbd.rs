@@ -26,6 +26,7 @@ use ring3_host::admission::Room;
 use ring3_host::deadline::Deadline;
 use ring3_host::listener::{Listener, for_this_host};
 use ring3_host::socket::SocketFile;
+use ring3_host::turns::Share;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{set_socket_keepalive, socket_domain};
 use tracing::{debug, info};
@@ -47,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Export {
     pub(crate) device: Arc<Device>,
     pub(crate) writes: bool,
+    /// The client's share of what the server transfers.
+    pub(crate) share: Arc<Share>,
 }
 
 impl Export {

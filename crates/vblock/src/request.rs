@@ -28,6 +28,11 @@ pub(crate) const RANGES: u32 = 16;
 /// Upper bound of the sectors in such a range.
 pub(crate) const RANGE_SECTORS: u32 = 1 << 16;
 
+/// Returns the bytes as which a transfer of `len` bytes counts: one of few bytes costs as much as one of 4 KiB.
+pub(crate) fn cost(len: u64) -> u64 {
+    len.max(4 << 10)
+}
+
 /// The status of a request (VIRTIO_BLK_S_…).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -102,6 +107,11 @@ impl Request {
     pub(crate) fn writes_to_file(&self, device: &Device) -> bool {
         let at = self.offset.unwrap_or(u64::MAX);
         self.kind == kind::OUT && device.image().file_at(at, self.len(), true).is_some()
+    }
+
+    /// Returns the bytes as which the request counts among those that clients share.
+    pub(crate) fn cost(&self) -> u64 {
+        if matches!(self.kind, kind::IN | kind::OUT) { cost(self.len()) } else { 0 }
     }
 
     fn len(&self) -> u64 {

@@ -1,11 +1,13 @@
 //! Devices, clients, and the clients' rights.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use ring3_host::turns::{Share, Terms, Turns, WEIGHT};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::info;
@@ -73,6 +75,27 @@ pub struct ClientStatus {
     pub devices_socket: Option<PathBuf>,
     /// Number of connections with that server.
     pub nbd_connections: usize,
+    /// The client's weight where clients share what the server transfers.
+    pub weight: u32,
+    /// The most bytes a second that the client may transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<NonZero<u64>>,
+}
+
+/// What a client may transfer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShareOptions {
+    /// Its weight among the others; 0 counts as 1. By default 100.
+    pub weight: Option<u32>,
+    /// The most bytes a second, whatever the others leave.
+    pub bandwidth: Option<NonZero<u64>>,
+}
+
+impl From<ShareOptions> for Terms {
+    fn from(options: ShareOptions) -> Terms {
+        let ShareOptions { weight, bandwidth } = options;
+        Terms { weight: weight.unwrap_or(WEIGHT), most: bandwidth }
+    }
 }
 
 /// A device, as a client sees it that has a right to it.
@@ -113,7 +136,7 @@ pub struct GrantStatus {
 }
 
 /// The devices, and the clients with their rights. Dropping it closes all images and sockets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Server {
     /// The sockets of providers. They are dropped before the devices, which then do not wait for providers.
     providers: Mutex<BTreeMap<String, Provider>>,
@@ -122,8 +145,12 @@ pub struct Server {
     budget: Arc<Budget>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// Shares out what the server transfers.
+    turns: Arc<Turns>,
+    /// What clients may transfer for which that is said, whether they are there or not.
+    terms: BTreeMap<String, Terms>,
     // Clients are dropped before the devices that they use.
     clients: BTreeMap<String, Client>,
     devices: BTreeMap<String, Arc<Device>>,
@@ -132,8 +159,10 @@ struct State {
     closing: Vec<(String, PathBuf, Weak<()>)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Client {
+    /// Its share of what the server transfers.
+    share: Arc<Share>,
     nbd: Option<Nbd>,
     /// The client's rights by device, in the form that the NBD server uses.
     exports: Arc<Exports>,
@@ -144,6 +173,10 @@ struct Client {
 }
 
 impl Client {
+    fn new(share: Arc<Share>) -> Client {
+        Client { share, nbd: None, exports: Arc::default(), sockets: BTreeMap::new(), lobby: None }
+    }
+
     fn is_nobody(&self) -> bool {
         self.nbd.is_none() && self.lobby.is_none() && self.exports.read().is_empty()
     }
@@ -157,6 +190,18 @@ impl Client {
 }
 
 impl State {
+    /// Returns the share of a client, which need not be known before.
+    fn share_of(&self, client: &str) -> Arc<Share> {
+        let terms = || self.terms.get(client).copied().unwrap_or_default();
+        let new = || Arc::new(self.turns.join(terms()));
+        self.clients.get(client).map_or_else(new, |client| Arc::clone(&client.share))
+    }
+
+    /// Returns a client, which need not be known before.
+    fn client(&mut self, name: &str, share: Arc<Share>) -> &mut Client {
+        self.clients.entry(name.to_owned()).or_insert_with(|| Client::new(share))
+    }
+
     /// Takes a right from a client, whose requests under way go on.
     fn take_right(&mut self, client: &str, device: &str) -> Result<Taken, Error> {
         let no_client = || Error::NoClient(client.to_owned());
@@ -196,7 +241,42 @@ impl Taken {
     }
 }
 
+impl Default for Server {
+    /// Returns a server without devices and clients, which transfers as much as the host can.
+    fn default() -> Server {
+        Server::new(None)
+    }
+}
+
 impl Server {
+    /// Returns a server without devices and clients. All clients together transfer at most `bandwidth` bytes a second, which
+    /// they share by their weights.
+    pub fn new(bandwidth: Option<NonZero<u64>>) -> Server {
+        let state = State {
+            turns: Turns::new(bandwidth),
+            terms: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            closing: Vec::new(),
+        };
+        Server { providers: Mutex::default(), state: Mutex::new(state), budget: Arc::default() }
+    }
+
+    /// Says what a client may transfer, whether it is there or not. Others have the usual weight and no limit.
+    pub fn share(&self, client: &str, options: ShareOptions) -> Result<(), Error> {
+        check_name(client)?;
+        let mut state = self.lock();
+        let terms = Terms::from(options);
+        state.terms.insert(client.to_owned(), terms);
+        if terms == Terms::default() {
+            state.terms.remove(client);
+        }
+        if let Some(client) = state.clients.get(client) {
+            client.share.set(terms);
+        }
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -363,6 +443,7 @@ impl Server {
             let (client, device) = (client.to_owned(), device.to_owned());
             return Err(Error::GrantThere { client, device });
         }
+        let share = state.share_of(client);
         let socket = match vhost_user {
             None => None,
             Some(VhostUserOptions { queues, .. }) if !(1..=QUEUES_MAX).contains(queues) => {
@@ -370,11 +451,14 @@ impl Server {
             }
             Some(VhostUserOptions { socket, queues }) => {
                 let (client, device) = (client.to_owned(), Arc::clone(&owner));
-                Some(VhostUser::start(socket, Grant { client, device, writes, queues: *queues })?)
+                let (queues, share) = (*queues, Arc::clone(&share));
+                let grant = Grant { client, device, writes, queues, share };
+                Some(VhostUser::start(socket, grant)?)
             }
         };
-        let client = state.clients.entry(client.to_owned()).or_default();
-        client.exports.write().insert(device.to_owned(), Export { device: owner, writes });
+        let client = state.client(client, Arc::clone(&share));
+        let export = Export { device: owner, writes, share };
+        client.exports.write().insert(device.to_owned(), export);
         if let Some(socket) = socket {
             client.sockets.insert(device.to_owned(), socket);
         }
@@ -414,7 +498,8 @@ impl Server {
             state.clients.get(client).map(|there| Arc::clone(&there.exports)).unwrap_or_default();
         let nbd = Nbd::start(client, address, &exports, &self.budget)?;
         let address = nbd.address().clone();
-        let owner = state.clients.entry(client.to_owned()).or_default();
+        let share = state.share_of(client);
+        let owner = state.client(client, share);
         owner.exports = exports;
         owner.nbd = Some(nbd);
         info!("{client} has an NBD server at {address}");
@@ -441,7 +526,8 @@ impl Server {
             return Err(Error::LobbyThere(client.to_owned()));
         }
         let lobby = Lobby::start(self, client, path)?;
-        state.clients.entry(client.to_owned()).or_default().lobby = Some(lobby);
+        let share = state.share_of(client);
+        state.client(client, share).lobby = Some(lobby);
         Ok(())
     }
 
@@ -551,8 +637,11 @@ impl Server {
                     connected: socket.is_some_and(VhostUser::is_connected),
                 }
             };
+            let Terms { weight, most } = client.share.terms();
             ClientStatus {
                 name: name.clone(),
+                weight,
+                bandwidth: most,
                 grants: exports.iter().map(grant).collect(),
                 nbd: client.nbd.as_ref().map(|nbd| nbd.address().to_string()),
                 devices_socket: client.lobby.as_ref().map(|lobby| lobby.path().to_owned()),

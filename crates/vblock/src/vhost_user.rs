@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ring3_host::listener::Listener;
+use ring3_host::turns::Share;
 use ring3_vhost::conversation::talk;
 use ring3_vhost::session::Session;
 use tracing::{info, warn};
@@ -33,6 +34,7 @@ pub(crate) struct Grant {
     pub(crate) device: Arc<Device>,
     pub(crate) writes: bool,
     pub(crate) queues: u16,
+    pub(crate) share: Arc<Share>,
 }
 
 /// A socket by which one client uses one device.

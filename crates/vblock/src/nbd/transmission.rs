@@ -28,6 +28,7 @@ use super::outbox::Outbox;
 use super::wrong;
 use crate::device::Failed;
 use crate::listening::Connection;
+use crate::request::cost;
 
 /// How long a client may accept nothing while others wait for memory.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -92,6 +93,13 @@ fn receive(socket: &Outbox, bytes: &mut [u8]) -> io::Result<Option<usize>> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Returns whether the client has hung up.
+fn hangs_up(socket: &Outbox) -> bool {
+    let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(hung_up)
 }
 
 /// Serves a client until it has gone.
@@ -203,6 +211,7 @@ impl Client {
                         self.taking = Taking::Data(header, data, come);
                         return result.map(drop);
                     }
+                    self.wait_for_turn(header);
                     self.ask(header, data);
                 }
                 Taking::End => {
@@ -239,6 +248,20 @@ impl Client {
             }
         }
         Ok(come)
+    }
+
+    /// Waits for the client's turn for a request. One that has hung up needs none: little can come from it.
+    fn wait_for_turn(&self, header: Header) {
+        let has_hung_up = || {
+            // Replies go out meanwhile.
+            if self.outbox.waits_since().is_some() {
+                self.outbox.send();
+            }
+            hangs_up(&self.outbox)
+        };
+        if let Some(turn) = self.chosen.export.share.begin(has_hung_up) {
+            turn.end(if size(header) > 0 { cost(size(header) as u64) } else { 0 });
+        }
     }
 
     /// Lets a thread of the device execute a request, and send the reply.

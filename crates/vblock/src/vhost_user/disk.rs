@@ -88,7 +88,7 @@ impl Device for Disk {
                 Some(tracker.ok_or_else(no_room)?)
             }
         };
-        Ring::start(&self.grant.device, &self.mode, kick, tracker, setting)
+        Ring::start(&self.grant, &self.mode, kick, tracker, setting)
     }
 
     fn reset(&mut self) {

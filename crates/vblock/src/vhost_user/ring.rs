@@ -4,12 +4,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ring3_host::polling::Polling;
+use ring3_host::turns::{Share, Turn};
 use ring3_vhost::block::LOOKS_FOR;
 use ring3_vhost::chain::walk;
 use ring3_vhost::event::signal;
@@ -19,6 +20,7 @@ use tracing::{debug, warn};
 use virtio_queue::{Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use super::Grant;
 use crate::device::Device;
 use crate::inflight::Tracker;
 use crate::request::{Mode, Outcome, Request};
@@ -29,6 +31,9 @@ const NO_INTERRUPT: u16 = 1;
 /// The state that the queue's thread shares with the device's threads.
 struct Shared {
     device: Arc<Device>,
+    share: Arc<Share>,
+    /// Set when the queue is to stop.
+    stops: AtomicBool,
     mode: Arc<Mode>,
     memory: Arc<GuestMemoryMmap>,
     call: Option<Arc<OwnedFd>>,
@@ -58,7 +63,7 @@ impl Ring {
     /// Starts the queue. First executes the requests again that an earlier server has left, according to
     /// `tracker`.
     pub(super) fn start(
-        device: &Arc<Device>,
+        grant: &Grant,
         mode: &Arc<Mode>,
         kick: &OwnedFd,
         mut tracker: Option<Tracker>,
@@ -73,7 +78,9 @@ impl Ring {
         }
         let state = State { queue, tracker, in_flight: 0, broken: false };
         let shared = Arc::new(Shared {
-            device: Arc::clone(device),
+            device: Arc::clone(&grant.device),
+            share: Arc::clone(&grant.share),
+            stops: AtomicBool::new(false),
             mode: Arc::clone(mode),
             memory: setting.memory,
             call: setting.call,
@@ -87,7 +94,7 @@ impl Ring {
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, kick, epoll::EventData::new_u64(0), edge)?;
         epoll::add(&events, &stop, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
-        let thread = thread::Builder::new().name(format!("queue {}", device.name()));
+        let thread = thread::Builder::new().name(format!("queue {}", grant.device.name()));
         let thread = thread.spawn({
             let shared = Arc::clone(&shared);
             move || {
@@ -95,7 +102,7 @@ impl Ring {
                     debug!("executing {} requests again", left.len());
                 }
                 for head in left {
-                    shared.start(head, false);
+                    shared.start(head, false, None);
                 }
                 shared.run(&events);
             }
@@ -106,7 +113,10 @@ impl Ring {
     /// Stops the queue after all requests that it has taken are complete. Returns the next index of the
     /// available ring.
     pub(super) fn stop(self) -> u16 {
+        self.shared.stops.store(true, Ordering::Relaxed);
         signal(&self.stop);
+        // It may be waiting for its turn.
+        self.thread.thread().unpark();
         // If the thread has panicked, nothing more can be done for it.
         let _ = self.thread.join();
         let mut state = self.shared.lock();
@@ -127,7 +137,11 @@ impl Shared {
         let mut polling = Polling::up_to(LOOKS_FOR);
         let mut list = Vec::with_capacity(2);
         loop {
-            if self.work() {
+            let worked = self.work();
+            if self.stops.load(Ordering::Relaxed) {
+                return;
+            }
+            if worked {
                 // A guest often makes the next request as soon as it learns of a completed one.
                 if polling.wait(|| self.has_more()) {
                     continue;
@@ -159,7 +173,15 @@ impl Shared {
     fn work(self: &Arc<Self>) -> bool {
         let mut worked = false;
         let mut completed = false;
-        loop {
+        while self.has_more() {
+            // The guest learns of completed requests before this thread waits for its turn.
+            let has_ended = || {
+                if std::mem::take(&mut completed) {
+                    self.tell();
+                }
+                self.stops.load(Ordering::Relaxed)
+            };
+            let Some(turn) = self.share.begin(has_ended) else { break };
             let mut state = self.lock();
             let (head, is_last) = match self.take(&mut state) {
                 Some(taken) if !state.broken => taken,
@@ -167,7 +189,7 @@ impl Shared {
             };
             drop(state);
             worked = true;
-            completed |= self.start(head, is_last);
+            completed |= self.start(head, is_last, Some(turn));
         }
         if completed {
             self.tell();
@@ -209,8 +231,8 @@ impl Shared {
     }
 
     /// Executes a request that was taken, or lets a thread of the device do it. Returns whether the request
-    /// is complete. `is_alone` says that no other request waits for this thread.
-    fn start(self: &Arc<Self>, head: u16, is_alone: bool) -> bool {
+    /// is complete. `is_alone` says that no other request waits for this thread, and `turn` is the client's.
+    fn start(self: &Arc<Self>, head: u16, is_alone: bool, turn: Option<Turn<'_>>) -> bool {
         let (table, size) = {
             let state = self.lock();
             (GuestAddress(state.queue.desc_table()), state.queue.size())
@@ -218,6 +240,9 @@ impl Shared {
         let memory = &self.memory;
         let buffers = walk(memory, table, size, head);
         let request = buffers.ok().and_then(|buffers| Request::parse(memory, buffers));
+        if let (Some(turn), Some(request)) = (turn, &request) {
+            turn.end(request.cost());
+        }
         let Some(request) = request else {
             // There is no room for an answer, but the guest gets its buffers back.
             self.complete(head, Outcome { written: 0 });
@@ -291,7 +316,9 @@ impl Shared {
     fn has_more(&self) -> bool {
         let state = self.lock();
         let available = state.queue.avail_idx(&*self.memory, Ordering::Acquire);
-        !state.broken && available.is_ok_and(|available| available.0 != state.queue.next_avail())
+        // Whoever takes the next request finds out what an error means.
+        let has_more = available.map_or(true, |available| available.0 != state.queue.next_avail());
+        !state.broken && has_more
     }
 
     /// Asks the guest for kicks. Returns whether a request is available already.

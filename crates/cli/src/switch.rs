@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{self, Read, Write};
+use std::num::NonZero;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,12 +12,13 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use ring3_net::switch::{SwitchStatus, VhostServer, tell_status};
+use ring3_net::switch::{SwitchStatus, VhostServer, take_commands, tell_status};
 use ring3_net::{StreamAddress, Switch, SwitchOptions, SwitchProgram, SwitchServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::info;
 
+use crate::args::rate;
 use crate::nat::Listen;
 use crate::nics::{BadNic, NetworkProperties};
 use crate::qemu::properties::Properties;
@@ -113,13 +115,23 @@ pub(crate) struct SwitchArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = SwitchOptions::default().broadcasts)]
     broadcasts: u32,
 
+    /// Let all machines together send at most so many bytes a second, such as 100M. Busy machines share them equally, or
+    /// by the weights that the control socket gives them. There are no short cuts then, and what comes by uplinks does
+    /// not count
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    bandwidth: Option<NonZero<u64>>,
+
+    /// Take commands at this Unix socket, as tools send them in the form of QMP: query-ports and share
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+
     /// Send the counters of the ports, as JSON, to every program that connects to this Unix socket; by
     /// default PATH.status for the first address unix:PATH
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
 
     /// Show the counters of a running switch, from its status socket
-    #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "no_short_cuts", "broadcasts", "ends_when_unused"])]
+    #[arg(long, conflicts_with_all = ["listen", "vhost_user", "uplink", "no_filter", "no_short_cuts", "broadcasts", "bandwidth", "control", "ends_when_unused"])]
     status: bool,
 
     /// End when no machine has been connected for some seconds
@@ -181,6 +193,7 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
         filtered: !arguments.no_filter,
         broadcasts: arguments.broadcasts,
         short_cuts: !arguments.no_short_cuts,
+        bandwidth: arguments.bandwidth,
     };
     let switch = Switch::new(options);
     for uplink in &arguments.uplink {
@@ -212,7 +225,10 @@ pub(crate) fn run(arguments: &SwitchArguments) -> Result<(), String> {
     });
     let telling = status.as_ref().map(|path| tell_status(path, switch.clone()));
     let _status = telling.transpose().map_err(|error| error.to_string())?;
-    let sockets = paths.iter().chain(&arguments.vhost_user).chain(&status).map(PathBuf::as_path);
+    let control = arguments.control.as_ref().map(|path| take_commands(path, switch.clone()));
+    let _control = control.transpose().map_err(|error| error.to_string())?;
+    let sockets = paths.iter().chain(&arguments.vhost_user).chain(&status);
+    let sockets = sockets.chain(&arguments.control).map(PathBuf::as_path);
     sandbox::enter_as_switch(sockets, arguments.uplink.iter().map(|to| &to.network.behind));
     let mut unused = Duration::ZERO;
     while told.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {

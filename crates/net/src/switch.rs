@@ -6,7 +6,8 @@
 //!
 //! * [`fabric`]: decides where packets go; `limit`: limits their rate;
 //! * [`Switch`]: the ports, and what is behind them; [`SwitchServer`]: the socket to which machines connect;
-//!   [`SwitchStatus`]: the switch's report;
+//!   [`SwitchStatus`]: the switch's report; [`take_commands`]: the socket for commands;
+//! * [`MachineShare`]: what a machine may send where all share a bandwidth;
 //! * [`VhostServer`]: the socket for machines that share their memory, so that a packet between two of them
 //!   is copied once;
 //! * `join`: the machine's side, which starts a switch where there is none.
@@ -21,17 +22,21 @@
 //! repeat such writes. Passing through a third process costs more than the copies, a third to a half of a
 //! round trip on two cores; the [short cuts](crate::short_cuts) avoid it.
 
+mod control;
 pub mod fabric;
 mod joining;
 mod limit;
 mod port;
 mod server;
+mod shares;
 mod status;
 mod vhost;
 
+pub use control::take_commands;
 pub use joining::SwitchProgram;
 pub(crate) use joining::join;
 pub use port::{Switch, SwitchOptions};
 pub use server::{SwitchServer, tell_status};
+pub use shares::MachineShare;
 pub use status::{PortStatus, SwitchStatus};
 pub use vhost::VhostServer;

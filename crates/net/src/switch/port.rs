@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
+use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use ring3_core::net::{MacAddress, Packet};
 use ring3_host::admission::{Admission, Admitted, Room};
+use ring3_host::turns::Share;
 use ring3_vm::networks::Network;
 use tracing::{info, warn};
 
 use super::fabric::{Fabric, PortId, PortKind};
+use super::shares::{MachineShare, Shares};
 use super::status::{PortStatus, SwitchStatus};
 use super::vhost::{Frame, Receiver};
 use crate::card::{Card, CardOwner};
@@ -39,11 +42,13 @@ pub struct SwitchOptions {
     /// Whether two guests that send each other many packets get a connection of their own, if they are
     /// filtered.
     pub short_cuts: bool,
+    /// The bytes a second that all guests together may send, if there is a limit. Then there are no short cuts.
+    pub bandwidth: Option<NonZero<u64>>,
 }
 
 impl Default for SwitchOptions {
     fn default() -> SwitchOptions {
-        SwitchOptions { filtered: true, broadcasts: 1000, short_cuts: true }
+        SwitchOptions { filtered: true, broadcasts: 1000, short_cuts: true, bandwidth: None }
     }
 }
 
@@ -53,6 +58,15 @@ pub struct Switch {
     shared: Arc<Shared>,
     options: SwitchOptions,
     admission: Arc<Admission>,
+    shares: Option<Arc<Shares>>,
+}
+
+/// A machine that was let in.
+#[derive(Debug, Default)]
+pub(super) struct Newcomer {
+    admitted: Option<Arc<Admitted>>,
+    /// What it may send, if there is a limit.
+    share: Option<Arc<Share>>,
 }
 
 #[derive(Debug)]
@@ -167,20 +181,30 @@ impl Switch {
     /// Returns a switch without ports.
     pub fn new(options: SwitchOptions) -> Switch {
         let fabric = Mutex::new(Fabric::new(options.broadcasts, Instant::now()));
-        let short_cut_queues = options.short_cuts.then(Mutex::default);
+        let has_short_cuts = options.short_cuts && options.bandwidth.is_none();
+        let short_cut_queues = has_short_cuts.then(Mutex::default);
         let shared = Arc::new(Shared { fabric, senders: RwLock::default(), short_cut_queues });
-        Switch { shared, options, admission: Admission::new(ROOM) }
+        let shares = options.bandwidth.map(|bandwidth| Arc::new(Shares::new(bandwidth)));
+        Switch { shared, options, admission: Admission::new(ROOM), shares }
+    }
+
+    /// Says what machines may send. All others have the usual weight and no limit. Returns false if there is no bandwidth to
+    /// be shared.
+    pub fn share(&self, machines: &[MachineShare]) -> bool {
+        if let Some(shares) = &self.shares {
+            shares.set(machines);
+        }
+        self.shares.is_some()
     }
 
     /// Adds a port for a guest, called `name`. `open` makes the guest's network for the card that it gets.
     pub(super) fn add_guest(
         &self,
         name: &str,
-        admitted: Admitted,
+        newcomer: Newcomer,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        let admitted = Some(Arc::new(admitted));
-        self.add(name, self.guest(), admitted, None, |port| open(Card::of(name, port)))
+        self.add(name, self.guest(), newcomer, None, |port| open(Card::of(name, port)))
     }
 
     /// Adds a port for a guest that shares its memory, with the receive queue `receiver`. Packets that are
@@ -188,12 +212,11 @@ impl Switch {
     pub(super) fn add_shared(
         &self,
         name: &str,
-        admitted: Admitted,
+        newcomer: Newcomer,
         receiver: &Arc<Receiver>,
         open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        let admitted = Some(Arc::new(admitted));
-        self.add(name, self.guest(), admitted, Some(Arc::clone(receiver)), open)
+        self.add(name, self.guest(), newcomer, Some(Arc::clone(receiver)), open)
     }
 
     fn guest(&self) -> PortKind {
@@ -206,14 +229,15 @@ impl Switch {
         name: &str,
         open: impl FnOnce(Card) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
-        self.add(name, PortKind::Uplink, None, None, |port| open(Card::of(name, port)))
+        let nobody = Newcomer::default();
+        self.add(name, PortKind::Uplink, nobody, None, |port| open(Card::of(name, port)))
     }
 
     fn add(
         &self,
         name: &str,
         kind: PortKind,
-        admitted: Option<Arc<Admitted>>,
+        Newcomer { admitted, share }: Newcomer,
         receiver: Option<Arc<Receiver>>,
         open: impl FnOnce(Arc<Port>) -> Result<Box<dyn Network>, NetError>,
     ) -> Result<(), NetError> {
@@ -222,7 +246,8 @@ impl Switch {
         let unheard = Mutex::new(admitted.clone());
         let has_spoken = AtomicBool::new(false);
         let opened = OnceLock::new();
-        let port = Port { shared: self.shared.clone(), id, opened, pending, unheard, has_spoken };
+        let shared = self.shared.clone();
+        let port = Port { shared, id, share, opened, pending, unheard, has_spoken };
         let port = Arc::new(port);
         let network = match open(Arc::clone(&port)) {
             Ok(network) => Mutex::new(network),
@@ -254,8 +279,10 @@ impl Switch {
     }
 
     /// Lets in the machine at the other end of `connection`. Returns None if there are too many.
-    pub(super) fn admit(&self, connection: impl AsFd) -> Result<Option<Admitted>, NetError> {
-        self.admission.admit(connection).map_err(NetError::Conversation)
+    pub(super) fn admit(&self, connection: impl AsFd) -> Result<Option<Newcomer>, NetError> {
+        let share = self.shares.as_ref().map(|shares| shares.of(&connection));
+        let admitted = self.admission.admit(connection).map_err(NetError::Conversation)?;
+        Ok(admitted.map(|admitted| Newcomer { admitted: Some(Arc::new(admitted)), share }))
     }
 
     /// Returns the number of guests that are connected.
@@ -280,6 +307,8 @@ impl Switch {
 pub(super) struct Port {
     shared: Arc<Shared>,
     id: PortId,
+    /// What the machine may send, if there is a limit.
+    share: Option<Arc<Share>>,
     /// Set when others can send to this port. Before, nothing that its machine sends is taken: an answer
     /// would be lost.
     opened: OnceLock<()>,
@@ -301,9 +330,25 @@ impl Port {
         }
     }
 
+    /// Waits until the machine may send a packet of `len` bytes. Those before it go on meanwhile. Returns false if the
+    /// machine has gone.
+    fn has_turn(&self, len: usize) -> bool {
+        let Some(share) = &self.share else { return true };
+        let has_gone = || {
+            self.flush();
+            lock(&self.shared.fabric).counters(self.id).is_none()
+        };
+        let Some(turn) = share.begin(has_gone) else { return false };
+        turn.end(len as u64);
+        true
+    }
+
     /// Takes a packet that is in its sender's memory, and copies it from there to its destination.
     pub(super) fn take_frame(&self, frame: &Frame<'_>) {
         self.hear();
+        if !self.has_turn(frame.len()) {
+            return;
+        }
         // If the beginning does not decide what to do, the whole packet may; one that is malformed is counted
         // as such.
         let Some(start) = frame.start() else {
@@ -352,6 +397,9 @@ impl Port {
 impl CardOwner for Port {
     fn take(&self, packet: Packet) {
         self.hear();
+        if !self.has_turn(packet.bytes.len()) {
+            return;
+        }
         let mut to = Vec::new();
         let now = Instant::now();
         let mut fabric = lock(&self.shared.fabric);

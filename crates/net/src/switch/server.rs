@@ -8,12 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ring3_host::admission::Admitted;
 use ring3_host::listener::Listener;
 use ring3_host::socket::{SocketFile, listen_at};
 use tracing::warn;
 
-use super::port::Switch;
+use super::port::{Newcomer, Switch};
 use crate::error::NetError;
 use crate::outgoing::Outgoing;
 use crate::stream::{self, Connection, Connector, StreamAddress, StreamSink, listen_on_this_host};
@@ -44,12 +43,12 @@ impl Connector for Nobody {
 pub(super) fn take_in<T: AsFd>(
     switch: &Switch,
     accept: impl Fn() -> Result<T, NetError>,
-    take: impl Fn(T, Admitted, u64) -> Result<(), NetError>,
+    take: impl Fn(T, Newcomer, u64) -> Result<(), NetError>,
 ) -> ! {
     for number in 1_u64.. {
         let taken = accept().and_then(|machine| {
-            if let Some(admitted) = switch.admit(&machine)? {
-                return take(machine, admitted, number);
+            if let Some(newcomer) = switch.admit(&machine)? {
+                return take(machine, newcomer, number);
             }
             warn!("too many machines are connected; another one is refused");
             Ok(())
@@ -74,8 +73,8 @@ impl SwitchServer {
     pub fn serve(&self) -> ! {
         let listening = |source| NetError::Listen { address: self.address.to_string(), source };
         let accept = || self.listener.wait().map_err(listening);
-        take_in(&self.switch, accept, |stream, admitted, number| {
-            self.take(stream.into(), admitted, number)
+        take_in(&self.switch, accept, |stream, newcomer, number| {
+            self.take(stream.into(), newcomer, number)
         })
     }
 
@@ -84,10 +83,10 @@ impl SwitchServer {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn take(&self, socket: OwnedFd, admitted: Admitted, number: u64) -> Result<(), NetError> {
+    fn take(&self, socket: OwnedFd, newcomer: Newcomer, number: u64) -> Result<(), NetError> {
         let connection = Connection::new(socket).map_err(NetError::Conversation)?;
         let name = format!("machine {number}");
-        self.switch.add_guest(&name, admitted, |card| stream::start(card, connection, Nobody))
+        self.switch.add_guest(&name, newcomer, |card| stream::start(card, connection, Nobody))
     }
 }
 

@@ -33,13 +33,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ring3_host::admission::Admitted;
 use ring3_host::socket::{SocketFile, listen_at};
 use ring3_vhost::conversation::talk;
 use ring3_vhost::session::Session;
 use tracing::warn;
 
-use super::port::Switch;
+use super::port::{Newcomer, Switch};
 use super::server::take_in;
 use crate::card::CardOwner;
 use crate::error::NetError;
@@ -70,8 +69,8 @@ impl VhostServer {
             Ok((stream, _)) => Ok(stream),
             Err(error) => Err(NetError::Conversation(error)),
         };
-        take_in(&self.switch, accept, |stream, admitted, number| {
-            self.take(stream, admitted, number)
+        take_in(&self.switch, accept, |stream, newcomer, number| {
+            self.take(stream, newcomer, number)
         })
     }
 
@@ -80,11 +79,11 @@ impl VhostServer {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn take(&self, stream: UnixStream, admitted: Admitted, number: u64) -> Result<(), NetError> {
+    fn take(&self, stream: UnixStream, newcomer: Newcomer, number: u64) -> Result<(), NetError> {
         let name = format!("shared {number}");
         let receiver = Arc::<Receiver>::default();
         let copying = Box::new(Copying(Arc::clone(&receiver)));
-        self.switch.add_shared(&name, admitted, &receiver, |port| {
+        self.switch.add_shared(&name, newcomer, &receiver, |port| {
             let (receiver, name) = (Arc::clone(&receiver), name.clone());
             let thread = thread::Builder::new().name(name.clone());
             let talking = move || {

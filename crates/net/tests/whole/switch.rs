@@ -1,7 +1,7 @@
 //! A switch and its machines, each of which is only a network and the door in front of it: packets that one
 //! of them sends come out of the doors of others.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ring3_core::device::DeviceId;
 use ring3_core::input::{DeviceInput, Input};
 use ring3_core::net::{MacAddress, Offloads, Packet, PartialChecksum};
-use ring3_net::switch::{PortStatus, tell_status};
+use ring3_net::switch::{PortStatus, take_commands, tell_status};
 use ring3_net::{Backend, Card, StreamAddress, StreamOptions, Switch, SwitchOptions, SwitchServer};
 use ring3_vm::networks::Network;
 use ring3_vm::{Door, door};
@@ -396,4 +396,44 @@ fn the_status_is_sent_to_a_client() {
         running.switch.status()
     );
     assert!(text.contains(&address(1).to_string()), "{text}");
+}
+
+#[test]
+fn commands_are_answered() {
+    let bandwidth = std::num::NonZero::new(1 << 20);
+    let limited = Running::start(SwitchOptions { bandwidth, ..SwitchOptions::default() });
+    let free = Running::start(SwitchOptions::default());
+    for (running, answers_to_share) in [
+        (&limited, r#"{"id":3,"return":{}}"#),
+        (&free, "there is nothing to share: start the switch with --bandwidth"),
+    ] {
+        let _first = running.machine(1);
+        let path = running.directory.path().join("control");
+        let _file = take_commands(&path, running.switch.clone()).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap();
+        assert!(next().starts_with(r#"{"QMP":"#));
+        let mut ask = |line: &str| {
+            (&stream).write_all(format!("{line}\n").as_bytes()).unwrap();
+            next()
+        };
+        assert_eq!(ask(r#"{"execute":"qmp_capabilities","id":1}"#), r#"{"id":1,"return":{}}"#);
+        let ports = ask(r#"{"execute":"query-ports"}"#);
+        assert!(ports.contains(&address(1).to_string()), "{ports}");
+        let share = r#"{"execute":"share","id":3,"arguments":{"machines":[{"pid":1,"weight":0,"bandwidth":9}]}}"#;
+        assert!(ask(share).contains(answers_to_share));
+        for wrong in [
+            "1",
+            "[",
+            r#"{"execute":"quit"}"#,
+            r#"{"execute":"share","arguments":{"machines":[{"weight":1}]}}"#,
+            r#"{"execute":"share","arguments":{"machines":[{"pid":1,"bandwidth":0}]}}"#,
+            r#"{"execute":"share","arguments":{"machines":[{"pid":1,"weight":-1}]}}"#,
+        ] {
+            let answer = ask(wrong);
+            assert!(answer.contains("the message is not a command: "), "{wrong}: {answer}");
+        }
+    }
 }

@@ -117,7 +117,9 @@ fn supervised(
 ) -> Result<f64, BenchError> {
     let (name, definition) = (name.clone(), definition.clone());
     let start = Instant::now();
-    supervisor.client.execute(&Order::Launch { name: name.clone(), definition })?;
+    supervisor
+        .client
+        .execute(&Order::Launch { name: name.clone(), definition: Box::new(definition) })?;
     supervisor.client.execute(&Order::Start { name: name.clone() })?;
     supervisor.reaches(&name, "ended")?;
     let time = milliseconds(start);
@@ -164,7 +166,9 @@ pub(super) fn measure(arguments: &SuperviseArguments) -> Result<(), BenchError> 
     for turn in 0..settings.runs {
         // A new one each time, so that the pause is the first one.
         let definition = defined(parse_server("kind = \"switch\""))?;
-        supervisor.client.execute(&Order::Launch { name: server.clone(), definition })?;
+        supervisor
+            .client
+            .execute(&Order::Launch { name: server.clone(), definition: Box::new(definition) })?;
         supervisor.reaches(&server, "running")?;
         back.add(turn, replaced(&mut supervisor, &server)? - BACK_OFF_MS);
         supervisor.client.execute(&Order::Stop { name: server.clone(), wait: true })?;

@@ -30,7 +30,10 @@ pub fn find(place: &Place) -> Result<Name, Error> {
         None if parts.iter().any(|part| part.name == usual) => Err(Error::NameTaken(usual)),
         None => {
             let definition = Definition::Server(Server::Console(Console::default()));
-            supervisor.execute(&Order::Launch { name: usual.clone(), definition })?;
+            supervisor.execute(&Order::Launch {
+                name: usual.clone(),
+                definition: Box::new(definition),
+            })?;
             Ok(usual)
         }
     }

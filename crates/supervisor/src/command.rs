@@ -35,7 +35,7 @@ pub enum Command {
         /// The name.
         name: Name,
         /// The definition.
-        definition: Definition,
+        definition: Box<Definition>,
     },
     /// Starts a part, or lets the guest of a machine that waits go on.
     Start {

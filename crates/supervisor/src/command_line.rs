@@ -8,6 +8,7 @@ use crate::definition::{
     Vblock, Web, clients_of, providers_of,
 };
 use crate::launching::CHANNEL;
+use crate::memory::Size;
 use crate::place::{Place, client_socket, provider_socket};
 
 /// The card by which a guest brings disks to a server, and the network behind it, which leads nowhere else. The program
@@ -166,6 +167,7 @@ fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, 
         }
         line.option("--device", value);
     }
+    bandwidth(line, definition.bandwidth);
     for (client, definition) in all {
         for disk in definition.disks().iter().filter(|disk| disk.server == *name) {
             let right = format!("{client}={}:{}", disk.device, disk.access());
@@ -197,11 +199,19 @@ fn vblock(line: &mut Line, name: &Name, definition: &Vblock, all: &Definitions, 
     }
 }
 
+fn bandwidth(line: &mut Line, bandwidth: Option<Size>) {
+    if let Some(Size(bytes)) = bandwidth {
+        line.option("--bandwidth", bytes.to_string());
+    }
+}
+
 fn switch(line: &mut Line, name: &Name, definition: &Switch, place: &Place) {
     let own = place.part(name);
     line.word("switch");
     line.option_with_path("--listen", "unix:", &own.network(), "");
-    line.option("--status-socket", own.control());
+    line.option("--control", own.control());
+    line.option("--status-socket", own.status());
+    bandwidth(line, definition.bandwidth);
     for uplink in &definition.uplink {
         line.option("--uplink", uplink);
     }
@@ -238,7 +248,7 @@ mod tests {
     #[test]
     fn command_lines_are_those_that_a_user_would_type() {
         let text = "[server.disks]\nkind = \"vblock\"\ndevice.root = { file = \"a,b.img\", format = \"raw\" }\n\
-            [server.lan]\nkind = \"switch\"\nuplink = [\"user\"]\n\
+            [server.lan]\nkind = \"switch\"\nuplink = [\"user\"]\nbandwidth = \"1M\"\n\
             [server.eye]\nkind = \"console\"\nscroll-back = 64\n\
             [server.page]\nkind = \"web\"\naddress = \"127.0.0.1:8080\"\nmedia = \"m\"\n\
             [machine.web]\nmemory = \"64M\"\nhda = [\"x\", \"y\"]\nsnapshot = true\nseed = 7\n\
@@ -263,7 +273,8 @@ mod tests {
         );
         assert_eq!(
             line("lan"),
-            "switch --listen unix:/run/parts/lan/network --status-socket /run/parts/lan/control --uplink user"
+            "switch --listen unix:/run/parts/lan/network --control /run/parts/lan/control \
+             --status-socket /run/parts/lan/status --bandwidth 1048576 --uplink user"
         );
         assert_eq!(line("eye"), "console --serve eye --directory /run --scroll-back 64");
         assert_eq!(

@@ -195,6 +195,18 @@ pub struct Machine {
     /// Its weight when the host's processors are busy. By default 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<u32>,
+    /// Its weight among the machines that use a server of disks with a `bandwidth`. By default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_weight: Option<u32>,
+    /// The most bytes a second that it may read and write at a server of disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bandwidth: Option<Size>,
+    /// Its weight among the machines that use a switch with a `bandwidth`. By default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_weight: Option<u32>,
+    /// The most bytes a second that it may send at such a switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_bandwidth: Option<Size>,
     /// The machines whose like its guest may launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<Name>,

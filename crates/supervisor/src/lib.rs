@@ -10,7 +10,7 @@
 //!   asks it every two seconds whether it still answers (by a [`link`]), carries out the orders of
 //!   users, and decides about a new start when the process ends.
 //!
-//! `memory` and `processors` share out what the host has. `granting` keeps the rights to disks; `plugging` gives disks to
+//! `memory` and `processors` share out what the host has, and `shares` tells servers who may transfer how much. `granting` keeps the rights to disks; `plugging` gives disks to
 //! guests that run, and takes them away; `providing` is for disks that programs and guests bring.
 //!
 //! All tasks run in one thread ([`supervisor`]), so the state of one is never seen half changed by another.
@@ -42,6 +42,7 @@ mod plugging;
 mod process;
 mod providing;
 mod record;
+mod shares;
 mod supervisor;
 mod usage;
 

@@ -1,5 +1,5 @@
-//! The conversation with the process of a part. Machines and most servers speak QMP; a switch and the server of a page tell
-//! their state to whoever connects.
+//! The conversation with the process of a part. Machines and most servers speak QMP; the server of a page tells its
+//! state to whoever connects.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl Link {
     /// answered.
     pub(crate) async fn open(definition: &Definition, socket: &Path) -> io::Result<Link> {
         let (to_us, says) = mpsc::unbounded_channel();
-        if matches!(definition, Definition::Server(Server::Switch(_) | Server::Web(_))) {
+        if matches!(definition, Definition::Server(Server::Web(_))) {
             read_status(socket).await?;
             let end = End::Status { socket: socket.to_owned(), says: to_us };
             return Ok(Link { end, last: 0, says });

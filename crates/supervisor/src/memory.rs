@@ -36,7 +36,7 @@ const STEP: u64 = 4 << 20;
 /// Seconds between two statistics of a guest.
 const STATISTICS: u32 = 1;
 
-/// A number of bytes: a number of MiB, or text such as `512M` and `2G`.
+/// A number of bytes: a number of MiB, or text such as `64K`, `512M` and `2G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "SizeText", into = "String")]
 pub struct Size(pub u64);
@@ -58,6 +58,7 @@ impl TryFrom<SizeText> for Size {
         };
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let shift = match &text[digits.len()..] {
+            "K" | "KB" | "KiB" => 10,
             "" | "M" | "MB" | "MiB" => 20,
             "G" | "GB" | "GiB" => 30,
             _ => 64,
@@ -80,7 +81,11 @@ impl From<Size> for String {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}M", self.0 >> 20)
+        if self.0.is_multiple_of(1 << 20) {
+            write!(f, "{}M", self.0 >> 20)
+        } else {
+            write!(f, "{}K", self.0 >> 10)
+        }
     }
 }
 

@@ -145,9 +145,14 @@ impl PartPlace {
     }
 
     /// Returns the socket by which the supervisor talks with the process: a machine's QMP, a server's commands or, of
-    /// a switch and of the server of a page, its status.
+    /// the server of a page, its status.
     pub fn control(&self) -> PathBuf {
         self.directory.join("control")
+    }
+
+    /// Returns the socket at which a switch tells its counters.
+    pub(crate) fn status(&self) -> PathBuf {
+        self.directory.join("status")
     }
 
     /// Returns the socket of a server of consoles at which clients may look, and not type.

@@ -28,6 +28,7 @@ use crate::place::Place;
 use crate::plugging;
 use crate::processors;
 use crate::record::{self, Entry, Record, Wanted};
+use crate::shares;
 use crate::usage;
 
 /// The events that a slow listener may be behind; it loses older ones, and is told so.
@@ -93,6 +94,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
         house.save();
         spawn_local(control::serve(Rc::clone(&house), listener));
+        spawn_local(shares::tell(Rc::clone(&house)));
         if let Some(budget) = house.budget {
             spawn_local(memory::share(Rc::clone(&house), budget));
         }
@@ -146,6 +148,11 @@ impl House {
     /// Returns the machines.
     pub(crate) fn machines(&self) -> Vec<Rc<Part>> {
         self.parts.borrow().values().filter(|part| part.is_machine()).cloned().collect()
+    }
+
+    /// Returns the servers.
+    pub(crate) fn servers(&self) -> Vec<Rc<Part>> {
+        self.parts.borrow().values().filter(|part| !part.is_machine()).cloned().collect()
     }
 
     /// Returns all definitions.
@@ -212,7 +219,7 @@ impl House {
                 let parts: Vec<_> = self.parts.borrow().values().cloned().collect();
                 return Ok(json!(usage::of_all(self, parts).await));
             }
-            Command::Launch { name, definition } => return self.launch(name, definition).await,
+            Command::Launch { name, definition } => return self.launch(name, *definition).await,
             Command::Start { name } => return self.part(&name)?.answer(Order::Start).await,
             Command::Pause { name } => return self.part(&name)?.answer(Order::Pause).await,
             Command::Stop { name, wait } => {

@@ -231,7 +231,7 @@ fn command(act: &Act) -> Result<Command, CtlError> {
     Ok(match act {
         Act::Query { name, .. } => Command::Query { name: name.clone() },
         Act::Launch { name, kind, keys } => {
-            Command::Launch { name: name.clone(), definition: defined(*kind, keys)? }
+            Command::Launch { name: name.clone(), definition: Box::new(defined(*kind, keys)?) }
         }
         Act::Start { name } => Command::Start { name: name.clone() },
         Act::Pause { name } => Command::Pause { name: name.clone() },

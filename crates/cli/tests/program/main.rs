@@ -5,6 +5,7 @@ mod support;
 
 mod amd64;
 mod balloon;
+mod bandwidth;
 mod beyond_4_gib;
 mod board;
 mod boot_debian;

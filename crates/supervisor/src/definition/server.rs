@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{access, is_writable, provider_of};
 use super::{BadDefinition, Common, Definition, Definitions, Disk, Name, OptionValue, yes};
+use crate::memory::Size;
 
 /// A server of disk images.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Vblock {
     /// Clients with sockets at which they learn of their disks, by name. Machines may be among them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub client: BTreeMap<Name, Client>,
+    /// The bytes a second that all clients together may read and write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Size>,
     /// Keys that have no meaning.
     #[serde(flatten)]
     unknown: BTreeMap<String, OptionValue>,
@@ -122,6 +126,9 @@ pub struct Switch {
     /// The number of broadcasts that a machine may send in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broadcasts: Option<u32>,
+    /// The bytes a second that all machines together may send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Size>,
     /// Keys that have no meaning.
     #[serde(flatten)]
     unknown: BTreeMap<String, OptionValue>,

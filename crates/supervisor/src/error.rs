@@ -44,6 +44,14 @@ pub enum Error {
     /// The control socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Another socket was handed over than the supervisor's.
+    #[error(
+        "the socket for activation must be a stream at {wanted}, and the only one; write ListenStream={wanted}"
+    )]
+    Activation {
+        /// The path at which it should be.
+        wanted: PathBuf,
+    },
     /// The host gives the supervisor no means to work.
     #[error("cannot work on this host: {0}")]
     Host(#[source] io::Error),

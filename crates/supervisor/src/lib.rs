@@ -32,6 +32,7 @@ pub mod memory;
 pub mod place;
 pub mod processors;
 
+mod activation;
 mod command_line;
 mod control;
 mod fill;

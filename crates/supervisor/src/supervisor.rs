@@ -17,6 +17,7 @@ use tokio::sync::{Notify, broadcast};
 use tokio::task::{LocalSet, spawn_local};
 use tracing::{info, warn};
 
+use crate::activation;
 use crate::command::{Command, State};
 use crate::control;
 use crate::definition::Budgets;
@@ -65,7 +66,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let Options { place, configuration, program } = options;
     place.prepare()?;
     // While it exists, no other supervisor starts here.
-    let (listener, file) = listen_at(&place.control())?;
+    let (listener, file) = if let Some(listener) = activation::socket(&place.control())? {
+        (listener, None)
+    } else {
+        let (listener, file) = listen_at(&place.control())?;
+        (listener, Some(file))
+    };
     let mut record = record::read(&place.record())
         .map_err(|source| Error::Read { path: place.record(), source })?;
     let budgets = match configuration {

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod activation;
 mod amd64;
 mod balloon;
 mod bandwidth;

@@ -43,7 +43,7 @@ fn three_machines(code: &[u8]) -> Supervised {
 }
 
 /// A client of the server that speaks its protocol.
-struct Client {
+pub(crate) struct Client {
     to: UnixStream,
     from: BufReader<UnixStream>,
     last: u64,
@@ -55,7 +55,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(supervised: &Supervised, server: &str, socket: &str) -> Client {
+    pub(crate) fn connect(supervised: &Supervised, server: &str, socket: &str) -> Client {
         let socket = supervised.file(server, socket);
         let to = wait_until("there is no server", || UnixStream::connect(&socket).ok());
         to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -128,7 +128,7 @@ impl Client {
     }
 
     /// Returns what the server says of a console.
-    fn console(&mut self, machine: &str, view: &str) -> Value {
+    pub(crate) fn console(&mut self, machine: &str, view: &str) -> Value {
         let list = self.ask("query-consoles", &json!({}));
         let machines = list.as_array().unwrap();
         let machine = machines.iter().find(|known| known["name"] == machine);

@@ -10,9 +10,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
+use crate::console::Client;
 use crate::libvirt::ECHO_UNTIL_OFF;
 use crate::support::guest::{CONSOLE, Console, PROMPT, WITH_MODULES, file, has_module, linux};
+use crate::support::screen::Screen;
 use crate::support::{Directory, HALT_FOR_EVER, PATIENCE, kernel, output, ring3, wait_until};
+use crate::terminal::ECHO;
 
 /// A supervisor in a directory of its own. All that it owns is killed when this is dropped.
 pub(crate) struct Supervised {
@@ -28,16 +31,24 @@ impl Supervised {
     }
 
     pub(crate) fn in_directory(directory: Directory, configuration: &str) -> Supervised {
+        Supervised::started_by(ring3(), directory, configuration)
+    }
+
+    /// The same for a command that executes the program with the arguments that follow.
+    pub(crate) fn started_by(
+        command: Command,
+        directory: Directory,
+        configuration: &str,
+    ) -> Supervised {
         fs::write(directory.path("parts.toml"), configuration).unwrap();
         let run = tempfile::tempdir().unwrap();
-        let supervisor = Supervised::start(&directory, &run.path().join("r"));
+        let supervisor = Supervised::start(command, &directory, &run.path().join("r"));
         let supervised = Supervised { directory, run, supervisor };
         supervised.answers();
         supervised
     }
 
-    fn start(directory: &Directory, run: &Path) -> Child {
-        let mut command = ring3();
+    fn start(mut command: Command, directory: &Directory, run: &Path) -> Child {
         command.args(["supervisor", "parts.toml", "--directory"]).arg(run);
         command.current_dir(directory.path("")).stdin(Stdio::null()).spawn().unwrap()
     }
@@ -50,9 +61,14 @@ impl Supervised {
 
     /// Kills the supervisor, and starts another one.
     pub(crate) fn replace(&mut self) {
+        self.replace_by(ring3());
+    }
+
+    /// The same by such a command.
+    pub(crate) fn replace_by(&mut self, command: Command) {
         self.supervisor.kill().unwrap();
         self.supervisor.wait().unwrap();
-        self.supervisor = Supervised::start(&self.directory, &self.run.path().join("r"));
+        self.supervisor = Supervised::start(command, &self.directory, &self.run.path().join("r"));
         self.answers();
     }
 
@@ -169,8 +185,9 @@ receive() {
     echo receive $rounds $wrong >> /result
 }";
 
-/// Three guests write to disks, and send to each other in a ring, while the servers and the supervisor are killed or
-/// stopped `kills` times at random moments. The machines go on all the time, and nothing is lost.
+/// Three guests write to disks, and send to each other in a ring, while the servers, that of consoles too, and the
+/// supervisor are killed or stopped `kills` times at random moments. The machines go on all the time, nothing is lost, and
+/// somebody at a terminal has the console of another machine in the end, as in the beginning.
 fn chaos(kills: u32) {
     const GUESTS: [&str; 3] = ["one", "two", "three"];
     let directory = Directory::new();
@@ -187,11 +204,13 @@ fn chaos(kills: u32) {
     });
     let (devices, machines): (Vec<_>, Vec<_>) = parts.unzip();
     let (devices, machines) = (devices.concat(), machines.concat());
+    let echo = json!(directory.file("echo", &kernel(ECHO)));
     let mut supervised = Supervised::in_directory(
         directory,
         &format!(
             "[server.disks]\nkind = \"vblock\"\ndeadline = 1\n{devices}\
-             [server.lan]\nkind = \"switch\"\ndeadline = 1\n{machines}"
+             [server.lan]\nkind = \"switch\"\ndeadline = 1\n\
+             [machine.echo]\nmemory = \"4M\"\nkernel = {echo}\nstop-timeout = 0\n{machines}"
         ),
     );
     let mut shells = GUESTS.map(|name| {
@@ -216,6 +235,12 @@ fn chaos(kills: u32) {
     for shell in &mut shells {
         shell.command("(disk & receive & sleep 1; send) > /dev/null 2>&1 & true");
     }
+    // Serial lines have one client each. This server finds only that of the last machine free.
+    supervised.execute(&["launch", "console", "--kind", "console", "deadline=1"]);
+    let mut terminal = ring3();
+    terminal.args(["console", "echo", "--directory"]).arg(supervised.run.path().join("r"));
+    let mut terminal = Screen::of(terminal);
+    terminal.wait_for("echo serial0: running, you type");
     let seed = std::env::var("RING3_CHAOS_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut random: u64 = seed;
     // A linear congruential generator (Knuth, MMIX); its upper bits are the better ones.
@@ -225,7 +250,7 @@ fn chaos(kills: u32) {
     };
     for kill in 0..kills {
         std::thread::sleep(Duration::from_millis(below(300)));
-        let victim = ["disks", "lan", "supervisor"][below(3) as usize];
+        let victim = ["disks", "lan", "console", "supervisor"][below(4) as usize];
         if victim == "supervisor" {
             supervised.replace();
             continue;
@@ -241,6 +266,13 @@ fn chaos(kills: u32) {
             (is_new && part["state"] == "running").then_some(())
         });
     }
+    let mut client = Client::connect(&supervised, "console", "control");
+    wait_until("the terminal does not come back", || {
+        client.console("echo", "serial0")["owner"].is_number().then_some(())
+    });
+    terminal.be_patient();
+    terminal.type_keys("here again");
+    terminal.wait_for("here again");
     for shell in &mut shells {
         shell.be_patient();
         shell.command("touch /stop");
@@ -279,7 +311,7 @@ fn chaos(kills: u32) {
     supervised.execute(&["quit"]);
     let status = wait_until("the supervisor ends", || supervised.supervisor.try_wait().unwrap());
     assert!(status.success(), "{status}");
-    for part in ["one", "two", "three", "disks", "lan"] {
+    for part in ["one", "two", "three", "echo", "disks", "lan", "console"] {
         assert!(!supervised.file(part, "control").exists(), "{part} leaves its socket");
     }
 }

@@ -63,6 +63,11 @@ impl Screen {
         self.deadline += time;
     }
 
+    /// Has as much patience from now on as with a new machine.
+    pub(crate) fn be_patient(&mut self) {
+        self.deadline = Instant::now() + PATIENCE;
+    }
+
     /// Waits until `wanted` is on the screen, and returns the whole screen.
     pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
         self.wait_until(wanted, |shown| shown.contains(wanted))

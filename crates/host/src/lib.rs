@@ -9,11 +9,12 @@
 //! * [`telnet`]: the part of that protocol that serial lines and monitors need;
 //! * [`polling`]: how long to poll before sleeping; [`workers`]: threads that wait for work in this way;
 //! * [`turns`]: a rate that clients share by weights;
-//! * [`memory`]: how much memory the host can still give;
+//! * [`memory`]: how much memory the host can still give; [`control_groups`]: those of this process;
 //! * [`samples`]: how long frequent pieces of work take.
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod control_groups;
 pub mod deadline;
 pub mod listener;
 pub mod memory;

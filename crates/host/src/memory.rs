@@ -5,7 +5,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::control_groups::{self, Version};
 
 /// Upper bound of the bytes in a file that is read.
 const FILE_MAX: usize = 16 << 10;
@@ -87,12 +89,6 @@ struct Group {
     version: Version,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
-
 impl Group {
     /// Opens the group in `directory`. None if it does not limit memory.
     fn open(directory: &Path, version: Version) -> Option<Group> {
@@ -140,47 +136,8 @@ impl Group {
 
 /// Returns the control groups that this process is in and that may limit its memory.
 fn groups() -> Vec<Group> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let directories = directories(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+    let directories = control_groups::of_this_process("memory");
     directories.iter().filter_map(|(path, version)| Group::open(path, *version)).collect()
-}
-
-/// Returns the directories of all control groups for memory of a process whose `/proc/self/cgroup` and
-/// `/proc/self/mountinfo` are these, from its own up to the highest one that it sees.
-fn directories(groups: &str, mounts: &str) -> Vec<(PathBuf, Version)> {
-    let mut found = Vec::new();
-    for mount in mounts.lines() {
-        let Some((before, after)) = mount.split_once(" - ") else { continue };
-        let before: Vec<&str> = before.split(' ').collect();
-        let [_, _, _, root, place, ..] = before[..] else { continue };
-        let version = match after.split(' ').collect::<Vec<_>>()[..] {
-            ["cgroup2", ..] => Version::Two,
-            ["cgroup", _, options] if options.split(',').any(|option| option == "memory") => {
-                Version::One
-            }
-            _ => continue,
-        };
-        let path = groups.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            let is_it = match version {
-                Version::Two => number == "0" && controllers.is_empty(),
-                Version::One => controllers.split(',').any(|controller| controller == "memory"),
-            };
-            is_it.then_some(path)
-        });
-        // In a container the path may be one that is not mounted there.
-        let inside = path.and_then(|path| Path::new(path).strip_prefix(root).ok());
-        let mut inside = inside.unwrap_or(Path::new(""));
-        loop {
-            found.push((Path::new(place).join(inside), version));
-            match inside.parent() {
-                Some(parent) => inside = parent,
-                None => break,
-            }
-        }
-    }
-    found
 }
 
 /// Returns the number behind `name` and a blank at the beginning of a line.
@@ -201,31 +158,6 @@ fn read(file: &File) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_are_found_from_the_own_one_upwards() {
-        let mounts = "\
-            21 1 0:18 / /sys/fs/cgroup rw,nosuid - tmpfs tmpfs rw\n\
-            30 21 0:27 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
-            31 21 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-            32 21 0:29 /docker/7 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
-        let groups = "5:cpu:/a\n4:memory:/docker/7/own\n0::/user.slice/x:y\n";
-        let two = |path: &str| (PathBuf::from(path), Version::Two);
-        let one = |path: &str| (PathBuf::from(path), Version::One);
-        assert_eq!(
-            directories(groups, mounts),
-            [
-                two("/sys/fs/cgroup/unified/user.slice/x:y"),
-                two("/sys/fs/cgroup/unified/user.slice"),
-                two("/sys/fs/cgroup/unified/"),
-                one("/sys/fs/cgroup/memory/own"),
-                one("/sys/fs/cgroup/memory/"),
-            ]
-        );
-        let elsewhere = "4:memory:/other\n";
-        assert!(directories(elsewhere, mounts).contains(&one("/sys/fs/cgroup/memory/")));
-        assert_eq!(directories("", "rubbish\n - \n"), []);
-    }
 
     #[test]
     fn a_group_leaves_what_it_may_still_take_and_can_drop() {

@@ -2,8 +2,11 @@
 //!
 //! Four times a second the supervisor asks each machine what it has used and whether its limit kept it waiting, and sets the
 //! limits by which all that is there is used, and busy machines share it by their weights ([`shares`]). While there
-//! is enough for all, there are no limits. Neither control groups nor rights are needed.
+//! is enough for all, there are no limits. Neither control groups nor rights are needed. Where the supervisor has a control
+//! group that it may divide ([`groups`]), the kernel knows the weights, too, and keeps to them also when other programs leave
+//! less than the limits promise.
 
+mod groups;
 mod shares;
 
 use std::collections::BTreeMap;
@@ -14,11 +17,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::warn;
 
 use crate::command::State;
 use crate::definition::{Definition, Machine, Name, OptionValue};
 use crate::part::Part;
 use crate::supervisor::House;
+pub(crate) use groups::Groups;
 use shares::{Claim, PROCESSOR};
 
 /// The time between two looks at the machines.
@@ -55,13 +60,17 @@ struct Reading {
 }
 
 /// Shares out the time of processors between all machines, for ever.
-pub(crate) async fn share(house: Rc<House>, processors: Processors) {
+pub(crate) async fn share(house: Rc<House>, processors: Processors, groups: Option<Groups>) {
     let budget = processors.parts();
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut known: BTreeMap<Name, Reading> = BTreeMap::new();
+    let mut groups = groups.map(|groups| (groups, BTreeMap::new()));
     loop {
         ticks.tick().await;
+        if let Some((groups, members)) = &mut groups {
+            group(groups, members, &house.machines());
+        }
         let mut machines = Vec::new();
         for part in house.machines() {
             if part.state() != State::Running {
@@ -82,6 +91,24 @@ pub(crate) async fn share(house: Rc<House>, processors: Processors) {
                 part.tell("x-ring3-limit-cpu", json!({"percent": percent})).await;
             }
         }
+    }
+}
+
+/// Gives the processes of machines their weights in the kernel. `members` are those that have them.
+fn group(groups: &Groups, members: &mut BTreeMap<Name, i32>, machines: &[Rc<Part>]) {
+    let mut left = std::mem::take(members);
+    for part in machines {
+        let Some(pid) = part.pid() else { continue };
+        if left.remove(&part.name) != Some(pid)
+            && let Definition::Machine(machine) = &*part.definition.borrow()
+            && let Err(error) = groups.put(&part.name, pid, machine.cpu_weight.unwrap_or(WEIGHT))
+        {
+            warn!("{} has no control group: {error}", part.name);
+        }
+        members.insert(part.name.clone(), pid);
+    }
+    for name in left.keys() {
+        groups.remove(name);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::memory;
 use crate::part::{self, Order, Part};
 use crate::place::Place;
 use crate::plugging;
-use crate::processors;
+use crate::processors::{self, Groups};
 use crate::record::{self, Entry, Record, Wanted};
 use crate::shares;
 use crate::usage;
@@ -95,6 +95,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Host)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Host)?;
         let mut hang_up = signal(SignalKind::hangup()).map_err(Error::Host)?;
+        let groups = budgets.cpu.and_then(|_| Groups::find());
         for (name, entry) in record {
             house.add(name, entry);
         }
@@ -105,7 +106,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             spawn_local(memory::share(Rc::clone(&house), budget));
         }
         if let Some(processors) = budgets.cpu {
-            spawn_local(processors::share(Rc::clone(&house), processors));
+            spawn_local(processors::share(Rc::clone(&house), processors, groups.clone()));
         }
         select! {
             _ = terminate.recv() => {}
@@ -115,6 +116,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
         if !house.leaves.get() {
             house.stop_all().await;
+            if let Some(groups) = groups {
+                house.machines().iter().for_each(|machine| groups.remove(&machine.name));
+            }
             // The next supervisor begins with what its file says.
             let _ = fs::remove_file(house.place.record());
         }

@@ -25,6 +25,7 @@ mod dsdt;
 mod hotplug;
 mod isa;
 mod madt;
+mod srat;
 mod vmgenid;
 
 use acpi_tables::Aml;
@@ -133,6 +134,9 @@ impl Tables {
         }
         if config.has_hpet() {
             entries.push(tables.add_with_checksum(hpet().as_slice()));
+        }
+        if let Some(srat) = srat::srat(config) {
+            entries.push(tables.add_with_checksum(srat.as_slice()));
         }
         tables.add_roots(&entries);
         tables

@@ -322,3 +322,31 @@ fn the_supervisor_gives_and_takes_memory() {
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(errors.contains("from 256 MiB (--memory) to 1280 MiB (--max-memory)"), "{errors}");
 }
+
+/// Devices that do not reach memory above 4 GiB themselves are served by copies, for which Linux makes room at its start.
+#[test]
+fn old_devices_work_on_what_has_come() {
+    if !is_possible() {
+        return;
+    }
+    let directory = Directory::new();
+    let image = directory.path("image");
+    std::fs::File::create(&image).unwrap().set_len(64 * MIB).unwrap();
+    let mut command = machine(&directory);
+    command.arg("--drive").arg(format!("file={},format=raw", image.display()));
+    let mut guest = Guest::of(command);
+    guest.wait_for(PROMPT);
+    guest.command(PREPARE);
+    reach(&mut Qmp::connect(&directory.path("qmp")), 256);
+    let work = "for i in ata_piix sd_mod crc32c_generic ext4; do modprobe $i; done; \
+                mke2fs /dev/sda > /tmp/log 2>&1; mount -t ext4 /dev/sda /mnt; seq 500000 > /mnt/numbers; sync; \
+                echo 3 > /proc/sys/vm/drop_caches; md5sum < /mnt/numbers";
+    let sum = guest.command(work);
+    assert_eq!(sum, guest.command("seq 500000 | md5sum"));
+    // The file is in the zone of what has come.
+    let pages = "awk '/^Node/ { zone = $4 } /nr_zone_(in)?active_file/ { pages[zone] += $2 } \
+                 END { print (pages[\"Movable\"] > 600) }' /proc/zoneinfo";
+    assert_eq!(guest.command(pages), "1");
+    assert_eq!(guest.command("umount /mnt; dmesg | grep -ci 'i/o error'"), "0");
+    assert_eq!(guest.power_off(), Some(0));
+}

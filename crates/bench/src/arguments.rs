@@ -195,7 +195,7 @@ pub(crate) struct DiskArguments {
     pub(crate) settings: Settings,
 
     /// Measure instead a disk that a guest provides for another: directly, and through the server that has
-    /// introduced them, by size of the requests
+    /// introduced them, by size and number of the requests, beside a disk that the guest uses itself
     #[arg(long, conflicts_with = "plot")]
     pub(crate) provided: bool,
 

@@ -250,6 +250,7 @@ fn chaos(kills: u32) {
     };
     for kill in 0..kills {
         std::thread::sleep(Duration::from_millis(below(300)));
+        terminal.look();
         let victim = ["disks", "lan", "console", "supervisor"][below(4) as usize];
         if victim == "supervisor" {
             supervised.replace();
@@ -268,6 +269,7 @@ fn chaos(kills: u32) {
     }
     let mut client = Client::connect(&supervised, "console", "control");
     wait_until("the terminal does not come back", || {
+        terminal.look();
         client.console("echo", "serial0")["owner"].is_number().then_some(())
     });
     terminal.be_patient();

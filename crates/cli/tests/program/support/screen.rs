@@ -94,6 +94,23 @@ impl Screen {
         }
     }
 
+    /// Takes what the program has written until now: one whose terminal is full waits.
+    pub(crate) fn look(&mut self) {
+        let mut buffer = [0; 4096];
+        loop {
+            let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
+            let count =
+                poll(&mut ready, Some(&Timespec::default())).expect("the terminal is there");
+            // Reading fails when the program has ended.
+            let length = if count == 1 { self.terminal.read(&mut buffer).unwrap_or(0) } else { 0 };
+            if length == 0 {
+                return;
+            }
+            self.emulator.process(&buffer[..length]);
+            self.written.extend(&buffer[..length]);
+        }
+    }
+
     /// Returns all that the program has written to the terminal.
     pub(crate) fn written(&self) -> &[u8] {
         &self.written

@@ -326,8 +326,7 @@ fn machines_share_a_terminal() {
     wait_until("the terminal does not come back", || {
         client.console("beta", "serial0")["owner"].is_number().then_some(())
     });
-    screen.type_keys("echo b-$((2 + 2))\r");
-    screen.wait_for("b-4");
+    screen.type_until("echo b-$((2 + 2))\r", "b-4");
     screen.type_keys("\u{1}l");
     screen.wait_for("  0 alpha");
     screen.type_keys("al\r");

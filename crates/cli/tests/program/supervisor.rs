@@ -272,9 +272,7 @@ fn chaos(kills: u32) {
         terminal.look();
         client.console("echo", "serial0")["owner"].is_number().then_some(())
     });
-    terminal.be_patient();
-    terminal.type_keys("here again");
-    terminal.wait_for("here again");
+    terminal.type_until("here again", "here again");
     for shell in &mut shells {
         shell.be_patient();
         shell.command("touch /stop");

@@ -63,11 +63,6 @@ impl Screen {
         self.deadline += time;
     }
 
-    /// Has as much patience from now on as with a new machine.
-    pub(crate) fn be_patient(&mut self) {
-        self.deadline = Instant::now() + PATIENCE;
-    }
-
     /// Waits until `wanted` is on the screen, and returns the whole screen.
     pub(crate) fn wait_for(&mut self, wanted: &str) -> String {
         self.wait_until(wanted, |shown| shown.contains(wanted))
@@ -136,6 +131,16 @@ impl Screen {
     /// Types `keys`, as a terminal sends them. A keyboard forgets keys while its buffer, of 16 bytes, is full.
     pub(crate) fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Types `keys` until the screen shows `wanted`: a terminal that has just found another server may lose the first ones.
+    pub(crate) fn type_until(&mut self, keys: &str, wanted: &str) {
+        super::wait_until(&format!("{wanted:?} does not come"), || {
+            self.type_keys(keys);
+            std::thread::sleep(Duration::from_millis(300));
+            self.look();
+            self.emulator.screen().contents().contains(wanted).then_some(())
+        });
     }
 
     /// Types `line` behind `prompt`, each character when those before it are shown, and Enter.

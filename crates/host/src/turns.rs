@@ -183,11 +183,6 @@ impl Turns {
         Arc::new(Turns { rate, state: Mutex::new(State::new(Instant::now())) })
     }
 
-    /// Returns the bytes a second that are shared out.
-    pub fn rate(&self) -> Option<NonZero<u64>> {
-        self.rate
-    }
-
     /// Adds a client.
     pub fn join(self: &Arc<Self>, terms: Terms) -> Share {
         let client = self.lock().join(terms, Instant::now());
